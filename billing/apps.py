@@ -1,4 +1,4 @@
-"""Billing's place in Django: it plugs what `instances` and `brokers` offer ports for (apps lean one way)."""
+"""Billing's place in Django: it plugs what `instances` and `brokers` offer interfaces for (apps lean one way)."""
 
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _

@@ -1,4 +1,4 @@
-"""Brokers' place in Django: it plugs the data plane, observation, capacity and the reconciler into the ports below."""
+"""Brokers' place in Django: it plugs the data plane, observation, capacity and the reconciler into interfaces below."""
 
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
@@ -16,7 +16,7 @@ class BrokersConfig(AppConfig):
         from brokers.placement import capacity
         from instances import interfaces as instances_interfaces
         from instances.groups import interfaces
-        from quotas import interfaces as quota_ports
+        from quotas import interfaces as quota_interfaces
 
         instances_interfaces.data_plane.plug(topics.TopicAdminClient())
         instances_interfaces.observation.plug(observe.Observed())
@@ -24,4 +24,4 @@ class BrokersConfig(AppConfig):
         interfaces.group_admin_client.plug(groups.Groups())
         interfaces.transaction_admin_client.plug(transactions.Transactions())
         instances_interfaces.reconcile.plug(tasks.ask_to_reconcile)
-        quota_ports.client_quotas.plug(client_quotas.QuotaAdminClient())
+        quota_interfaces.client_quotas.plug(client_quotas.QuotaAdminClient())

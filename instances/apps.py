@@ -1,5 +1,5 @@
-"""Instances in Django: they follow their tenants, and plug the admin client to an instance into the ports of
-`quotas`.
+"""Instances in Django: they follow their tenants, and plug the way to an instance into the interfaces
+of `quotas`.
 """
 
 from django.apps import AppConfig
@@ -15,13 +15,12 @@ class InstancesConfig(AppConfig):
         from instances import access, limits
         from instances.lifecycle.effects import effects_on_tenant
         from instances.services import tenant_suspension
-        from quotas import interfaces as quota_ports
-        from tenants.signals import tenant_resumed, tenant_suspended
+        from quotas import interfaces as quota_interfaces
+        from tenants import interfaces as tenant_interfaces
         from tenants.suspending import add_effects
 
         limits.publish()
         add_effects(effects_on_tenant)
-        quota_ports.instance_access.plug(access.instance)
-        quota_ports.require_reachable.plug(access.require_reachable)
-        tenant_suspended.connect(tenant_suspension.suspend_with_tenant, dispatch_uid="instances")
-        tenant_resumed.connect(tenant_suspension.resume_with_tenant, dispatch_uid="instances")
+        quota_interfaces.instance_access.plug(access.instance)
+        quota_interfaces.require_reachable.plug(access.require_reachable)
+        tenant_interfaces.tenant_instances.plug(tenant_suspension.InstancesOfTenant())

@@ -1,6 +1,6 @@
-"""What instances needs of the apps above it (brokers, billing), as ports they plug from `AppConfig.ready`.
+"""What instances needs of the apps above it (brokers, billing), as interfaces they plug from `AppConfig.ready`.
 
-Apps lean one way, so the calls that must go up go through here: `ports.plan_catalogue.it(...)`.
+Apps lean one way, so the calls that must go up go through here: `interfaces.plan_catalogue.it(...)`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from quotas.interfaces import Interface
+from tenants.interfaces import Interface
 
 if TYPE_CHECKING:
     from instances.models import Instance

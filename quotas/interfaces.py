@@ -1,33 +1,14 @@
-"""What quotas needs of the apps above it, as ports they plug from `AppConfig.ready` (apps lean one way)."""
+"""What quotas needs of the apps above it, as interfaces they plug from `AppConfig.ready` (apps lean one way)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 from tenants.actors import Actor
+from tenants.interfaces import Interface
 from tenants.models import Tenant
-
-Plugged = TypeVar("Plugged")
-
-
-class Interface(Generic[Plugged]):
-    """A socket for one implementation, plugged once at start."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._plugged: Plugged | None = None
-
-    def plug(self, implementation: Plugged) -> None:
-        """Called from the `AppConfig.ready` of the app that implements it; a test may plug its own."""
-        self._plugged = implementation
-
-    @property
-    def it(self) -> Plugged:
-        """The implementation."""
-        assert self._plugged is not None, f"nothing is plugged into {self.name}: is the app above installed?"
-        return self._plugged
 
 
 class InstanceLike(Protocol):
@@ -83,7 +64,7 @@ class ClientQuotaAdminClient(Protocol):
 
 
 # (acting, instance id) -> the instance, or NotFound; plugged by `instances`.
-instance_access: Interface[Callable[[Actor, str], InstanceLike]] = Interface("quotas.interfaces.instance_door")
+instance_access: Interface[Callable[[Actor, str], InstanceLike]] = Interface("quotas.interfaces.instance_access")
 # (an instance that `instance_access` gave): raises Conflict where it has no brokers to ask; plugged by `instances`.
 require_reachable: Interface[Callable[[Any], None]] = Interface("quotas.interfaces.require_reachable")
 client_quotas: Interface[ClientQuotaAdminClient] = Interface("quotas.interfaces.client_quotas")

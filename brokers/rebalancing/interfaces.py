@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from quotas.interfaces import Interface
+from tenants.interfaces import Interface
 
 # (cluster id, partition of `__usage`): its log was made anew and begins at offset 0, whatever was read of it before.
 usage_begins_anew: Interface[Callable[[str, int], Any]] = Interface("brokers.rebalancing.interfaces.usage_begins_anew")

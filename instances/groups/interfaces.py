@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from instances.interfaces import BrokerUnresponsive
-from quotas.interfaces import Interface
 from tenants.errors import DomainError
+from tenants.interfaces import Interface
 
 # A topic under the tenant's name, and a partition of it.
 Partition = tuple[str, int]

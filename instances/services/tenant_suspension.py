@@ -5,8 +5,6 @@ An instance on its way when its tenant is suspended is caught by the reconciler 
 
 from __future__ import annotations
 
-from typing import Any
-
 from instances.choices import Reason
 from instances.lifecycle.phases import Phase
 from instances.models import Instance
@@ -23,21 +21,23 @@ def reason_of(tenant: Tenant) -> Reason:
     return Reason.UNPAID if tenant.suspension_reason == SuspensionReason.UNPAID else Reason.TENANT_SUSPENDED
 
 
-def suspend_with_tenant(*, tenant: Tenant, acting: Actor, **_: Any) -> None:
-    """Suspends whatever runs; what an operator has suspended already stays that operator's."""
-    acting = acting.within(tenant)
-    running = Instance.objects.filter(phase__in=(Phase.RUNNING.value, Phase.UPDATING.value), suspended_for="")
-    for instance in running.filter(tenant=tenant).select_for_update(of=("self",)).order_by("pk"):
-        suspend_instance(acting=acting, instance=instance, reason=reason_of(tenant), note=tenant.suspension_note)
+class InstancesOfTenant:
+    """What `tenants.interfaces.tenant_instances` asks for."""
 
+    def suspend(self, *, tenant: Tenant, acting: Actor) -> None:
+        """Suspends whatever runs; what an operator has suspended already stays that operator's."""
+        acting = acting.within(tenant)
+        running = Instance.objects.filter(phase__in=(Phase.RUNNING.value, Phase.UPDATING.value), suspended_for="")
+        for instance in running.filter(tenant=tenant).select_for_update(of=("self",)).order_by("pk"):
+            suspend_instance(acting=acting, instance=instance, reason=reason_of(tenant), note=tenant.suspension_note)
 
-def resume_with_tenant(*, tenant: Tenant, acting: Actor, **_: Any) -> None:
-    """Resumes what was suspended with the tenant; what is being deleted would come back as it was meant to run."""
-    acting = acting.within(tenant)
-    followers = Instance.objects.filter(tenant=tenant, suspended_for__in=REASONS).select_for_update(of=("self",))
-    for instance in followers.order_by("pk"):
-        if instance.current_phase is Phase.SUSPENDED:
-            resume_instance(acting=acting, instance=instance)
-        else:
-            instance.suspended_for = instance.suspension_note = ""
-            instance.save_changes(["suspended_for", "suspension_note"])
+    def resume(self, *, tenant: Tenant, acting: Actor) -> None:
+        """Resumes what was suspended with the tenant; what is being deleted would come back as it was meant to run."""
+        acting = acting.within(tenant)
+        followers = Instance.objects.filter(tenant=tenant, suspended_for__in=REASONS).select_for_update(of=("self",))
+        for instance in followers.order_by("pk"):
+            if instance.current_phase is Phase.SUSPENDED:
+                resume_instance(acting=acting, instance=instance)
+            else:
+                instance.suspended_for = instance.suspension_note = ""
+                instance.save_changes(["suspended_for", "suspension_note"])

@@ -8,10 +8,10 @@ from tenants import audit
 from tenants.actors import Actor
 from tenants.choices import SuspensionReason, TenantStatus
 from tenants.errors import Conflict, Invalid, PermissionDenied
+from tenants.interfaces import tenant_instances
 from tenants.limits import SUSPENSION_NOTE_CHARS_MAX
 from tenants.models import Tenant
 from tenants.services.people import checked_name
-from tenants.signals import tenant_resumed, tenant_suspended
 
 
 @transaction.atomic
@@ -42,7 +42,7 @@ def suspend_tenant(*, acting: Actor, tenant: Tenant, reason: SuspensionReason, n
     tenant.save_changes(["status", "suspension_reason", "suspension_note"])
     after = {"status": TenantStatus.SUSPENDED, "reason": tenant.suspension_reason, "note": tenant.suspension_note}
     audit.record(acting, "tenant.suspended", tenant, {"status": TenantStatus.ACTIVE}, after, tenant=tenant)
-    tenant_suspended.send(sender=Tenant, tenant=tenant, acting=acting)
+    tenant_instances.it.suspend(tenant=tenant, acting=acting)
     return tenant
 
 
@@ -58,7 +58,7 @@ def resume_tenant(*, acting: Actor, tenant: Tenant) -> Tenant:
     tenant.suspension_note = ""
     tenant.save_changes(["status", "suspension_reason", "suspension_note"])
     audit.record(acting, "tenant.resumed", tenant, before, {"status": TenantStatus.ACTIVE}, tenant=tenant)
-    tenant_resumed.send(sender=Tenant, tenant=tenant, acting=acting)
+    tenant_instances.it.resume(tenant=tenant, acting=acting)
     return tenant
 
 

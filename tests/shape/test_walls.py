@@ -74,3 +74,10 @@ def test_the_pure_modules_are_importable_without_django() -> None:
     command = [sys.executable, "-c", IMPORT_WITHOUT_DJANGO, *modules]
     run = subprocess.run(command, cwd=BASE_DIR, capture_output=True, text=True, timeout=60, check=False)
     assert (run.returncode, run.stdout.split()) == (0, []), run.stderr
+
+
+def test_no_business_rule_is_a_signal() -> None:
+    """A call that must go up goes through an interface, where a reader can follow it; none of ours is sent."""
+    files = [file for name in linter()["root_packages"] for file in (BASE_DIR / name).rglob("*.py")]
+    senders = [file.as_posix() for file in files if "django.dispatch" in file.read_text(encoding="utf-8")]
+    assert not senders
