@@ -14,6 +14,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from billing.rating import PlanPrice
+from brokers.contract.usage import COUNTER_KEY
 
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 CURRENCY_PATTERN = r"^[A-Z]{3}$"
@@ -151,16 +152,7 @@ class UsageCounter(models.Model):
         ordering = ("cluster_id", "broker_id", "broker_epoch", "instance_id")
         constraints = (
             models.UniqueConstraint(
-                fields=(
-                    "cluster_id",
-                    "broker_id",
-                    "broker_epoch",
-                    "instance_id",
-                    "topic",
-                    "user",
-                    "client_id",
-                    "direction",
-                ),
+                fields=("cluster_id", *COUNTER_KEY),
                 name="usage_counter_once",
             ),
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from billing.pipeline import sink, transforms
+from billing.pipeline import schema, sink, transforms
 from billing.pipeline.cluster import Cluster
 from billing.pipeline.source import UsageSource, consumer_conf
 from brokers.contract.usage import USAGE_TOPIC
@@ -161,7 +161,7 @@ def _aggregate(
             (row.broker_id, row.broker_epoch) for row in good.select("broker_id", "broker_epoch").distinct().collect()
         }
         counters = spark.createDataFrame(
-            sink.stored_counters(connection, cluster.cluster_id, incarnations), transforms.COUNTER_SCHEMA
+            sink.stored_counters(connection, cluster.cluster_id, incarnations), schema.spark_ddl(schema.COUNTER)
         )
         rows = transforms.increments(transforms.distinct_reports(good), counters).persist()
         minute_rows = [tuple(row) for row in transforms.minutes(rows).collect()]

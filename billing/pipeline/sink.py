@@ -6,15 +6,15 @@ of its work or none, and nothing outside this database has to be kept for the ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 
-from billing.pipeline.transforms import COUNTER_KEY
-from brokers.contract.usage import USAGE_TOPIC
+from billing.pipeline import schema
+from brokers.contract.usage import COUNTED, COUNTER_KEY, USAGE_TOPIC
 
 # One pipeline per cluster at a time; the second key of the pair is a hash of the cluster id.
 ADVISORY_LOCK_CLASS = 0x5045_4E53
@@ -56,13 +56,12 @@ def stored_offsets(connection: psycopg.Connection[Any], cluster_id: str) -> dict
 def stored_counters(
     connection: psycopg.Connection[Any], cluster_id: str, incarnations: Iterable[tuple[int, int]]
 ) -> list[tuple[Any, ...]]:
-    """Counters of the given (broker id, broker epoch) pairs as rows of `transforms.COUNTER_SCHEMA`."""
+    """Counters of the given (broker id, broker epoch) pairs as rows of `schema.COUNTER`."""
     pairs = sorted(incarnations)
     if not pairs:
         return []
-    columns = ", ".join(f'"{name}"' for name in (*COUNTER_KEY, "sequence", "bytes", "requests"))
     rows = connection.execute(
-        f"SELECT {columns} FROM billing_usagecounter WHERE cluster_id = %s"  # noqa: S608  (column names are constants)
+        f"SELECT {_quoted(schema.COUNTER_NAMES)} FROM billing_usagecounter WHERE cluster_id = %s"  # noqa: S608  (column names are constants)
         " AND (broker_id, broker_epoch) IN (SELECT * FROM unnest(%s::int[], %s::bigint[]))",
         (cluster_id, [broker for broker, _ in pairs], [epoch for _, epoch in pairs]),
     )
@@ -81,7 +80,7 @@ def commit(
 ) -> None:
     """Writes the minute rows, the counters and the offsets `stop` in one transaction.
 
-    `minutes` are rows of `transforms.MINUTE_KEY` + bytes + requests; `before_commit` is called with everything written
+    `minutes` are rows of `schema.MINUTE_NAMES`; `before_commit` is called with everything written
     and nothing committed (fault tests stop the process there).
 
     Raises:
@@ -123,35 +122,42 @@ def note_complete(
 
 
 def _add_minutes(cursor: psycopg.Cursor[Any], rows: Iterable[tuple[Any, ...]]) -> None:
+    # In the table the minute is a point in time.
+    key = tuple("minute" if name == "minute_ms" else name for name in schema.MINUTE_KEY)
+    at = key.index("minute")
+    with _copied_to(cursor, "billing_usageminute", "minute_in", (*key, *COUNTED)) as copy:
+        for row in rows:
+            copy.write_row((*row[:at], datetime.fromtimestamp(row[at] / 1000, UTC), *row[at + 1 :]))
+    sums = ", ".join(f"{name} = billing_usageminute.{name} + excluded.{name}" for name in COUNTED)
     cursor.execute(
-        "CREATE TEMP TABLE minute_in (instance_id text, minute timestamptz, topic text, username text, client_id text,"
-        " direction text, bytes bigint, requests bigint) ON COMMIT DROP"
-    )
-    with cursor.copy("COPY minute_in FROM STDIN") as copy:
-        for instance_id, minute_ms, *rest in rows:
-            copy.write_row((instance_id, datetime.fromtimestamp(minute_ms / 1000, UTC), *rest))
-    cursor.execute(
-        'INSERT INTO billing_usageminute (instance_id, minute, topic, "user", client_id, direction, bytes, requests)'
-        " SELECT * FROM minute_in"
-        ' ON CONFLICT (instance_id, minute, topic, "user", client_id, direction) DO UPDATE SET'
-        " bytes = billing_usageminute.bytes + excluded.bytes,"
-        " requests = billing_usageminute.requests + excluded.requests"
+        f"INSERT INTO billing_usageminute ({_quoted((*key, *COUNTED))}) SELECT * FROM minute_in"  # noqa: S608
+        f" ON CONFLICT ({_quoted(key)}) DO UPDATE SET {sums}"
     )
 
 
 def _put_counters(cursor: psycopg.Cursor[Any], cluster_id: str, rows: Iterable[tuple[Any, ...]]) -> None:
-    cursor.execute(
-        "CREATE TEMP TABLE counter_in (cluster_id text, broker_id int, broker_epoch bigint, instance_id text,"
-        " topic text, username text, client_id text, direction text, sequence bigint, bytes bigint, requests bigint)"
-        " ON COMMIT DROP"
-    )
-    with cursor.copy("COPY counter_in FROM STDIN") as copy:
+    names = ("cluster_id", *schema.COUNTER_NAMES)
+    with _copied_to(cursor, "billing_usagecounter", "counter_in", names) as copy:
         for row in rows:
             copy.write_row((cluster_id, *row))
+    newest = ", ".join(f"{name} = excluded.{name}" for name in ("sequence", *COUNTED))
     cursor.execute(
-        "INSERT INTO billing_usagecounter (cluster_id, broker_id, broker_epoch, instance_id, topic,"
-        ' "user", client_id, direction, sequence, bytes, requests) SELECT * FROM counter_in'
-        ' ON CONFLICT (cluster_id, broker_id, broker_epoch, instance_id, topic, "user", client_id, direction)'
-        " DO UPDATE SET sequence = excluded.sequence, bytes = excluded.bytes, requests = excluded.requests"
+        f"INSERT INTO billing_usagecounter ({_quoted(names)}) SELECT * FROM counter_in"  # noqa: S608
+        f" ON CONFLICT ({_quoted(('cluster_id', *COUNTER_KEY))}) DO UPDATE SET {newest}"
         " WHERE excluded.sequence > billing_usagecounter.sequence"
     )
+
+
+@contextmanager
+def _copied_to(cursor: psycopg.Cursor[Any], table: str, beside: str, names: Sequence[str]) -> Iterator[psycopg.Copy]:
+    """Rows into a table `beside` this one, of these columns, that ends with the transaction."""
+    cursor.execute(
+        f"CREATE TEMP TABLE {beside} ON COMMIT DROP AS SELECT {_quoted(names)} FROM {table} WITH NO DATA"  # noqa: S608
+    )
+    with cursor.copy(f"COPY {beside} FROM STDIN") as copy:
+        yield copy
+
+
+def _quoted(names: Iterable[str]) -> str:
+    """Names of columns in a statement, all of them constants; `user` is a word of SQL."""
+    return ", ".join(f'"{name}"' for name in names)

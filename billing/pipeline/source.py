@@ -10,37 +10,18 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from brokers.contract.usage import USAGE_TOPIC, UsageEvent, counted_name
+from billing.pipeline import schema
+from brokers.contract.usage import USAGE_TOPIC, Direction, UsageEvent, counted_name
 
 ROWS_PER_BATCH = 20_000
 READ_TIMEOUT_S = 60.0
 
-ARROW_SCHEMA = pa.schema(
-    [
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("broker_id", pa.int32()),
-        ("broker_epoch", pa.int64()),
-        ("sequence", pa.int64()),
-        ("at_ms", pa.int64()),
-        ("instance_id", pa.string()),
-        ("topic", pa.string()),
-        ("user", pa.string()),
-        ("client_id", pa.string()),
-        ("direction", pa.string()),
-        ("bytes", pa.int64()),
-        ("requests", pa.int64()),
-    ]
-)
-SPARK_SCHEMA = (
-    "partition int, offset long, broker_id int, broker_epoch long, sequence long, at_ms long, instance_id string, "
-    "topic string, user string, client_id string, direction string, bytes long, requests long"
-)
+ARROW_SCHEMA = pa.schema([(column.name, getattr(pa, column.kind.arrow)()) for column in schema.EVENT])
 
 
 class UsageReadStalled(Exception):
@@ -48,26 +29,19 @@ class UsageReadStalled(Exception):
 
 
 def row_of(partition: int, offset: int, raw: bytes | None) -> tuple[Any, ...]:
-    """One row of `ARROW_SCHEMA`; a record that is no usage event keeps its place with everything else null."""
+    """One row of `schema.EVENT`; a record that is no usage event keeps its place with everything else null."""
     try:
-        event = UsageEvent.from_json(raw or b"")
-        return (
-            partition,
-            offset,
-            int(event.broker_id),
-            int(event.broker_epoch),
-            int(event.sequence),
-            int(event.at_ms),
-            counted_name(event.instance_id),
-            counted_name(event.topic),
-            counted_name(event.user),
-            counted_name(event.client_id),
-            event.direction if event.direction in ("produce", "consume") else None,
-            int(event.bytes),
-            int(event.requests),
-        )
+        values = UsageEvent.from_json(raw or b"").values()
+        return (partition, offset, *map(_checked, schema.EVENT[2:], values))
     except (ValueError, TypeError, AttributeError):
-        return (partition, offset, *[None] * (len(ARROW_SCHEMA) - 2))
+        return (partition, offset, *[None] * (len(schema.EVENT) - 2))
+
+
+def _checked(column: schema.Column, value: Any) -> Any:
+    """The value as its column holds it; a direction nobody knows is None."""
+    if column.name == "direction":
+        return value if value in get_args(Direction) else None
+    return counted_name(value) if column.kind is schema.STRING else int(value)
 
 
 @dataclass
@@ -135,7 +109,7 @@ class UsageSource(DataSource):
         return "penstock_usage"
 
     def schema(self) -> str:
-        return SPARK_SCHEMA
+        return schema.spark_ddl(schema.EVENT)
 
     def reader(self, schema: Any) -> UsageReader:
         return UsageReader(dict(self.options))

@@ -9,12 +9,9 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (its name in every Spark text)
 
-COUNTER_KEY = ["broker_id", "broker_epoch", "instance_id", "topic", "user", "client_id", "direction"]
-MINUTE_KEY = ["instance_id", "minute_ms", "topic", "user", "client_id", "direction"]
-COUNTER_SCHEMA = (
-    "broker_id int, broker_epoch long, instance_id string, topic string, user string, client_id string, "
-    "direction string, sequence long, bytes long, requests long"
-)
+from billing.pipeline.schema import COUNTER_NAMES, MINUTE_KEY, MINUTE_NAMES
+from brokers.contract.usage import COUNTER_KEY
+
 MS_PER_MINUTE = 60_000
 
 
@@ -35,8 +32,8 @@ def distinct_reports(events: DataFrame) -> DataFrame:
 def increments(reports: DataFrame, counters: DataFrame) -> DataFrame:
     """What each report adds to the one before it; before the first one stands the stored counter, or zero.
 
-    `counters` has `COUNTER_SCHEMA`. Reports at or below the stored sequence are old news. A counter never falls within
-    one broker incarnation; should one, it adds nothing.
+    `counters` has the columns of `schema.COUNTER`. Reports at or below the stored sequence are old news. A counter
+    never falls within one broker incarnation; should one, it adds nothing.
     """
     stored = counters.select(
         *COUNTER_KEY,
@@ -52,7 +49,7 @@ def increments(reports: DataFrame, counters: DataFrame) -> DataFrame:
         return F.greatest(F.col(name) - before, F.lit(0))
 
     return (
-        reports.join(F.broadcast(stored), on=COUNTER_KEY, how="left")
+        reports.join(F.broadcast(stored), on=[*COUNTER_KEY], how="left")
         .where(is_unseen)
         .select(
             *COUNTER_KEY,
@@ -74,12 +71,12 @@ def minutes(rows: DataFrame) -> DataFrame:
         .groupBy(*MINUTE_KEY)
         .agg(F.sum("added_bytes").alias("bytes"), F.sum("added_requests").alias("requests"))
         .where((F.col("bytes") > 0) | (F.col("requests") > 0))
-        .select(*MINUTE_KEY, "bytes", "requests")
+        .select(*MINUTE_NAMES)
     )
 
 
 def last_counters(rows: DataFrame) -> DataFrame:
-    """The highest report per key: the stored counter of the next run. Gives `COUNTER_SCHEMA`."""
+    """The highest report per key: the stored counter of the next run. Gives `schema.COUNTER`."""
     return (
         rows.groupBy(*COUNTER_KEY)
         .agg(
@@ -87,5 +84,5 @@ def last_counters(rows: DataFrame) -> DataFrame:
             F.max_by("bytes", "sequence").alias("bytes"),
             F.max_by("requests", "sequence").alias("requests"),
         )
-        .select(*COUNTER_KEY, "sequence", "bytes", "requests")
+        .select(*COUNTER_NAMES)
     )

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import builtins
 import json
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 USAGE_TOPIC = "__usage"
 USAGE_INTERVAL_MS = 10_000
+VERSION = 1
 Direction = Literal["produce", "consume"]
 
 # More distinct (topic, user, client id) keys than this in one instance on one broker are counted under OTHER: a client
@@ -50,32 +51,26 @@ class UsageEvent:
     bytes: int
     requests: int
 
+    def values(self) -> list[Any]:
+        """What it says, in the order of `FIELD_NAMES`."""
+        return [getattr(self, name) for name in FIELD_NAMES]
+
     def to_json(self) -> builtins.bytes:
-        return json.dumps(
-            [
-                1,
-                self.broker_id,
-                self.broker_epoch,
-                self.sequence,
-                self.at_ms,
-                self.instance_id,
-                self.topic,
-                self.user,
-                self.client_id,
-                self.direction,
-                self.bytes,
-                self.requests,
-            ],
-            separators=(",", ":"),
-        ).encode()
+        return json.dumps([VERSION, *self.values()], separators=(",", ":")).encode()
 
     @classmethod
     def from_json(cls, raw: builtins.bytes) -> UsageEvent:
         version, *values = json.loads(raw)
-        if version != 1:
+        if version != VERSION:
             raise ValueError(f"usage event of unknown version {version!r}")
-        names = (
-            "broker_id", "broker_epoch", "sequence", "at_ms", "instance_id", "topic", "user", "client_id",
-            "direction", "bytes", "requests",
-        )  # fmt: skip
-        return cls(**dict(zip(names, values, strict=False)))
+        return cls(**dict(zip(FIELD_NAMES, values, strict=False)))
+
+
+# The order of the fields is the order of the values in a record. Tables and Spark's schema are made of these names
+# (`billing.pipeline.schema`).
+FIELD_NAMES = tuple(field.name for field in fields(UsageEvent))
+# What a counter has counted, and which report says so; the other fields name the counter.
+COUNTED = ("bytes", "requests")
+OF_REPORT = ("sequence", "at_ms")
+COUNTER_KEY = tuple(name for name in FIELD_NAMES if name not in (*COUNTED, *OF_REPORT))
+OF_INCARNATION = ("broker_id", "broker_epoch")

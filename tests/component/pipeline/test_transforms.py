@@ -7,8 +7,7 @@ from collections import defaultdict
 
 import pytest
 
-from billing.pipeline import transforms
-from billing.pipeline.source import SPARK_SCHEMA
+from billing.pipeline import schema, transforms
 
 KEY = ("ins-aaaaaaaa", "orders", "ANONYMOUS", "etl", "produce")
 
@@ -19,8 +18,10 @@ def event(sequence: int, total: int, *, at_ms: int = 0, offset: int = 0, broker:
 
 def minutes_of(spark, events, counters=()):
     rows = transforms.increments(
-        transforms.distinct_reports(transforms.well_formed(spark.createDataFrame(events, SPARK_SCHEMA))),
-        spark.createDataFrame(list(counters), transforms.COUNTER_SCHEMA),
+        transforms.distinct_reports(
+            transforms.well_formed(spark.createDataFrame(events, schema.spark_ddl(schema.EVENT)))
+        ),
+        spark.createDataFrame(list(counters), schema.spark_ddl(schema.COUNTER)),
     )
     found = {(row.minute_ms, row.topic, row.direction): row.bytes for row in transforms.minutes(rows).collect()}
     last = {tuple(row)[:7]: tuple(row)[7:] for row in transforms.last_counters(rows).collect()}
