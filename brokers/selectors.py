@@ -9,8 +9,8 @@ from django.db.models import Count, F, Q, QuerySet, Sum
 from django.db.models.functions import Least
 from django.utils import timezone
 
-from brokers.choices import Health, ReassignmentState, WantedState
-from brokers.models import Broker, Cluster, Host, Placement, PortLease, Rebalance, RollingRestart
+from brokers.choices import Health, ReassignmentState, RestartState, WantedState
+from brokers.models import UNDER_WAY, Broker, Cluster, Host, Placement, PortLease, Rebalance, RollingRestart
 from brokers.monitoring.health import health
 
 
@@ -55,10 +55,21 @@ def hosts() -> QuerySet[Host]:
     return Host.objects.annotate(broker_count=present).order_by("name")
 
 
+def hosts_with_running_brokers() -> QuerySet[Host]:
+    """Hosts that have a broker which shall run; `running` says how many."""
+    running = Count("brokers", filter=Q(brokers__removed_at=None, brokers__wanted=WantedState.RUNNING))
+    return Host.objects.annotate(running=running).filter(running__gt=0).order_by("name")
+
+
 def brokers() -> QuerySet[Broker]:
     """All but those that were removed."""
     rows = Broker.objects.filter(removed_at=None).select_related("cluster", "host")
     return rows.order_by("cluster_id", "number")
+
+
+def running_brokers(cluster: Cluster) -> QuerySet[Broker]:
+    """Those of a cluster that shall run, by number."""
+    return brokers().filter(cluster=cluster, wanted=WantedState.RUNNING)
 
 
 def placements() -> QuerySet[Placement]:
@@ -76,9 +87,20 @@ def rebalances() -> QuerySet[Rebalance]:
     return Rebalance.objects.select_related("cluster", "broker").order_by("-created_at", "id")
 
 
+def rebalances_under_way() -> QuerySet[Rebalance]:
+    """The earliest first."""
+    return Rebalance.objects.filter(state__in=UNDER_WAY).select_related("cluster", "broker").order_by("pk")
+
+
 def rolling_restarts() -> QuerySet[RollingRestart]:
     """The latest first."""
     return RollingRestart.objects.select_related("cluster").order_by("-created_at", "id")
+
+
+def rolling_restarts_under_way() -> QuerySet[RollingRestart]:
+    """Those that run or are paused, the earliest first."""
+    states = (RestartState.RUNNING, RestartState.PAUSED)
+    return RollingRestart.objects.filter(state__in=states).select_related("cluster").order_by("pk")
 
 
 def progress_of(rebalance: Rebalance) -> Progress:

@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
-from instances import services
+from instances import selectors, services
 from instances.lifecycle.effects import effects_of
 from instances.models import Instance, Operation, TopicAllowList
 from tenants.actors import Actor
@@ -37,7 +37,7 @@ class InstanceAdmin(OperatorAdmin):
         note = form.cleaned_data["note"]
 
         def act(acting: Actor, instance: Instance) -> Any:
-            row = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance.pk)
+            row = selectors.locked_instance(instance)
             services.suspend_instance(acting=acting, instance=row, note=note)
             return _("suspended")
 
@@ -46,7 +46,7 @@ class InstanceAdmin(OperatorAdmin):
 
     @operator_action(_("Resume"))
     def resume(self, acting: Actor, instance: Instance) -> Any:
-        row = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance.pk)
+        row = selectors.locked_instance(instance)
         services.resume_instance(acting=acting, instance=row)
         return _("resumed")
 

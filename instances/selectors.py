@@ -20,6 +20,7 @@ from instances.interfaces import (
     Traffic,
 )
 from instances.lifecycle.conditions import OBSERVED
+from instances.lifecycle.operations import OPEN_STATES
 from instances.lifecycle.phases import COUNTED, REACHABLE, Phase
 from instances.limits import BYTES_PER_MB, TOPIC_NAMES_KEPT_S, TOPICS_CREATED_LOOKED_AT_MAX
 from instances.models import DelayedMinute, Instance, Operation, TopicAllowList
@@ -29,6 +30,22 @@ from tenants.api import pages
 from tenants.models import AuditEntry, Tenant
 
 MS_PER_S = 1_000
+
+
+def failed_instances() -> QuerySet[Instance]:
+    """For operators, of all tenants: the latest failure first."""
+    return Instance.objects.filter(phase=Phase.FAILED.value).select_related("tenant").order_by("-phase_since")
+
+
+def operations_open_since(before: datetime) -> QuerySet[Operation]:
+    """For operators, of all tenants: what began earlier and has not ended, the longest wait first."""
+    rows = Operation.objects.filter(state__in=OPEN_STATES, created_at__lt=before)
+    return rows.select_related("instance").order_by("created_at")
+
+
+def locked_instance(instance: Instance) -> Instance:
+    """The row as it is now, held until the transaction ends."""
+    return Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance.pk)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

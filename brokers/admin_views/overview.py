@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, Q
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from brokers import selectors
-from brokers.choices import RestartState, WantedState
+from brokers.choices import WantedState
 from brokers.limits import (
     BROKER_LATE_S,
     NEEDS_MAX,
@@ -24,14 +23,12 @@ from brokers.limits import (
     OPERATION_LATE_S,
     OVERVIEW_CLUSTERS_MAX,
 )
-from brokers.models import UNDER_WAY, Broker, Cluster, Host, Rebalance, RollingRestart
+from brokers.models import Broker, Cluster
 from brokers.monitoring import attention, cluster_overview
 from brokers.monitoring.attention import Need
 from brokers.monitoring.cluster_overview import ClusterMap
 from brokers.selectors import Room
-from instances.lifecycle.operations import OPEN_STATES
-from instances.lifecycle.phases import Phase
-from instances.models import Instance, Operation
+from instances import selectors as instance_selectors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +66,9 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
 
 def look(now: datetime, *, with_instances: bool = True) -> tuple[list[ClusterLook], list[Need]]:
     """Every cluster, and what needs a person, the most urgent first. As many queries for many clusters as for one."""
-    clusters = list(Cluster.objects.order_by("name")[:OVERVIEW_CLUSTERS_MAX])
+    clusters = list(selectors.clusters()[:OVERVIEW_CLUSTERS_MAX])
     brokers: dict[str, list[Broker]] = defaultdict(list)
-    rows = Broker.objects.filter(cluster__in=clusters, removed_at=None).select_related("cluster", "host")
-    for row in rows.order_by("cluster_id", "number"):
+    for row in selectors.brokers().filter(cluster__in=clusters):
         brokers[row.cluster_id].append(row)
     looks = _looks(clusters, brokers, now)
     needs: list[Need] = []
@@ -112,22 +108,17 @@ def _is_fresh(broker: Broker, now: datetime) -> bool:
 
 
 def _of_hosts(now: datetime) -> Iterable[Need]:
-    running = Count("brokers", filter=Q(brokers__removed_at=None, brokers__wanted=WantedState.RUNNING))
-    for host in Host.objects.annotate(running=running).filter(running__gt=0).order_by("name")[:OVERVIEW_CLUSTERS_MAX]:
+    for host in selectors.hosts_with_running_brokers()[:OVERVIEW_CLUSTERS_MAX]:
         yield from attention.of_host(host, now)
 
 
 def _of_work() -> Iterable[Need]:
-    rebalances = Rebalance.objects.filter(state__in=UNDER_WAY).select_related("cluster", "broker").order_by("pk")
-    states = (RestartState.RUNNING, RestartState.PAUSED)
-    restarts = RollingRestart.objects.filter(state__in=states).select_related("cluster").order_by("pk")
-    return attention.of_work(rebalances[:OVERVIEW_CLUSTERS_MAX], restarts[:OVERVIEW_CLUSTERS_MAX])
+    rebalances = selectors.rebalances_under_way()[:OVERVIEW_CLUSTERS_MAX]
+    return attention.of_work(rebalances, selectors.rolling_restarts_under_way()[:OVERVIEW_CLUSTERS_MAX])
 
 
 def _of_instances(now: datetime) -> Iterable[Need]:
-    failed = Instance.objects.filter(phase=Phase.FAILED.value).select_related("tenant").order_by("-phase_since")
-    yield from (attention.of_instance(row) for row in failed[:NEEDS_OF_A_KIND_MAX])
-    late = Operation.objects.filter(
-        state__in=OPEN_STATES, created_at__lt=now - timedelta(seconds=OPERATION_LATE_S)
-    ).select_related("instance")
-    yield from (attention.of_operation(row, now) for row in late.order_by("created_at")[:NEEDS_OF_A_KIND_MAX])
+    failed = instance_selectors.failed_instances()[:NEEDS_OF_A_KIND_MAX]
+    yield from (attention.of_instance(row) for row in failed)
+    late = instance_selectors.operations_open_since(now - timedelta(seconds=OPERATION_LATE_S))
+    yield from (attention.of_operation(row, now) for row in late[:NEEDS_OF_A_KIND_MAX])

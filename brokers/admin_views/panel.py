@@ -21,9 +21,9 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from brokers import selectors, services
-from brokers.choices import ReassignmentState, RebalanceKind, RebalanceState, WantedState
+from brokers.choices import ReassignmentState, RebalanceKind, RebalanceState
 from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_CAPACITY_MAX, BROKER_STORAGE_GB, COPY_MB_S_MAX
-from brokers.models import UNDER_WAY, Broker, Cluster, Host, Rebalance, RollingRestart
+from brokers.models import UNDER_WAY, Cluster, Rebalance, RollingRestart
 from brokers.monitoring import cluster_overview
 from brokers.operations import membership, rolling_restart
 from brokers.rebalancing import services as rebalancing_services
@@ -61,7 +61,7 @@ RESTART_ACTS: dict[str, Callable[..., RollingRestart]] = {
 
 
 class BrokerForm(forms.Form):
-    host = forms.ModelChoiceField(Host.objects.none(), label=gettext_lazy("Host"), empty_label=None)
+    host = forms.ModelChoiceField(selectors.hosts().none(), label=gettext_lazy("Host"), empty_label=None)
     rack = forms.SlugField(label=gettext_lazy("Rack"), required=False, max_length=64)
     data_dirs = forms.CharField(
         label=gettext_lazy("Data directories"), widget=forms.Textarea(attrs={"rows": 2}), required=False,
@@ -355,8 +355,8 @@ def start_rolling_restart(request: HttpRequest, cluster_id: str) -> HttpResponse
     """Every broker once, the next when all is in sync; a page says so first."""
     cluster = cluster_or_404(cluster_id)
     if request.method == "GET":
-        rows = Broker.objects.filter(cluster=cluster, removed_at=None, wanted=WantedState.RUNNING).order_by("number")
-        context = {"cluster": cluster, "numbers": list(rows.values_list("number", flat=True))}
+        numbers = selectors.running_brokers(cluster).values_list("number", flat=True)
+        context = {"cluster": cluster, "numbers": list(numbers)}
         return show(request, "restart_confirm", _("Restart all in turn"), context)
     attempt(
         request,

@@ -38,7 +38,8 @@ def create_instance(
 ) -> tuple[Instance, Operation]:
     """Write down what is bought; the reconciler makes it. Sizes default to what the plan includes.
 
-    Raises `Invalid` (unknown plan, name taken) and `QuotaExceeded` (too many instances, larger than the plan).
+    Raises `Invalid` (unknown plan), `Conflict` (name taken) and `QuotaExceeded` (too many instances, larger than the
+    plan).
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=access.tenant_of(acting).pk)
