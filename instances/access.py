@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from django.db.models import QuerySet
+from django.utils.translation import gettext_noop
 
 from instances.lifecycle.phases import CHANGEABLE, REACHABLE, Phase
 from instances.models import Instance, Operation
 from tenants.access import fetch, tenant_of
 from tenants.actors import Actor
 from tenants.choices import ActorKind
-from tenants.errors import Conflict
+from tenants.errors import Conflict, Message
 from tenants.ids import is_id
 from tenants.models import Tenant
 
@@ -38,10 +39,14 @@ def operation(acting: Actor, operation_id: str) -> Operation:
 def require_reachable(found: Instance) -> None:
     """Raise `Conflict` while the instance has no brokers to ask (being made, failed, being deleted)."""
     if found.current_phase not in REACHABLE:
-        raise Conflict(f"The instance is {found.phase}.", code="instance_not_reachable")
+        raise Conflict(
+            Message(gettext_noop("The instance is %(phase)s."), phase=found.phase), code="instance_not_reachable"
+        )
 
 
 def require_changeable(found: Instance) -> None:
     """Raise `Conflict` unless size, name and settings may be changed in this phase."""
     if found.current_phase not in CHANGEABLE:
-        raise Conflict(f"The instance is {found.phase}.", code="instance_not_changeable")
+        raise Conflict(
+            Message(gettext_noop("The instance is %(phase)s."), phase=found.phase), code="instance_not_changeable"
+        )

@@ -7,13 +7,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from django.utils.translation import gettext_noop
+
 from quotas import interfaces, selectors
 from quotas.interfaces import EntityPart, InstanceLike
 from quotas.limits import BYTE_RATE_MAX, MUTATION_RATE_MAX, PERCENTAGE_MAX, QUOTAS_PER_INSTANCE_MAX
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import FieldError, Invalid, NotFound, QuotaExceeded
+from tenants.errors import FieldError, Invalid, Message, NotFound, QuotaExceeded
 
 WHOLE_KEYS = frozenset({"producer_byte_rate", "consumer_byte_rate"})
 LARGEST: dict[str, float] = {
@@ -46,7 +48,9 @@ def set_quota(
     present = selectors.quota_list(instance)
     old = next((quota for quota in present if (quota.user, quota.client_id) == (user, client_id)), None)
     if old is None and len(present) >= QUOTAS_PER_INSTANCE_MAX:
-        raise QuotaExceeded(f"An instance has at most {QUOTAS_PER_INSTANCE_MAX} client quotas.")
+        raise QuotaExceeded(
+            Message(gettext_noop("An instance has at most %(n)s client quotas."), n=QUOTAS_PER_INSTANCE_MAX)
+        )
     before = dict(old.limits) if old else {}
     wanted = {key: limits.get(key) for key in LARGEST if key in before or limits.get(key) is not None}
     after = {key: value for key, value in wanted.items() if value is not None}
@@ -99,7 +103,13 @@ def _require_limits(limits: Mapping[str, Any]) -> None:
         if key not in LARGEST:
             errors.append(FieldError(pointer=pointer, detail="There is no such limit.", code="unknown_field"))
         elif value is not None and not 0 <= value <= LARGEST[key]:
-            errors.append(FieldError(pointer=pointer, detail=f"Use 0 to {LARGEST[key]:.0f}.", code="out_of_range"))
+            errors.append(
+                FieldError(
+                    pointer=pointer,
+                    detail=Message(gettext_noop("Use 0 to %(most)s."), most=f"{LARGEST[key]:.0f}"),
+                    code="out_of_range",
+                )
+            )
         elif value is not None and key in WHOLE_KEYS and value != int(value):
             errors.append(FieldError(pointer=pointer, detail="Use whole bytes per second.", code="not_whole"))
     if errors:

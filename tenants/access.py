@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 
 from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import Model, QuerySet
+from django.utils.translation import gettext_noop
 
 from tenants.actors import Actor
 from tenants.choices import ActorKind, Role, Scope, SuspensionReason
-from tenants.errors import NotFound, PaymentRequired, PermissionDenied
+from tenants.errors import Message, NotFound, PaymentRequired, PermissionDenied
 from tenants.models import ApiToken, Invitation, Member, Tenant
 
 Row = TypeVar("Row", bound=Model)
@@ -75,7 +76,7 @@ def permits(actor: Actor, scope: str) -> bool:
 def require(actor: Actor, scope: str) -> None:
     """Raise `PermissionDenied` unless the actor has `scope`; writes also need a tenant that is not suspended."""
     if not permits(actor, scope):
-        raise PermissionDenied(f"This needs the permission {scope}.")
+        raise PermissionDenied(Message(gettext_noop("This needs the permission %(scope)s."), scope=scope))
     if scope.endswith(":write"):
         require_active(actor)
 

@@ -14,6 +14,22 @@ if TYPE_CHECKING:
     from tenants.models import AuditEntry
 
 
+class Message(str):
+    """An English sentence with values in it, which knows its message id and the values: a page says it in the reader's
+    language (`tenants.wording.localized`), everything else takes it for the string it is.
+
+        Message(gettext_noop("A list has at most %(n)s entries."), n=20)
+    """
+
+    msgid: str
+    values: dict[str, object]
+
+    def __new__(cls, msgid: str, **values: object) -> Message:
+        message = super().__new__(cls, msgid % values if values else msgid)
+        message.msgid, message.values = msgid, values
+        return message
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldError:
     """One wrong place in the request: a JSON pointer into the body, or the name of a query parameter or header."""

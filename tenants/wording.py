@@ -1,7 +1,8 @@
 """What services say when they refuse, in the reader's language.
 
-Services speak English, because programs read them too. Here stand their sentences once more, for the catalog; one with
-a value in it is recognised by its shape. What is not here is shown in English rather than not at all.
+Services speak English, because programs read them too. A sentence with values in it is a `tenants.errors.Message` and
+knows its message id. What comes as text, from a broker or from the row of a work that waits, stands here once more and
+is recognised by its shape. What is not here is shown in English rather than not at all.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from functools import cache
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
+
+from tenants.errors import Message
 
 SENTENCES = (
     gettext_noop("The token is revoked already."),
@@ -118,20 +121,9 @@ SHAPES = (
     gettext_noop("Broker %(id)s takes no replicas any more. Plan again."),
     gettext_noop("The rolling restart is %(state)s."),
     gettext_noop("Broker %(id)s is not up yet. One at a time."),
-    gettext_noop("At most %(n)s topics of an instance have allow-lists, deleted ones included."),
     gettext_noop("%(group)s has running members. Stop them first; Kafka refuses it otherwise."),
     gettext_noop("%(address)s does not appear to be an IPv4 or IPv6 network."),
     gettext_noop("%(network)s has host bits set."),
-    gettext_noop("A list has at most %(n)s entries."),
-    gettext_noop("A name has 1 to %(n)s printable characters."),
-    gettext_noop("A note has at most %(n)s characters."),
-    gettext_noop("A person may belong to %(n)s tenants."),
-    gettext_noop("A tenant has at most %(n)s instances."),
-    gettext_noop("A tenant may have %(n)s members."),
-    gettext_noop("A tenant may have %(n)s open invitations."),
-    gettext_noop("A tenant may have %(n)s tokens. Revoke one first."),
-    gettext_noop("An instance has at most %(n)s client quotas."),
-    gettext_noop("At most %(n)s partitions at once."),
     gettext_noop("Not at the moment: %(why)s."),
     gettext_noop("Broker %(id)s does not answer."),
     gettext_noop(
@@ -146,19 +138,12 @@ SHAPES = (
     gettext_noop("Invalid value %(value)s for configuration %(name)s"),
     gettext_noop("It answered less than %(limit)s s ago."),
     gettext_noop("No port is left: %(why)s."),
-    gettext_noop("Nothing is committed to shift: %(places)s."),
-    gettext_noop("Nothing is known of the group at the moment: %(why)s."),
     gettext_noop("The agent of its host answers, and its process is %(state)s."),
     gettext_noop("Broker %(id)s would have sold %(sold)s of %(limit)s %(unit)s."),
     gettext_noop("The brokers answered: %(words)s"),
     gettext_noop("The brokers of this instance have no room for %(bandwidth)s MB/s and %(storage)s GB."),
     gettext_noop("The instance is %(phase)s."),
-    gettext_noop("The leaders of these partitions do not answer: %(places)s."),
     gettext_noop("The plan %(plan)s reaches %(most)s."),
-    gettext_noop(
-        "The token %(token)s is made already; its secret was shown then. Lost it? Revoke it and make another."
-    ),
-    gettext_noop("The topic has no partition %(n)s."),
     gettext_noop('There is no topic "%(name)s".'),
     gettext_noop("Topic '%(name)s' already exists."),
     gettext_noop("Topic '%(name)s' collides with existing topics: %(other)s"),
@@ -170,10 +155,6 @@ SHAPES = (
     gettext_noop("The instance may have %(most)s partitions and has %(n)s; %(added)s more do not fit."),
     gettext_noop("Topic name '%(name)s' is reserved for the service's own records."),
     gettext_noop("Unknown topic config name: %(name)s"),
-    gettext_noop("This needs the permission %(scope)s."),
-    gettext_noop("Use 0 to %(most)s."),
-    gettext_noop("You cannot grant what you do not have: %(scopes)s."),
-    gettext_noop("Your role may not manage members with the role %(role)s."),
     gettext_noop("broker %(id)s does not answer"),
     gettext_noop("%(n)s messages behind"),
     gettext_noop("%(n)s partitions are under-replicated."),
@@ -194,11 +175,18 @@ def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
 
 def localized(sentence: str) -> str:
     """A service's sentence in the active language."""
+    if isinstance(sentence, Message):
+        return _(sentence.msgid) % {name: _value(value) for name, value in sentence.values.items()}
     for pattern, shape in _patterns() if sentence not in SENTENCES else ():
         found = pattern.fullmatch(sentence)
         if found:
             return _(shape) % {name: _message(value) for name, value in found.groupdict().items()}
     return _(sentence) if sentence else ""
+
+
+def _value(value: object) -> object:
+    """A value of a message: one that is text may be a sentence of a broker."""
+    return _message(value) if isinstance(value, str) else value
 
 
 def _message(value: str) -> str:

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from django.utils.translation import gettext_noop
+
 from instances import access
 from instances.groups import lag_history
 from instances.groups.interfaces import (
@@ -30,7 +32,7 @@ from instances.interfaces import BrokerUnresponsive
 from instances.limits import GROUP_PARTITIONS_SHOWN_MAX, LAG_PARTITIONS_PER_GROUP_MAX, LAG_PARTITIONS_PER_LIST_MAX
 from instances.models import Instance
 from tenants.api import pages
-from tenants.errors import NotFound, Unavailable
+from tenants.errors import Message, NotFound, Unavailable
 from tenants.models import AuditEntry
 
 STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty", "Dead")
@@ -228,7 +230,10 @@ def known(group: str, summary: GroupSummary) -> GroupDescription:
     Raises `NotFound`, and `Unavailable` when nobody says.
     """
     if summary.description is None:
-        raise Unavailable(f"Nothing is known of the group at the moment: {summary.trouble}.", retry_after_s=1)
+        raise Unavailable(
+            Message(gettext_noop("Nothing is known of the group at the moment: %(why)s."), why=summary.trouble),
+            retry_after_s=1,
+        )
     if summary.description.state == DEAD and not summary.offsets:
         raise NotFound
     return summary.description

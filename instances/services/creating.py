@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.utils.translation import gettext_noop
 
 from instances.access import instances_of
 from instances.choices import ClusterType, OperationType
@@ -19,7 +20,7 @@ from instances.services.sizes import require_within, terms_for
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import Conflict, Invalid, QuotaExceeded
+from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
 from tenants.models import Tenant
 
 
@@ -45,7 +46,7 @@ def create_instance(
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=access.tenant_of(acting).pk)
     alive = instances_of(tenant)
     if alive.count() >= INSTANCES_PER_TENANT_MAX:
-        raise QuotaExceeded(f"A tenant has at most {INSTANCES_PER_TENANT_MAX} instances.")
+        raise QuotaExceeded(Message(gettext_noop("A tenant has at most %(n)s instances."), n=INSTANCES_PER_TENANT_MAX))
     require_free_name(tenant, name)
     terms = terms_for(plan, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
     bandwidth = bandwidth_mb_s or terms.bandwidth_mb_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from instances.choices import OperationType, Reason
 from instances.lifecycle import operations
@@ -14,7 +15,7 @@ from instances.services.common import bump_generation, reconcile_on_commit, set_
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import Conflict
+from tenants.errors import Conflict, Message
 from tenants.services.tenancy import checked_note
 
 
@@ -78,7 +79,7 @@ def suspend_instance(
     """Refuse produce, allow consume (CKA-14); for operators and for unpaid bills. The tenant reads the `note`."""
     access.require(acting, Scope.OPERATOR)
     if instance.is_suspended or not may_transition(instance.current_phase, Phase.SUSPENDED):
-        raise Conflict(f"The instance is {instance.phase}.")
+        raise Conflict(Message(gettext_noop("The instance is %(phase)s."), phase=instance.phase))
     instance.suspended_for, instance.suspension_note = str(reason), checked_note(note)
     fields = [
         "suspended_for",
@@ -99,7 +100,7 @@ def resume_instance(*, acting: Actor, instance: Instance, dry_run: bool = False)
     """End a suspension. Raises `Conflict` when there is none, or while the instance is being deleted."""
     access.require(acting, Scope.OPERATOR)
     if not instance.is_suspended or instance.current_phase is not Phase.SUSPENDED:
-        raise Conflict(f"The instance is {instance.phase}.")
+        raise Conflict(Message(gettext_noop("The instance is %(phase)s."), phase=instance.phase))
     instance.suspended_for = instance.suspension_note = ""
     fields = ["suspended_for", "suspension_note", *bump_generation(instance), *set_phase(instance, Phase.UPDATING)]
     instance.save_changes(fields)

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from django.utils.translation import gettext_noop
+
 from instances.access import require_reachable
 from instances.groups import selectors
 from instances.groups.interfaces import EMPTY_STATES, Committed, GroupDescription, Partition, group_admin_client
@@ -14,7 +16,7 @@ from instances.models import Instance
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import Conflict, DomainError, OutcomeUnknown, Unavailable
+from tenants.errors import Conflict, DomainError, Message, OutcomeUnknown, Unavailable
 from tenants.models import AuditEntry
 
 logger = logging.getLogger(__name__)
@@ -42,7 +44,9 @@ def present(acting: Actor, instance: Instance, group: str) -> tuple[GroupDescrip
 def offsets_known(offsets: tuple[Committed, ...] | None, trouble: str) -> tuple[Committed, ...]:
     """Offsets that somebody is about to change. Raises `Unavailable` where they are not known."""
     if offsets is None:
-        raise Unavailable(f"Nothing is known of the group at the moment: {trouble}.", retry_after_s=1)
+        raise Unavailable(
+            Message(gettext_noop("Nothing is known of the group at the moment: %(why)s."), why=trouble), retry_after_s=1
+        )
     return offsets
 
 
@@ -50,7 +54,10 @@ def require_empty(group: str, state: str) -> None:
     """Raise `Conflict(group_not_empty)` while a group has members (GRP-21)."""
     if state not in EMPTY_STATES:
         raise Conflict(
-            f"{group} has running members. Stop them first; Kafka refuses it otherwise.", code="group_not_empty"
+            Message(
+                gettext_noop("%(group)s has running members. Stop them first; Kafka refuses it otherwise."), group=group
+            ),
+            code="group_not_empty",
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from instances.access import require_reachable
 from instances.groups import selectors
@@ -26,7 +27,7 @@ from tenants import access, audit
 from tenants.access import fetch
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import Conflict, DomainError, Invalid, NotFound, Unavailable
+from tenants.errors import Conflict, DomainError, Invalid, Message, NotFound, Unavailable
 from tenants.models import AuditEntry
 
 
@@ -48,7 +49,10 @@ def undo_offsets(*, acting: Actor, instance: Instance, group: str, entry_id: str
         raise NotFound
     summary = group_admin_client.it.describe(instance.pk, [group], fresh=True)[group]
     if summary.description is None:
-        raise Unavailable(f"Nothing is known of the group at the moment: {summary.trouble}.", retry_after_s=1)
+        raise Unavailable(
+            Message(gettext_noop("Nothing is known of the group at the moment: %(why)s."), why=summary.trouble),
+            retry_after_s=1,
+        )
     now = {one.place: one for one in offsets_known(summary.offsets, summary.trouble)}
     require_empty(group, summary.description.state)
     if any((now[place].offset if place in now else None) != became.get(place) for place in was):
@@ -100,7 +104,9 @@ def delete_offsets(
     if not mine:
         raise NotFound
     if len(mine) > RESET_PARTITIONS_MAX:
-        raise Invalid(f"At most {RESET_PARTITIONS_MAX} partitions at once.", code="too_many")
+        raise Invalid(
+            Message(gettext_noop("At most %(n)s partitions at once."), n=RESET_PARTITIONS_MAX), code="too_many"
+        )
     if any(place[0] == topic for member in description.members for place in member.assignment or ()):
         raise Conflict("Members of the group read this topic.", code="topic_subscribed")
     try:

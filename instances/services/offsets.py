@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from django.utils.translation import gettext_noop
+
 from instances import interfaces
 from instances.groups.interfaces import EARLIEST, EMPTY_STATES, LATEST, Committed, Partition, group_admin_client
 from instances.groups.offset_plans import Aim, Change, Log, NoOffsetToShift, Target, plan
@@ -19,7 +21,7 @@ from instances.models import Instance
 from instances.services.group_common import listed, present, record, require_empty, write
 from tenants import audit
 from tenants.actors import Actor
-from tenants.errors import Conflict, FieldError, Invalid, NotFound, Unavailable
+from tenants.errors import Conflict, FieldError, Invalid, Message, NotFound, Unavailable
 
 PLACES_TOLD_MAX = 20
 # Topics with the partitions meant; None means all of them.
@@ -65,7 +67,11 @@ def plan_reset(*, acting: Actor, instance: Instance, group: str, target: Target,
     committed = {one.place: one for one in offsets}
     places = _places(instance, target, wanted, committed)
     if len(places) > RESET_PARTITIONS_MAX:
-        raise Invalid.at("/topics", f"At most {RESET_PARTITIONS_MAX} partitions at once.", code="too_many")
+        raise Invalid.at(
+            "/topics",
+            Message(gettext_noop("At most %(n)s partitions at once."), n=RESET_PARTITIONS_MAX),
+            code="too_many",
+        )
     logs = _logs(instance, places, target)
     missing = sorted(set(places) - set(logs))
     if missing and not wanted:
@@ -73,11 +79,16 @@ def plan_reset(*, acting: Actor, instance: Instance, group: str, target: Target,
     if target.aim is Aim.GIVEN:
         _require_known(target, sorted(set(places) - set(logs) - set(missing) - set(committed)))
     if missing:
-        raise Unavailable(f"The leaders of these partitions do not answer: {_message(missing)}.", retry_after_s=1)
+        raise Unavailable(
+            Message(
+                gettext_noop("The leaders of these partitions do not answer: %(places)s."), places=_message(missing)
+            ),
+            retry_after_s=1,
+        )
     try:
         changes = plan(target, [place for place in places if place in logs], committed, logs)
     except NoOffsetToShift as error:
-        detail = f"Nothing is committed to shift: {_message(error.places)}."
+        detail = Message(gettext_noop("Nothing is committed to shift: %(places)s."), places=_message(error.places))
         raise Invalid.at("/by", detail, code="no_committed_offset") from None
     is_empty = description.state in EMPTY_STATES
     return Reset(
@@ -144,7 +155,7 @@ def _places(
             raise Invalid.at(f"/topics/{at}/name", "There is no such topic.", code="not_found") from None
         unknown = [index for index in indexes or () if index not in present]
         if unknown:
-            detail = f"The topic has no partition {unknown[0]}."
+            detail = Message(gettext_noop("The topic has no partition %(n)s."), n=unknown[0])
             raise Invalid(
                 detail, errors=[FieldError(pointer=f"/topics/{at}/partitions", detail=detail, code="not_found")]
             )

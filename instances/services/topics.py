@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from django.utils.translation import gettext_noop
+
 from instances import interfaces
 from instances.access import require_reachable
 from instances.limits import ALLOW_LISTS_PER_INSTANCE_MAX
@@ -17,7 +19,7 @@ from instances.topics import allow_lists
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import DomainError, Invalid, OutcomeUnknown, QuotaExceeded
+from tenants.errors import DomainError, Invalid, Message, OutcomeUnknown, QuotaExceeded
 
 
 @audit.atomic
@@ -151,8 +153,9 @@ def set_allow_list(
 def _require_room_for_a_list(instance: Instance) -> None:
     """Raises `QuotaExceeded` when none is left. Lists outlive topics that clients delete, and count as long."""
     if TopicAllowList.objects.filter(instance=instance).count() >= ALLOW_LISTS_PER_INSTANCE_MAX:
-        detail = (
-            f"At most {ALLOW_LISTS_PER_INSTANCE_MAX} topics of an instance have allow-lists, deleted ones included."
+        detail = Message(
+            gettext_noop("At most %(n)s topics of an instance have allow-lists, deleted ones included."),
+            n=ALLOW_LISTS_PER_INSTANCE_MAX,
         )
         raise QuotaExceeded(detail)
 

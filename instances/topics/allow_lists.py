@@ -5,8 +5,10 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
+from django.utils.translation import gettext_noop
+
 from instances.limits import ALLOW_LIST_ENTRIES_MAX
-from tenants.errors import FieldError, Invalid
+from tenants.errors import FieldError, Invalid, Message
 
 
 def normalised(addresses: Sequence[str], pointer: str) -> list[str]:
@@ -16,7 +18,11 @@ def normalised(addresses: Sequence[str], pointer: str) -> list[str]:
     slip than a wish). Raises `Invalid` with a pointer for every wrong entry.
     """
     if len(addresses) > ALLOW_LIST_ENTRIES_MAX:
-        raise Invalid.at(pointer, f"A list has at most {ALLOW_LIST_ENTRIES_MAX} entries.", code="too_many")
+        raise Invalid.at(
+            pointer,
+            Message(gettext_noop("A list has at most %(n)s entries."), n=ALLOW_LIST_ENTRIES_MAX),
+            code="too_many",
+        )
     errors: list[FieldError] = []
     networks: set[ipaddress.IPv4Network | ipaddress.IPv6Network] = set()
     for index, address in enumerate(addresses):

@@ -9,11 +9,12 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import ActorKind, Role, Scope
-from tenants.errors import Conflict, NotFound, PermissionDenied, QuotaExceeded
+from tenants.errors import Conflict, Message, NotFound, PermissionDenied, QuotaExceeded
 from tenants.limits import INVITATION_DAYS, INVITATIONS_PENDING_MAX, MEMBERS_PER_TENANT_MAX, TENANTS_PER_USER_MAX
 from tenants.models import ApiToken, Invitation, Member, Tenant, User, UserManager
 from tenants.secrets import INVITATION_START, hash_secret, new_secret
@@ -34,7 +35,9 @@ def invite_member(*, acting: Actor, email: str, role: str) -> tuple[Invitation, 
     if open_ones.filter(email=email).exists():
         raise Conflict("This person has an open invitation. Revoke it first.", code="already_invited")
     if open_ones.count() >= INVITATIONS_PENDING_MAX:
-        raise QuotaExceeded(f"A tenant may have {INVITATIONS_PENDING_MAX} open invitations.")
+        raise QuotaExceeded(
+            Message(gettext_noop("A tenant may have %(n)s open invitations."), n=INVITATIONS_PENDING_MAX)
+        )
     secret = new_secret(INVITATION_START)
     assert acting.member is not None, "only members invite"
     invitation = Invitation.objects.create(
@@ -83,10 +86,10 @@ def accept_invitation(*, acting: Actor, user: User, secret: str) -> Member:
     if present.filter(user=user).exists():
         raise Conflict("You are a member already.", code="already_member")
     if present.count() >= MEMBERS_PER_TENANT_MAX:
-        raise QuotaExceeded(f"A tenant may have {MEMBERS_PER_TENANT_MAX} members.")
+        raise QuotaExceeded(Message(gettext_noop("A tenant may have %(n)s members."), n=MEMBERS_PER_TENANT_MAX))
     User.objects.select_for_update(no_key=True).get(pk=user.pk)  # who joins or founds several at once joins in turn
     if Member.objects.filter(user=user, removed_at=None).count() >= TENANTS_PER_USER_MAX:
-        raise QuotaExceeded(f"A person may belong to {TENANTS_PER_USER_MAX} tenants.")
+        raise QuotaExceeded(Message(gettext_noop("A person may belong to %(n)s tenants."), n=TENANTS_PER_USER_MAX))
     member = Member.objects.create(tenant=tenant, user=user, role=invitation.role)
     invitation.accepted_at = now
     invitation.save_changes(["accepted_at"])
@@ -160,4 +163,6 @@ def _require_may_manage(acting: Actor, role: Role) -> None:
     if acting.kind is ActorKind.SYSTEM:
         return
     if acting.role is None or role not in access.MANAGED_ROLES.get(acting.role, frozenset()):
-        raise PermissionDenied(f"Your role may not manage members with the role {role.value}.")
+        raise PermissionDenied(
+            Message(gettext_noop("Your role may not manage members with the role %(role)s."), role=role.value)
+        )

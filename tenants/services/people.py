@@ -10,11 +10,12 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 from django.utils.text import slugify
+from django.utils.translation import gettext_noop
 
 from tenants import audit, selectors
 from tenants.actors import Actor, system_actor, user_actor
 from tenants.choices import Language, Role, Theme
-from tenants.errors import Conflict, Invalid, QuotaExceeded
+from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
 from tenants.ids import new_id
 from tenants.limits import NAME_CHARS_MAX, TENANTS_PER_USER_MAX
 from tenants.models import Member, Tenant, User, UserManager
@@ -69,7 +70,7 @@ def found_tenant(*, user: User, name: str, slug: str | None = None, acting: Acto
     name = checked_name(name)
     User.objects.select_for_update().get(pk=user.pk)
     if selectors.memberships(user).count() >= TENANTS_PER_USER_MAX:
-        raise QuotaExceeded(f"A person may belong to {TENANTS_PER_USER_MAX} tenants.")
+        raise QuotaExceeded(Message(gettext_noop("A person may belong to %(n)s tenants."), n=TENANTS_PER_USER_MAX))
     tenant = Tenant.objects.create(name=name, slug=slug or _slug(name))
     member = Member.objects.create(tenant=tenant, user=user, role=Role.OWNER)
     acting = acting or user_actor(user)
@@ -140,7 +141,9 @@ def checked_name(name: str) -> str:
     """A name without outer spaces, or `Invalid`."""
     name = name.strip()
     if not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
-        raise Invalid.at("/name", f"A name has 1 to {NAME_CHARS_MAX} printable characters.")
+        raise Invalid.at(
+            "/name", Message(gettext_noop("A name has 1 to %(n)s printable characters."), n=NAME_CHARS_MAX)
+        )
     return name
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from tenants import audit
 from tenants.actors import Actor
 from tenants.choices import SuspensionReason, TenantStatus
-from tenants.errors import Conflict, Invalid, PermissionDenied
+from tenants.errors import Conflict, Invalid, Message, PermissionDenied
 from tenants.interfaces import tenant_instances
 from tenants.limits import SUSPENSION_NOTE_CHARS_MAX
 from tenants.models import Tenant
@@ -66,7 +67,9 @@ def checked_note(note: str) -> str:
     """What an operator tells a tenant, without space around it; raises `Invalid` when it is too long."""
     note = note.strip()
     if len(note) > SUSPENSION_NOTE_CHARS_MAX or "\x00" in note:
-        raise Invalid.at("/note", f"A note has at most {SUSPENSION_NOTE_CHARS_MAX} characters.")
+        raise Invalid.at(
+            "/note", Message(gettext_noop("A note has at most %(n)s characters."), n=SUSPENSION_NOTE_CHARS_MAX)
+        )
     return note
 
 

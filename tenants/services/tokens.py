@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import ActorKind, Scope
-from tenants.errors import Conflict, FieldError, Invalid, PermissionDenied, QuotaExceeded
+from tenants.errors import Conflict, FieldError, Invalid, Message, PermissionDenied, QuotaExceeded
 from tenants.limits import TOKENS_PER_TENANT_MAX
 from tenants.models import TOKEN_PREFIX_CHARS, ApiToken, IdempotencyRecord, Tenant
 from tenants.secrets import API_TOKEN_START, hash_secret, new_secret
@@ -42,12 +43,17 @@ def create_token(
         )
     wider = sorted(set(scopes) - access.scopes_of(acting))
     if wider:
-        raise PermissionDenied(f"You cannot grant what you do not have: {', '.join(wider)}.", code="scope_too_wide")
+        raise PermissionDenied(
+            Message(gettext_noop("You cannot grant what you do not have: %(scopes)s."), scopes=", ".join(wider)),
+            code="scope_too_wide",
+        )
     if expires_at is not None and expires_at <= timezone.now():
         raise Invalid.at("/expires_at", "The expiry has passed.")
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=access.tenant_of(acting).pk)
     if ApiToken.objects.filter(tenant=tenant, revoked_at=None).count() >= TOKENS_PER_TENANT_MAX:
-        raise QuotaExceeded(f"A tenant may have {TOKENS_PER_TENANT_MAX} tokens. Revoke one first.")
+        raise QuotaExceeded(
+            Message(gettext_noop("A tenant may have %(n)s tokens. Revoke one first."), n=TOKENS_PER_TENANT_MAX)
+        )
     assert acting.member is not None, "tokens are made by members"
     secret = new_secret(API_TOKEN_START)
     token = ApiToken.objects.create(
@@ -75,7 +81,12 @@ def _use_up(acting: Actor, tenant: Tenant, once: str, name: str) -> None:
                 actor_id=acting.id, tenant_id=tenant.pk, key=f"form:{mark}", fingerprint=mark, status=201
             )
     except IntegrityError:
-        detail = f"The token {name} is made already; its secret was shown then. Lost it? Revoke it and make another."
+        detail = Message(
+            gettext_noop(
+                "The token %(token)s is made already; its secret was shown then. Lost it? Revoke it and make another."
+            ),
+            token=name,
+        )
         raise Conflict(detail, code="made_already") from None
 
 

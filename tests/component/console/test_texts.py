@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import pickle
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +14,13 @@ import pytest
 from django.conf import settings
 from django.test import Client
 from django.urls import reverse
-from django.utils.translation import override
+from django.utils.translation import gettext, override
 from django.utils.translation.template import templatize
 
 from config.environment import BASE_DIR
 from instances.topics import allow_lists
 from tenants import formatting, services
-from tenants.errors import DomainError, Invalid
+from tenants.errors import Conflict, DomainError, Invalid, Message
 from tenants.wording import SENTENCES, SHAPES, localized
 from tests.testkit.api_cases import PASSWORD, make_member
 
@@ -95,6 +97,8 @@ def texts_of_refusals(file: Path) -> Iterator[str]:
             message = [*node.args, *(word.value for word in node.keywords if word.arg in ("detail", "trouble"))]
             for part in message:
                 found = names.get(part.id, part) if isinstance(part, ast.Name) else part
+                if isinstance(found, ast.Call) and _callee(found.func) == "Message":
+                    found = found.args[0].args[0] if isinstance(found.args[0], ast.Call) else found.args[0]
                 if isinstance(found, ast.JoinedStr):
                     yield "".join(str(one.value) if isinstance(one, ast.Constant) else "7" for one in found.values)
                 elif isinstance(found, ast.Constant) and isinstance(found.value, str):
@@ -172,3 +176,19 @@ def test_numbers_carry_one_unit_and_commas() -> None:
     assert formatting.delay(9_999) == "9,999 ms"
     assert formatting.delay(12_300) == "12.3 s"
     assert formatting.count(None) == formatting.UNKNOWN
+
+
+def test_a_message_is_english_for_programs_and_knows_its_id_for_readers() -> None:
+    message = Message("A list has at most %(n)s entries.", n=20)
+    assert json.dumps({"detail": message}) == '{"detail": "A list has at most 20 entries."}'
+    assert pickle.loads(pickle.dumps(message)).values == {"n": 20}
+    refusal = Conflict(message)
+    with override("zh-hans"):
+        assert localized(refusal.detail) == gettext(message.msgid) % {"n": 20} != message
+
+
+def test_a_sentence_of_a_broker_inside_a_message_is_translated_too() -> None:
+    message = Message("Nothing is known of the group at the moment: %(why)s.", why="its coordinator is loading")
+    with override("zh-hans"):
+        assert localized(message.values["why"]) in localized(message)
+        assert "loading" not in localized(message)
