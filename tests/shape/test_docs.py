@@ -13,6 +13,12 @@ from config.environment import BASE_DIR
 DOCS = BASE_DIR / "docs"
 PROSE_COLUMNS_MAX = 130
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
+CODE = re.compile(r"`([^`\n]+)`")
+TOP = ("benchmarks", "billing", "brokers", "config", "docs", "instances", "locale", "quotas", "tenants", "tests")
+# `brokers/engine/config.py`, `tests/unit/`: below a top-level folder, or a module wherever it is said to lie.
+PATH = re.compile(rf"(?:(?:{'|'.join(TOP)})/[\w./-]*|[\w./-]+/[\w-]+\.py)")
+MADE_BY_THE_READER = {"tests/unit/quotas/test_limits.py": "the test that docs/CONTRIBUTING.md has written"}
+QUESTIONS = 20
 FENCE = re.compile(r"^\s*```")
 NOT_PROSE = ("|", "#", "<", "!", "[!")
 
@@ -47,6 +53,11 @@ def too_wide(text: str) -> list[int]:
     return [number for number, line in lines if len(line) > PROSE_COLUMNS_MAX and not line.startswith(NOT_PROSE)]
 
 
+def named_paths(text: str) -> set[str]:
+    """Paths of the tree that a text names in backticks."""
+    return {code for code in CODE.findall(text) if PATH.fullmatch(code)}
+
+
 def broken_links(file: Path) -> list[str]:
     broken = []
     for _, line in text_lines(file.read_text(encoding="utf-8")):
@@ -69,6 +80,26 @@ def test_links_lead_somewhere(file: Path) -> None:
 @pytest.mark.parametrize("file", own_documents(), ids=lambda file: file.name)
 def test_prose_fits_the_page(file: Path) -> None:
     assert not too_wide(file.read_text(encoding="utf-8")), f"wrap at {PROSE_COLUMNS_MAX} columns"
+
+
+@pytest.mark.parametrize("file", own_documents(), ids=lambda file: file.name)
+def test_paths_that_are_named_exist(file: Path) -> None:
+    paths = named_paths(file.read_text(encoding="utf-8")) - set(MADE_BY_THE_READER)
+    assert not [path for path in sorted(paths) if not (BASE_DIR / path).exists()]
+
+
+def test_the_map_of_hacking_answers_twenty_questions() -> None:
+    text = (DOCS / "HACKING.md").read_text(encoding="utf-8").split("## The map")[1].split("\n## ")[0]
+    answers = [CODE.findall(line)[-1] for line in text.splitlines() if line.startswith("|") and "`" in line]
+    assert len(set(answers)) == len(answers) == QUESTIONS
+    assert not [path for path in answers if not (BASE_DIR / path).is_file()]
+
+
+def test_every_folder_that_the_readme_maps_exists() -> None:
+    text = (BASE_DIR / "README.md").read_text(encoding="utf-8").split("## The map")[1].split("```")[1]
+    rooms = {word for line in text.splitlines() for word in re.findall(r"^[\w/.]+|(?<=  )[\w]+/(?=\s|$)", line)}
+    assert {f"{folder}/" for folder in ("config", "tests", "brokers")} <= rooms
+    assert not [room for room in sorted(rooms) if not (BASE_DIR / room).exists()]
 
 
 @pytest.mark.parametrize("folder", ["tutorial", "how-to", "reference", "explanation"])
@@ -97,3 +128,15 @@ def test_only_prose_is_measured(text: str, numbers: list[int]) -> None:
 
 def test_anchors_are_those_of_headings() -> None:
     assert anchors("# The log, after a crash\n\n## `readyz` is 503\n") == {"the-log-after-a-crash", "readyz-is-503"}
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        ("in `brokers/engine/config.py`, not `a.py`", {"brokers/engine/config.py"}),
+        ("`storage/gone.py` and `tests/unit/`", {"storage/gone.py", "tests/unit/"}),
+        ("`penstock/…` and `tests/<app>/`", set()),
+    ],
+)
+def test_paths_in_backticks_are_recognised(text: str, paths: set[str]) -> None:
+    assert named_paths(text) == paths
