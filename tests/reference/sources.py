@@ -65,7 +65,8 @@ def _metrics_of(tree: ast.Module) -> Iterator[Metric]:
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
         texts: dict[str, ast.expr] = {}
         for node in sorted(
-            (n for n in ast.walk(function) if hasattr(n, "lineno")), key=lambda n: (n.lineno, n.col_offset)
+            (n for n in ast.walk(function) if isinstance(n, ast.expr | ast.stmt)),
+            key=lambda n: (n.lineno, n.col_offset),
         ):
             match node:
                 case ast.Assign(targets=[ast.Name(id=variable)], value=value):
