@@ -42,6 +42,7 @@ from brokers.engine.coordinators import settings as coordinator_settings
 from brokers.engine.errors import StartFailed
 from brokers.engine.handlers.auth.sasl import SaslSession
 from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.dispatch import DISPATCH_TABLE
 from brokers.engine.handlers.transactions.producer_ids import BlockProducerIds
 from brokers.engine.network.listener import Limits, Listeners
 from brokers.engine.network.reports import NetworkReports
@@ -233,7 +234,9 @@ class Broker:
                 INTERNAL_LISTENER,
                 config.internal_host,
                 config.internal_port,
-                lambda connection: SaslSession(self.engine, connection, self.listeners.reports.authentication_failed),
+                lambda connection: SaslSession(
+                    self.engine, connection, DISPATCH_TABLE, self.listeners.reports.authentication_failed
+                ),
                 config.connections_max,
                 is_protected=True,
             )

@@ -20,9 +20,9 @@ from brokers.engine.controller import policy
 from brokers.engine.controller.loop import ControllerLoop
 from brokers.engine.coordinators import settings as coordinator_settings
 from brokers.engine.errors import SettingsWrong
+from brokers.engine.handlers.broker_layers import BrokerLayers
 from brokers.engine.handlers.configs import broker_settings
 from brokers.engine.handlers.configs.broker_setting_list import FOLLOWER_RATE, LEADER_RATE
-from brokers.engine.handlers.configs.broker_settings import BrokerLayers
 from brokers.engine.handlers.context import Engine
 from brokers.engine.partitions.topic_config import topic_defaults
 from brokers.engine.storage.compaction import settings as cleaner_settings

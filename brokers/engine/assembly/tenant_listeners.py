@@ -15,6 +15,7 @@ from brokers.engine.assembly.port_retries import PortRetries
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage, InstanceImage
 from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.dispatch import DISPATCH_TABLE
 from brokers.engine.handlers.session import Session
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.listener import Listeners
@@ -172,7 +173,7 @@ class _MakeTenantSession:
         self._principal = of_tenant_port(instance_id)
 
     def __call__(self, connection: Connection) -> Session:
-        return Session(self._engine, connection, self._principal, ADVERTISED_TENANT)
+        return Session(self._engine, connection, self._principal, ADVERTISED_TENANT, DISPATCH_TABLE)
 
 
 class Bandwidth:

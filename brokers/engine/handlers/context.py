@@ -21,8 +21,8 @@ from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.settings import CoordinatorSettings, from_overrides
 from brokers.engine.deadlines import Deadlines
-from brokers.engine.handlers.configs.broker_settings import BrokerLayers
-from brokers.engine.handlers.topics.durable_log_start_offsets import DurableLogStartOffsets
+from brokers.engine.handlers.broker_layers import BrokerLayers
+from brokers.engine.partitions.durable_log_start_offsets import DurableLogStartOffsets
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.leadership_check import LeadershipChecks
 from brokers.engine.partitions.partition import Partition

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from brokers.engine.handlers.cluster import api_versions, describe_cluster, elections, log_dirs, reassignments
 from brokers.engine.handlers.common.chunked_encoding import in_chunks
@@ -14,6 +14,7 @@ from brokers.engine.handlers.groups import coordinator_forwarding, describe_grou
 from brokers.engine.handlers.offsets import deletion, offsets, transactional
 from brokers.engine.handlers.produce import legacy as produce_legacy
 from brokers.engine.handlers.produce import produce
+from brokers.engine.handlers.session import DispatchTable, FastCodec
 from brokers.engine.handlers.topics import create_partitions, delete_records, metadata, topics
 from brokers.engine.handlers.transactions import (
     add_partitions,
@@ -25,22 +26,12 @@ from brokers.engine.handlers.transactions import (
 )
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, FETCH_BATCHES_FROM, PRODUCE_BATCHES_FROM, ApiKey
 
-
-class FastCodec(NamedTuple):
-    """A call with a decoder of its own, and the versions it is served in on every listener."""
-
-    handle: Callable[..., None]
-    version_min: int
-    version_max: int
-
-
 FAST_CODEC_HANDLERS: Final[Mapping[int, FastCodec]] = {
     int(ApiKey.PRODUCE): FastCodec(produce.produce, PRODUCE_BATCHES_FROM, ADVERTISED_TENANT[ApiKey.PRODUCE][1]),
     int(ApiKey.FETCH): FastCodec(fetch.fetch, FETCH_BATCHES_FROM, ADVERTISED_TENANT[ApiKey.FETCH][1]),
 }
 
-# The same calls in the versions before: their record sets are converted on the way.
-OLD_HANDLERS: Final[Mapping[int, Callable[..., None]]] = {
+LEGACY_HANDLERS: Final[Mapping[int, Callable[..., None]]] = {
     int(ApiKey.PRODUCE): produce_legacy.produce_old,
     int(ApiKey.FETCH): legacy.fetch_old,
 }
@@ -96,3 +87,5 @@ HANDLERS: Final[Mapping[int, Handler]] = {
         describe_producers.describe_producers, describe_producers.settings_described
     ),
 }
+
+DISPATCH_TABLE: Final = DispatchTable(FAST_CODEC_HANDLERS, LEGACY_HANDLERS, HANDLERS)

@@ -3,28 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from brokers.engine.access.authorizer import Address, owners_address, peer_address
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers.client import Client
-from brokers.engine.handlers.context import Call, Channel, Engine, View
-from brokers.engine.handlers.dispatch import FAST_CODEC_HANDLERS, HANDLERS, OLD_HANDLERS
+from brokers.engine.handlers.context import Call, Channel, Engine, Handler, View
 from brokers.engine.protocol.apis import APIS, ApiKey, is_served
 from brokers.engine.protocol.codec import decode_request, encode_response
 from brokers.engine.protocol.errors import UnsupportedApi
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 
 
+class FastCodec(NamedTuple):
+    """A call with a decoder of its own, and the versions it is served in on every listener."""
+
+    handle: Callable[..., None]
+    version_min: int
+    version_max: int
+
+
+class DispatchTable(NamedTuple):
+    """Which function answers which call, by api key. Handed in, because handlers name the session they answer."""
+
+    fast_codec: Mapping[int, FastCodec]
+    # The same calls in the versions before: their record sets are converted on the way.
+    legacy: Mapping[int, Callable[..., None]]
+    handlers: Mapping[int, Handler]
+
+
 class Session:
-    """`network.ports.Session` of an identified client. `cancel` ends what waits when the connection goes; `hurry` has
-    it answered when the client sends something more instead of waiting.
+    """`network.interfaces.Session` of an identified client. `cancel` ends what waits when the connection goes;
+    `hurry` has it answered when the client sends something more instead of waiting.
     """
 
     __slots__ = (
         "_address",
         "_advertised",
         "_client",
+        "_fast_codec_handlers",
+        "_handlers",
+        "_legacy_handlers",
         "_view",
         "cancel",
         "channel",
@@ -40,6 +59,7 @@ class Session:
         channel: Channel,
         principal: Principal,
         advertised: Mapping[ApiKey, tuple[int, int]],
+        dispatch_table: DispatchTable,
         address: str | None = None,
     ) -> None:
         """`address` of the client, when it is not the peer but somebody whose calls the peer passes on."""
@@ -50,6 +70,7 @@ class Session:
         self.cancel: Callable[[], object] | None = None
         self.hurry: Callable[[], object] | None = None
         self._advertised = dict(advertised)
+        self._fast_codec_handlers, self._legacy_handlers, self._handlers = dispatch_table
         self._address: Address
         if principal.internal and address is None:
             self._address = owners_address(channel.peer_host)
@@ -77,7 +98,7 @@ class Session:
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         api_key, version, correlation_id, client_id, body = decode_request_header(buffer, start, end)
-        fast_codec = FAST_CODEC_HANDLERS.get(api_key)
+        fast_codec = self._fast_codec_handlers.get(api_key)
         if fast_codec is not None and fast_codec.version_min <= version <= fast_codec.version_max:
             self.engine.totals.requests[api_key] += 1
             fast_codec.handle(self, version, correlation_id, client_id, buffer, body, start, end)
@@ -86,7 +107,7 @@ class Session:
             raise UnsupportedApi(f"version {version} of api key {api_key} is not served here")
         self.engine.totals.requests[api_key] += 1
         if fast_codec is not None:
-            OLD_HANDLERS[api_key](self, version, correlation_id, client_id, buffer, body, start, end)
+            self._legacy_handlers[api_key](self, version, correlation_id, client_id, buffer, body, start, end)
             return
         request = None
         if api_key != ApiKey.API_VERSIONS:
@@ -94,7 +115,7 @@ class Session:
         else:
             version, request = decode_api_versions(version, buffer, body, end)
         call = Call(self.engine, self.view(), api_key, version, client_id or "", self._address)
-        answer = HANDLERS[api_key](call, request)
+        answer = self._handlers[api_key](call, request)
         if hasattr(answer, "__await__"):
             self.cancel = self.engine.spawn(self._finish(call, correlation_id, answer)).cancel
         else:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from brokers.contract.process import CLUSTER_USER
 from brokers.engine.access.principals import of_internal_login
+from brokers.engine.handlers.dispatch import DISPATCH_TABLE
 from brokers.engine.handlers.session import Session
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL
 from brokers.engine.protocol.errors import MalformedRequest
@@ -161,7 +162,7 @@ class Accepted:
         if message == HELLO:
             principal = of_internal_login(CLUSTER_USER)
             assert principal is not None
-            self.session = Session(self._process.engine, self, principal, ADVERTISED_INTERNAL)
+            self.session = Session(self._process.engine, self, principal, ADVERTISED_INTERNAL, DISPATCH_TABLE)
             self.to_client.send(HELLO)
         elif message == BYE:
             self._end()

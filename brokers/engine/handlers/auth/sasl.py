@@ -12,7 +12,7 @@ from brokers.engine.access import sasl
 from brokers.engine.access.principals import of_internal_login
 from brokers.engine.handlers.cluster import api_versions
 from brokers.engine.handlers.context import Channel, Engine
-from brokers.engine.handlers.session import Session, decode_api_versions
+from brokers.engine.handlers.session import DispatchTable, Session, decode_api_versions
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ApiKey, is_served
 from brokers.engine.protocol.codec import decode_request, encode_response
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest, UnsupportedApi
@@ -37,8 +37,15 @@ class AuthenticatedChannel(Channel, Protocol):
 class SaslSession:
     """Becomes a `Session` on success; on failure answers late and closes."""
 
-    def __init__(self, engine: Engine, channel: AuthenticatedChannel, tell_failed: TellFailed) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        channel: AuthenticatedChannel,
+        dispatch_table: DispatchTable,
+        tell_failed: TellFailed,
+    ) -> None:
         self.engine = engine
+        self._dispatch_table = dispatch_table
         self.channel = channel
         self._tell_failed = tell_failed
         self.frame_bytes_max = UNAUTHENTICATED_FRAME_BYTES_MAX
@@ -100,7 +107,9 @@ class SaslSession:
                 FAILED_AUTHENTICATION_DELAY_MS / 1000, self._refuse, answer
             ).cancel
             return
-        self.channel.session = Session(self.engine, self.channel, principal, ADVERTISED_INTERNAL, address)
+        self.channel.session = Session(
+            self.engine, self.channel, principal, ADVERTISED_INTERNAL, self._dispatch_table, address
+        )
         self.channel.respond(succeeded(None))
 
     def _refuse(self, answer: bytes | None) -> None:

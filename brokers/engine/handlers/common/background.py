@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from brokers.engine.handlers.session import Session
+from brokers.engine.handlers.session import Session
 
 
 def answer_in_background(session: Session, work: Coroutine[Any, Any, None]) -> None:

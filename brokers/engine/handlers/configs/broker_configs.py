@@ -12,6 +12,7 @@ from typing import Final
 
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.errors import SettingsWrong
+from brokers.engine.handlers.broker_layers import BrokerLayers
 from brokers.engine.handlers.configs import broker_settings
 from brokers.engine.handlers.configs.broker_settings import SETTINGS, BrokerSetting, InvalidBrokerSetting, Origin
 from brokers.engine.handlers.configs.config_changes import APPEND, DELETE, SET, SUBTRACT, listed
@@ -36,10 +37,15 @@ def described(call: Call, request: DescribeConfigsRequest, name: str) -> list[De
     layers = call.engine.broker_layers
     lines = []
     for setting in SETTINGS.values():
-        origins = layers.shared(setting) if broker_id is None else layers.origins(setting)
+        origins = _origins(layers, setting, broker_id)
         if origins:
             lines.append(_line(call, request, setting, origins))
     return lines
+
+
+def _origins(layers: BrokerLayers, setting: BrokerSetting, broker_id: int | None) -> list[Origin]:
+    """Of one broker, or (None) of all alike."""
+    return broker_settings.shared(layers, setting) if broker_id is None else broker_settings.origins(layers, setting)
 
 
 def _line(
@@ -114,7 +120,7 @@ def _apply(call: Call, broker_id: int | None, after: dict[str, str], change: Inc
         if setting is None or setting.type is not ValueType.LIST:
             raise Wrong(ErrorCode.INVALID_CONFIG, f"{name} is not a list.")
         layers = call.engine.broker_layers
-        below = layers.shared(setting) if broker_id is None else layers.origins(setting)
+        below = _origins(layers, setting, broker_id)
         inherited = below[0].value if below else setting.default or ""
         after[name] = broker_settings.check(name, listed(after.get(name, inherited), change))
     else:

@@ -8,9 +8,10 @@ with, the default: in this order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from brokers.engine.handlers.broker_layers import BrokerLayers
 from brokers.engine.handlers.configs.broker_setting_list import CHANGEABLE, FIXED, Row
 from brokers.engine.partitions.topic_bounds import BOUNDS, Bound
 from brokers.engine.partitions.topic_config import CONFIG_VALUE_CHARS_MAX, ConfigSource, accepted
@@ -128,43 +129,29 @@ def usable(values: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     return kept, reasons
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerLayers:
-    """What is set for a broker: `own` goes before `of_all`, both before `static`, with which it was started. The first
-    two hold usable values only.
-    """
+def origins(layers: BrokerLayers, setting: BrokerSetting) -> list[Origin]:
+    """All values that are there for a setting, the one in force first."""
+    by_source = (
+        (layers.own, ConfigSource.DYNAMIC_BROKER),
+        (layers.of_all, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        (layers.static, ConfigSource.STATIC_BROKER),
+    )
+    name = setting.name
+    found = [Origin(name, layer[name], source) for layer, source in by_source if name in layer]
+    for other, _ in setting.falls_back:
+        if other in layers.static:
+            found.append(Origin(other, layers.static[other], ConfigSource.STATIC_BROKER))
+    for other in (name, *(other for other, _ in setting.falls_back)):
+        default = SETTINGS[other].default
+        if default is not None:
+            found.append(Origin(other, default, ConfigSource.DEFAULT))
+    return found
 
-    static: Mapping[str, str] = field(default_factory=dict)
-    of_all: Mapping[str, str] = field(default_factory=dict)
-    own: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def effective(self) -> dict[str, str]:
-        """What is in force, defaults aside."""
-        return {**self.static, **self.of_all, **self.own}
-
-    def origins(self, setting: BrokerSetting) -> list[Origin]:
-        """All values that are there for it, the one in force first."""
-        layers = (
-            (self.own, ConfigSource.DYNAMIC_BROKER),
-            (self.of_all, ConfigSource.DYNAMIC_DEFAULT_BROKER),
-            (self.static, ConfigSource.STATIC_BROKER),
-        )
-        name = setting.name
-        found = [Origin(name, layer[name], source) for layer, source in layers if name in layer]
-        for other, _ in setting.falls_back:
-            if other in self.static:
-                found.append(Origin(other, self.static[other], ConfigSource.STATIC_BROKER))
-        for other in (name, *(other for other, _ in setting.falls_back)):
-            default = SETTINGS[other].default
-            if default is not None:
-                found.append(Origin(other, default, ConfigSource.DEFAULT))
-        return found
-
-    def shared(self, setting: BrokerSetting) -> list[Origin]:
-        """What all brokers have alike."""
-        name = setting.name
-        return [Origin(name, self.of_all[name], ConfigSource.DYNAMIC_DEFAULT_BROKER)] if name in self.of_all else []
+def shared(layers: BrokerLayers, setting: BrokerSetting) -> list[Origin]:
+    """What all brokers have alike."""
+    name = setting.name
+    return [Origin(name, layers.of_all[name], ConfigSource.DYNAMIC_DEFAULT_BROKER)] if name in layers.of_all else []
 
 
 def value_of(setting: BrokerSetting, origin: Origin) -> str:

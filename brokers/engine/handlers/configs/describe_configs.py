@@ -14,6 +14,7 @@ from brokers.engine.cluster.topic_plans import default_replication_factor
 from brokers.engine.handlers.configs import broker_configs
 from brokers.engine.handlers.configs.broker_configs import DOCUMENTED_FROM
 from brokers.engine.handlers.configs.broker_settings import SETTINGS as BROKER_SETTINGS
+from brokers.engine.handlers.configs.broker_settings import origins
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.topics.topics import Wrong
 from brokers.engine.partitions import topic_config
@@ -157,7 +158,7 @@ def _beneath(call: Call, setting: Setting) -> list[DescribeConfigsSynonym]:
     one broker or for all, is the operator's to know.
     """
     if call.view.instance_id is None and setting.broker_key in BROKER_SETTINGS:
-        return broker_configs.synonyms(call.engine.broker_layers.origins(BROKER_SETTINGS[setting.broker_key]))
+        return broker_configs.synonyms(origins(call.engine.broker_layers, BROKER_SETTINGS[setting.broker_key]))
     defaults = call.engine.topic_defaults
     found = []
     if setting.name in defaults:
@@ -173,7 +174,7 @@ def _bound(call: Call, line: DescribedSetting) -> DescribeConfigsSynonym:
     """
     key = BOUNDS[line.setting.name].broker_key
     if call.view.instance_id is None:
-        origin = call.engine.broker_layers.origins(BROKER_SETTINGS[key])[0]
+        origin = origins(call.engine.broker_layers, BROKER_SETTINGS[key])[0]
         if origin.source is not ConfigSource.DEFAULT:
             return _synonym(*origin)
     return _synonym(key, line.value, ConfigSource.STATIC_BROKER)

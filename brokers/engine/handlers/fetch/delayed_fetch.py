@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from brokers.engine.handlers.context import View
+from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.delayed_operations import DelayedCommittedRead, DelayedRead
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.partition import Partition
-
-if TYPE_CHECKING:
-    from brokers.engine.handlers.session import Session
-
 
 # A request that names no more partitions than these is kept without a look at how many there are.
 DELAYED_UNCOUNTED_MAX: Final = 1_000

@@ -9,7 +9,7 @@ there is none.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.fetch.current_leaders import LEADERS_FROM, find_leaders
@@ -17,6 +17,7 @@ from brokers.engine.handlers.fetch.delayed_fetch import DelayedFetch, bytes_stil
 from brokers.engine.handlers.fetch.fetch_errors import Diverging, PartitionResult, diverged, divergence, refused
 from brokers.engine.handlers.fetch.follower_fetch import fetch_as_follower
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch_then
+from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.committed import AbortedByPartition, list_aborted
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.protocol.apis import ApiKey
@@ -25,9 +26,6 @@ from brokers.engine.protocol.fast_codec import FetchFrame, decode_fetch, encode_
 from brokers.engine.records.compression import ZSTD
 from brokers.engine.throttling.charging import charge_fetch, fetch_cap_bytes
 from brokers.engine.throttling.usage import UsageCounter
-
-if TYPE_CHECKING:
-    from brokers.engine.handlers.session import Session
 
 TOPIC_IDS_FROM: Final = 13
 SESSIONS_FROM: Final = 7

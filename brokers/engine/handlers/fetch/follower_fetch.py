@@ -5,20 +5,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.fetch.delayed_fetch import DelayedFollowerFetch
 from brokers.engine.handlers.fetch.fetch_errors import Diverging, PartitionResult, diverged
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch_then
+from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.follower_session import NOT_TOLD, FollowedPartition, FollowerSession
 from brokers.engine.partitions.partition import LOG_END, NO_EPOCH, Partition
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fast_codec import FetchFrame, encode_fetch_response
 from brokers.engine.records import error_codes
-
-if TYPE_CHECKING:
-    from brokers.engine.handlers.session import Session
 
 TOPIC_IDS_FROM: Final = 13
 NO_SESSION: Final = 0

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.common.background import answer_in_background
 from brokers.engine.handlers.fetch.delayed_fetch import bytes_still_missing, may_be_delayed
 from brokers.engine.handlers.fetch.fetch import meter
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch
+from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.delayed_operations import DelayedRead
 from brokers.engine.partitions.old_readers import Converted, read_messages, read_whole_batches
 from brokers.engine.partitions.partition import READ_UNCOMMITTED, Partition
@@ -35,9 +36,6 @@ from brokers.engine.records.compression import INFLATED_BYTES_MAX, ZSTD
 from brokers.engine.records.conversion import Work
 from brokers.engine.throttling.charging import charge_fetch, fetch_cap_bytes
 from brokers.engine.throttling.usage import UsageCounter
-
-if TYPE_CHECKING:
-    from brokers.engine.handlers.session import Session
 
 MAGIC_1_FROM: Final = 2
 ANSWER_LIMIT_FROM: Final = 3

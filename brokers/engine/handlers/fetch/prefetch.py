@@ -6,14 +6,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import Uncached
-
-if TYPE_CHECKING:
-    from brokers.engine.handlers.session import Session
 
 # How often one request is sent to the disk. Each round brings it a step further (an index, a header, where to cut) in
 # up to so many partitions; if it takes more, memory is so short that what was read is gone again, and the loop waits.

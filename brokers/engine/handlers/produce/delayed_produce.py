@@ -5,14 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from brokers.engine.handlers.produce.delayed_produce_legacy import PartitionErrors, error_of
+from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.delayed_operations import DelayedReplication
 from brokers.engine.partitions.partition import Partition
-
-if TYPE_CHECKING:
-    from brokers.engine.handlers.session import Session
 
 
 class Owing:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.delayed_operations import DelayedReplication
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from brokers.engine.handlers.session import Session
 
 # By internal topic name and partition: the error code that each ended with.
 PartitionErrors = dict[tuple[str, int], int]

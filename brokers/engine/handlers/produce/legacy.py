@@ -7,11 +7,12 @@ is. Everything else is as in `produce`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.common.background import answer_in_background
 from brokers.engine.handlers.produce.delayed_produce_legacy import PartitionErrors, when_complete
+from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.protocol.apis import ApiKey
@@ -39,9 +40,6 @@ from brokers.engine.records.validation import (
 )
 from brokers.engine.throttling.charging import charge
 from brokers.engine.throttling.usage import UsageCounter
-
-if TYPE_CHECKING:
-    from brokers.engine.handlers.session import Session
 
 ACKS: Final = (-1, 0, 1)
 ACKS_ALL: Final = -1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from brokers.engine.handlers.client import Client, Route
 from brokers.engine.handlers.context import Engine
@@ -17,6 +17,7 @@ from brokers.engine.handlers.produce.transaction_verification import (
     nothing_allowed,
     verify_transactions,
 )
+from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.partitions.verification import NO_TXN_ID
@@ -27,9 +28,6 @@ from brokers.engine.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIO
 from brokers.engine.records.rejections import TOO_MUCH_INFLATED
 from brokers.engine.records.validation import INFLATED, INFLATED_PER_REQUEST_MAX, claims_transaction
 from brokers.engine.throttling.charging import charge
-
-if TYPE_CHECKING:
-    from brokers.engine.handlers.session import Session
 
 ACKS_ALL: Final = -1
 NULL_RECORDS: Final = "The record set is null."

@@ -6,16 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.common.background import answer_in_background
 from brokers.engine.handlers.produce.transaction_verification import Topics, TransactionVerification
+from brokers.engine.handlers.session import Session
 from brokers.engine.records import batch as layout
 from brokers.engine.records.validation import BatchRules, CheckedAhead, Inflated
-
-if TYPE_CHECKING:
-    from brokers.engine.handlers.session import Session
 
 # What is not compressed and no larger is recompressed at once: the way through a thread and back would take as long.
 RECOMPRESSED_AT_ONCE_BYTES_MAX: Final = 16 * 1024

@@ -6,18 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.common.background import answer_in_background
+from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.transactions import NOT_LED, begin_verification
 from brokers.engine.partitions.verification import OPEN, UNVERIFIED_OK
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.records import batch as layout
-
-if TYPE_CHECKING:
-    from brokers.engine.handlers.session import Session
 
 # As in `produce`: index, error, base offset, append time, log start, message.
 PartitionAnswer = tuple[int, int, int, int, int, str | None]

@@ -14,8 +14,15 @@ from brokers.engine.assembly.dynamic_configs import DynamicSettings  # noqa: F40
 from brokers.engine.cluster.broker_configs import BrokerConfigs
 from brokers.engine.controller import policy
 from brokers.engine.coordinators import settings as coordinators
+from brokers.engine.handlers.broker_layers import BrokerLayers
 from brokers.engine.handlers.configs import broker_settings
-from brokers.engine.handlers.configs.broker_settings import SETTINGS, BrokerLayers, InvalidBrokerSetting, value_of
+from brokers.engine.handlers.configs.broker_settings import (
+    SETTINGS,
+    InvalidBrokerSetting,
+    origins,
+    shared,
+    value_of,
+)
 from brokers.engine.partitions.topic_config import ConfigSource, topic_defaults
 from brokers.engine.storage.compaction import settings as cleaner
 
@@ -36,11 +43,11 @@ def test_a_brokers_own_goes_before_that_of_all_before_what_it_was_started_with(
     layers = BrokerLayers(static, of_all, own)
     for name in ("message.max.bytes", "log.retention.ms"):
         found = [(layer[name], source) for layer, source in ((own, 2), (of_all, 3), (static, 4)) if name in layer]
-        origins = layers.origins(SETTINGS[name])
-        assert [(value, source) for _, value, source in origins[: len(found)]] == found
-        assert origins[-1].source == ConfigSource.DEFAULT
+        all_origins = origins(layers, SETTINGS[name])
+        assert [(value, source) for _, value, source in all_origins[: len(found)]] == found
+        assert all_origins[-1].source == ConfigSource.DEFAULT
         assert layers.effective.get(name) == (found[0][0] if found else None)
-        assert [(value, source) for _, value, source in layers.shared(SETTINGS[name])] == found[bool(name in own) :][
+        assert [(value, source) for _, value, source in shared(layers, SETTINGS[name])] == found[bool(name in own) :][
             : name in of_all
         ]
 
@@ -49,7 +56,7 @@ def test_retention_falls_back_on_the_keys_of_other_units() -> None:
     retention = SETTINGS["log.retention.ms"]
 
     def shown(static: dict[str, str]) -> list[tuple[str, str, str]]:
-        return [(one.name, one.value, value_of(retention, one)) for one in BrokerLayers(static).origins(retention)]
+        return [(one.name, one.value, value_of(retention, one)) for one in origins(BrokerLayers(static), retention)]
 
     assert shown({}) == [("log.retention.hours", "168", "604800000")]
     assert shown({"log.retention.hours": "2", "log.retention.minutes": "3"}) == [

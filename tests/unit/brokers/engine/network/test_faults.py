@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from brokers.engine.handlers import session as sessions
+from brokers.engine.assembly import tenant_listeners
+from brokers.engine.handlers.dispatch import DISPATCH_TABLE
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.cluster import DescribeClusterRequest
 from brokers.engine.protocol.messages.metadata import MetadataRequest
@@ -36,10 +36,10 @@ async def later(call: Any, request: Any) -> Any:
 async def test_a_mistake_of_ours_ends_one_connection_only(
     broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch, handler: Callable[..., Any]
 ) -> None:
+    broken = DISPATCH_TABLE._replace(handlers={**DISPATCH_TABLE.handlers, int(ApiKey.DESCRIBE_CLUSTER): handler})
+    monkeypatch.setattr(tenant_listeners, "DISPATCH_TABLE", broken)
     port = await broker.create_instance("ins-aaaaaaaa")
     unlucky, other = await broker.client(port), await broker.client(port)
-    broken = MappingProxyType({**sessions.HANDLERS, int(ApiKey.DESCRIBE_CLUSTER): handler})
-    monkeypatch.setattr(sessions, "HANDLERS", broken)
 
     with pytest.raises((ConnectionError, EOFError)):
         await unlucky.call(ApiKey.DESCRIBE_CLUSTER, 0, DescribeClusterRequest())
