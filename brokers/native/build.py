@@ -50,7 +50,7 @@ setup(
     name="penstock-native",
     packages=[],
     ext_modules=mypycify(
-        ["--ignore-missing-imports", "--follow-imports=silent", *sys.argv.pop().split(",")],
+        ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent", *sys.argv.pop().split(",")],
         opt_level="1",
         debug_level="0",
     ),
