@@ -9,8 +9,8 @@ from typing import Final
 from brokers.engine.coordinators.interfaces import LogUnreadable, Stored
 from brokers.engine.coordinators.result import Now
 from brokers.engine.handlers.context import Engine
-from brokers.engine.handlers.fetch.prefetch import prefetch
-from brokers.engine.handlers.produce.delayed_produce_legacy import error_of
+from brokers.engine.handlers.fetch.prefetch import Missing, prefetch
+from brokers.engine.handlers.produce.delayed_produce import error_of
 from brokers.engine.partitions.delayed_operations import DelayedReplication, LeadershipCheck
 from brokers.engine.partitions.leadership_check import leads_alone
 from brokers.engine.partitions.partition import LOG_END, Partition
@@ -91,7 +91,7 @@ class PartitionLog:
                 raise LogUnreadable("the leadership is gone")
             found = self._partition.read(offset, READ_BYTES, min_one_batch=True, isolation=LOG_END, wait=False)
             if found.uncached is not None:
-                await prefetch(self._engine, [(self._partition, found.uncached)])
+                await prefetch(self._engine, [Missing(self._partition, found.uncached)])
                 continue
             if found.error_code:
                 raise LogUnreadable(f"reading from offset {offset} failed with error {found.error_code}")

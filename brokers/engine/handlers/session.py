@@ -9,6 +9,7 @@ from brokers.engine.access.authorizer import Address, owners_address, peer_addre
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.context import Call, Channel, Engine, Handler, View
+from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.protocol.apis import APIS, ApiKey, is_served
 from brokers.engine.protocol.codec import decode_request, encode_response
 from brokers.engine.protocol.errors import UnsupportedApi
@@ -101,13 +102,14 @@ class Session:
         fast_codec = self._fast_codec_handlers.get(api_key)
         if fast_codec is not None and fast_codec.version_min <= version <= fast_codec.version_max:
             self.engine.totals.requests[api_key] += 1
-            fast_codec.handle(self, version, correlation_id, client_id, buffer, body, start, end)
+            fast_codec.handle(self, RawRequest(version, correlation_id, client_id, buffer, body, start, end))
             return
         if not is_served(self._advertised, api_key, version):
             raise UnsupportedApi(f"version {version} of api key {api_key} is not served here")
         self.engine.totals.requests[api_key] += 1
         if fast_codec is not None:
-            self._legacy_handlers[api_key](self, version, correlation_id, client_id, buffer, body, start, end)
+            raw = RawRequest(version, correlation_id, client_id, buffer, body, start, end)
+            self._legacy_handlers[api_key](self, raw)
             return
         request = None
         if api_key != ApiKey.API_VERSIONS:

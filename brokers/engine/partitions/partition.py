@@ -20,7 +20,7 @@ from brokers.engine.partitions.verification import NO_TXN_ID, answered_before, c
 from brokers.engine.records import error_codes
 from brokers.engine.records.batch import TRANSACTIONAL
 from brokers.engine.records.rejections import BatchRejected
-from brokers.engine.records.validation import CheckedAhead, CheckedBatch, check_batch, check_shape
+from brokers.engine.records.validation import CheckedAhead, CheckedBatch, InflationBudget, check_batch, check_shape
 from brokers.engine.storage.files import NotCached, StorageFailed
 from brokers.engine.storage.log import Log
 from brokers.engine.storage.producer_state import CachedBatch
@@ -227,11 +227,13 @@ class Partition:
         produce_version: int,
         verification_token: int = NO_TXN_ID,
         ahead: CheckedAhead | None = None,
+        budget: InflationBudget | None = None,
     ) -> AppendResult:
         """Appends the one batch in `records`, rewriting its header in place; needs a writable view. Never waits.
 
         With acks=-1 the caller then waits until `high_watermark` > the result's `last_offset`
         (`DelayedReplication`). `verification_token` says what a batch of a transaction is entitled to (`verification`).
+        What the check inflates is taken from `budget`.
         """
         log = self.log
         try:
@@ -246,7 +248,7 @@ class Partition:
                 return AppendResult(error_codes.NOT_ENOUGH_REPLICAS, log_start_offset=log.log_start_offset)
             rules = self.config.batch_rules
             found = check_batch if ahead is None else ahead.checked
-            checked = found(records, size, rules, now_ms)
+            checked = found(records, size, rules, now_ms, budget)
         except BatchRejected as fault:
             return AppendResult(
                 fault.code,

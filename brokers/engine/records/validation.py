@@ -50,16 +50,15 @@ RECORDS_PER_BATCH_MAX: Final = 262_144
 INFLATED_PER_REQUEST_MAX: Final = 4 * INFLATED_BYTES_MAX
 
 
-class Inflated:
-    """How many bytes were inflated to be checked, of all batches so far; what does not inflate counts for the most."""
+class InflationBudget:
+    """How many bytes more the batches of one request may inflate to be checked; what does not inflate counts for the
+    most. Below zero it is spent.
+    """
 
-    __slots__ = ("bytes",)
+    __slots__ = ("left_bytes",)
 
-    def __init__(self) -> None:
-        self.bytes = 0
-
-
-INFLATED: Final = Inflated()
+    def __init__(self, bytes_max: int = INFLATED_PER_REQUEST_MAX) -> None:
+        self.left_bytes = bytes_max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,9 +121,9 @@ def check_shape(records: memoryview, produce_version: int) -> int:
 
 
 def check_batch(
-    records: memoryview, size: int, rules: BatchRules, now_ms: int, inflated: Inflated = INFLATED
+    records: memoryview, size: int, rules: BatchRules, now_ms: int, budget: InflationBudget | None = None
 ) -> CheckedBatch:
-    """Checks the batch of `size` bytes (from `check_shape`) against `rules`; what that inflates is `inflated`.
+    """Checks the batch of `size` bytes (from `check_shape`) against `rules`; what that inflates is taken from `budget`.
 
     Raises BatchRejected. `records` must be writable when the topic stamps batches or a claim has to be corrected.
     """
@@ -144,7 +143,7 @@ def check_batch(
     if count > RECORDS_PER_BATCH_MAX:
         raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True)
     codec = attributes & layout.CODEC_MASK
-    block = bytes(data[layout.HEADER_BYTES :]) if codec == 0 else _inflated(codec, data, inflated)
+    block = bytes(data[layout.HEADER_BYTES :]) if codec == 0 else _inflated(codec, data, budget)
     wanted_codec = codec if rules.codec is None else rules.codec
     stored_block, true_max = block, max_timestamp
     try:
@@ -188,22 +187,29 @@ class CheckedAhead:
     __slots__ = ("_result", "_rules")
 
     def __init__(
-        self, records: memoryview, produce_version: int, rules: BatchRules, now_ms: int, inflated: Inflated
+        self, records: memoryview, produce_version: int, rules: BatchRules, now_ms: int, budget: InflationBudget
     ) -> None:
         self._rules = rules
         self._result: CheckedBatch | BatchRejected
         try:
-            if inflated.bytes > INFLATED_PER_REQUEST_MAX:
+            if budget.left_bytes < 0:
                 raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True, message=TOO_MUCH_INFLATED)
             size = check_shape(records, produce_version)
-            self._result = check_batch(records, size, rules, now_ms, inflated)
+            self._result = check_batch(records, size, rules, now_ms, budget)
         except BatchRejected as fault:
             self._result = fault
 
-    def checked(self, records: memoryview, size: int, rules: BatchRules, now_ms: int) -> CheckedBatch:
+    def checked(
+        self,
+        records: memoryview,
+        size: int,
+        rules: BatchRules,
+        now_ms: int,
+        budget: InflationBudget | None = None,
+    ) -> CheckedBatch:
         """As `check_batch`, which is what is done if the rules are others by now."""
         if rules is not self._rules:
-            return check_batch(records, size, rules, now_ms)
+            return check_batch(records, size, rules, now_ms, budget)
         if isinstance(self._result, BatchRejected):
             raise self._result
         return self._result
@@ -216,7 +222,7 @@ def _rebuilt(data: memoryview, codec: int, block: bytes, rules: BatchRules) -> m
         raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True) from None
 
 
-def _inflated(codec: int, data: memoryview, inflated: Inflated) -> bytes:
+def _inflated(codec: int, data: memoryview, budget: InflationBudget | None) -> bytes:
     if codec > CODECS_MAX:
         raise BatchRejected(error_codes.INVALID_RECORD, shape=True)
     spent_bytes = INFLATED_BYTES_MAX
@@ -232,7 +238,8 @@ def _inflated(codec: int, data: memoryview, inflated: Inflated) -> bytes:
     except Oversized:
         raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True) from None
     finally:
-        inflated.bytes += spent_bytes
+        if budget is not None:
+            budget.left_bytes -= spent_bytes
 
 
 def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRules, now_ms: int) -> tuple[int, bool]:

@@ -17,6 +17,7 @@ from brokers.engine.handlers.fetch.delayed_fetch import DelayedFetch, bytes_stil
 from brokers.engine.handlers.fetch.fetch_errors import Diverging, PartitionResult, diverged, divergence, refused
 from brokers.engine.handlers.fetch.follower_fetch import fetch_as_follower
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch_then
+from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.committed import AbortedByPartition, list_aborted
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
@@ -62,17 +63,9 @@ class Reading:
                     line[6].release()
 
 
-def fetch(
-    session: Session,
-    version: int,
-    correlation_id: int,
-    client_id: str | None,
-    buffer: memoryview,
-    body: int,
-    start: int,
-    end: int,
-) -> None:
-    frame = decode_fetch(buffer, body, end, version)
+def fetch(session: Session, raw: RawRequest) -> None:
+    version, correlation_id = raw.version, raw.correlation_id
+    frame = decode_fetch(raw.buffer, raw.body, raw.end, version)
     if not 0 <= frame.isolation <= READ_COMMITTED:
         session.channel.respond(refused(version, correlation_id, int(ErrorCode.UNKNOWN_SERVER_ERROR), frame))
         return
@@ -83,7 +76,7 @@ def fetch(
     if error:
         session.channel.respond_parts(encode_fetch_response(version, correlation_id, 0, error, NO_SESSION, []))
         return
-    _serve(session, client_id, version, correlation_id, frame, True, 0)
+    _serve(session, raw.client_id, version, correlation_id, frame, True, 0)
 
 
 def _serve(
@@ -200,7 +193,7 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
                 lines.append((index, code, high_watermark, stable_offset, start_offset, length, records))
             else:
                 if uncached is not None:
-                    reading.missing.append((partition, uncached))
+                    reading.missing.append(Missing(partition, uncached))
                 if code:
                     reading.must_answer = True
                     code = downgraded(code, ApiKey.FETCH, version)

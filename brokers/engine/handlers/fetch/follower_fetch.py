@@ -222,7 +222,7 @@ def _read_records(
         wait=wait,
     )
     if uncached is not None:
-        reading.missing.append((partition, uncached))
+        reading.missing.append(Missing(partition, uncached))
     elif code:
         line.code = code
         _complain(reading, line, code)

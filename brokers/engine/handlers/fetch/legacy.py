@@ -16,6 +16,7 @@ from brokers.engine.handlers.common.background import answer_in_background
 from brokers.engine.handlers.fetch.delayed_fetch import bytes_still_missing, may_be_delayed
 from brokers.engine.handlers.fetch.fetch import meter
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch
+from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.delayed_operations import DelayedRead
 from brokers.engine.partitions.old_readers import Converted, read_messages, read_whole_batches
@@ -59,19 +60,10 @@ class _Part:
     converted: Converted | None = None
 
 
-def fetch_old(
-    session: Session,
-    version: int,
-    correlation_id: int,
-    client_id: str | None,
-    buffer: memoryview,
-    body: int,
-    start: int,
-    end: int,
-) -> None:
+def fetch_old(session: Session, raw: RawRequest) -> None:
     """As `fetch.fetch`, for versions 0 to 3."""
-    request: FetchRequest = decode_request(ApiKey.FETCH, version, buffer, body, end)
-    answer_in_background(session, _OldFetch(session, version, correlation_id, client_id, request).run())
+    request: FetchRequest = decode_request(ApiKey.FETCH, raw.version, raw.buffer, raw.body, raw.end)
+    answer_in_background(session, _OldFetch(session, raw.version, raw.correlation_id, raw.client_id, request).run())
 
 
 class _OldFetch:
@@ -250,7 +242,7 @@ class _OldFetch:
 
 def _missing(topics: list[tuple[str, list[_Part]]]) -> list[Missing]:
     return [
-        (part.partition, part.result.uncached)
+        Missing(part.partition, part.result.uncached)
         for _, parts in topics
         for part in parts
         if part.partition is not None and part.result is not None and part.result.uncached is not None

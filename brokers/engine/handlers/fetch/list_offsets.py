@@ -10,7 +10,7 @@ from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.fetch.list_offsets_legacy import SEGMENTS_VERSION, list_segments
-from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, prefetch
+from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch
 from brokers.engine.partitions.listing import MAX_TIMESTAMP
 from brokers.engine.partitions.listing import list_offsets as list_offsets_of
 from brokers.engine.partitions.partition import LOG_END, Partition
@@ -124,7 +124,7 @@ class _Lookup:
                 found = self._ask(partition, wanted, wait=False)
                 if found.uncached is None:
                     break
-                await prefetch(self.call.engine, [(partition, found.uncached)])
+                await prefetch(self.call.engine, [Missing(partition, found.uncached)])
             else:
                 found = self._ask(partition, wanted, wait=True)
             self._write(line, found)

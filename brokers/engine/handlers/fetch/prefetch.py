@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.session import Session
@@ -18,8 +18,21 @@ from brokers.engine.partitions.results import Uncached
 ROUNDS_MAX: Final = 64
 PREFETCHED_TOGETHER_MAX: Final = 16
 
-Missing = tuple[Partition, Uncached]
-Failed = tuple[Partition, OSError]
+
+class Missing(NamedTuple):
+    """What a read has to wait for."""
+
+    partition: Partition
+    uncached: Uncached
+
+
+class Failed(NamedTuple):
+    """A read that the disk refused."""
+
+    partition: Partition
+    error: OSError
+
+
 Prefetching = asyncio.Future[list[Failed]]
 
 
@@ -62,7 +75,7 @@ def _prefetch(missing: Sequence[Missing]) -> list[Failed]:
         try:
             uncached.prefetch()
         except OSError as error:
-            failed.append((partition, error))
+            failed.append(Failed(partition, error))
     return failed
 
 

@@ -1,21 +1,27 @@
-"""Produces that are appended and wait for followers, while the next ones of their connection are processed (decision
-56): what `completing` does, without keeping anybody waiting but the answer.
-"""
+"""acks=-1 with followers: the answer waits until every high watermark is there, or the time is over (REP-12)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokers.engine.handlers.produce.delayed_produce_legacy import PartitionErrors, error_of
+from brokers.engine.handlers.context import PendingAnswer
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.delayed_operations import DelayedReplication
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.protocol.errors import ErrorCode
+
+# By internal topic name and partition: the error code of each that ended with one.
+PartitionErrors = dict[tuple[str, int], int]
 
 
-class Owing:
-    """One such produce. `frame_of` makes the answer once it is known how each partition ended."""
+class DelayedProduce:
+    """One such wait. Over, it refers to nothing that refers to it.
 
-    __slots__ = ("_deadlines", "_frame_of", "_operation", "_pending", "_pending_response", "_tick")
+    The next requests of the connection are processed meanwhile, and answered after this one (decision 56), unless it
+    `holds_connection`.
+    """
+
+    __slots__ = ("_delay_ms", "_frame_of", "_operation", "_pending", "_pending_answer", "_session", "_tick")
 
     def __init__(
         self,
@@ -23,28 +29,59 @@ class Owing:
         pending: list[tuple[Partition, int]],
         timeout_ms: int,
         frame_of: Callable[[PartitionErrors], bytes],
+        delay_ms: int,
+        *,
+        holds_connection: bool,
     ) -> None:
-        """`pending`: partition, last offset."""
-        self._frame_of = frame_of
+        """`pending`: partition, last offset. `frame_of` makes the answer, which leaves `delay_ms` later; not at all if
+        the connection closes first. Only what holds its connection may leave later.
+        """
+        self._session = session
         self._pending = pending
-        self._pending_response = session.channel.defer(self._on_closed)
-        self._operation = operation = DelayedReplication(self._on_completed)
-        self._deadlines = session.engine.deadlines
-        self._tick = self._deadlines.add(operation, max(0, timeout_ms))
+        self._frame_of = frame_of
+        self._delay_ms = delay_ms
+        self._pending_answer: PendingAnswer | None = None
+        if holds_connection:
+            session.cancel = self._cancel
+        else:
+            self._pending_answer = session.channel.defer(self._cancel)
+        self._operation = operation = DelayedReplication(self._wake)
+        self._tick = session.engine.deadlines.add(operation, max(0, timeout_ms))
         for partition, last_offset in pending:
             operation.watch(partition, last_offset)
 
-    def _on_completed(self) -> None:
-        """All are, or the time is over. The answer leaves later: this runs inside of what settled it."""
-        operation = self._operation
-        self._deadlines.drop(operation, self._tick)
+    def _wake(self) -> None:
+        """All are committed or lost, or the time is over. This runs inside of the append or the fetch that ended it."""
+        session = self._session
+        session.engine.deadlines.drop(self._operation, self._tick)
+        pending_answer = self._pending_answer
+        if pending_answer is None:
+            session.cancel = session.engine.loop.call_soon(self._respond).cancel
+        else:
+            pending_answer.complete(self._frame_of(self._partition_errors()))  # leaves later
+
+    def _respond(self) -> None:
+        self._session.cancel = None
+        self._session.channel.respond(self._frame_of(self._partition_errors()), self._delay_ms)
+
+    def _partition_errors(self) -> PartitionErrors:
+        """Of a partition that is there twice, the later batch decides: it has the greater offset."""
         partition_errors: PartitionErrors = {}
         for partition, last_offset in self._pending:
-            code = error_of(operation, partition, last_offset)
+            code = error_of(self._operation, partition, last_offset)
             if code:
                 partition_errors[partition.topic, partition.index] = code
-        self._pending_response.complete(self._frame_of(partition_errors))
+        return partition_errors
 
-    def _on_closed(self) -> None:
-        self._deadlines.drop(self._operation, self._tick)
+    def _cancel(self) -> None:
+        self._session.engine.deadlines.drop(self._operation, self._tick)
         self._operation.cancel()
+
+
+def error_of(operation: DelayedReplication, partition: Partition, last_offset: int) -> int:
+    """How the append up to `last_offset` ended, as an error code."""
+    if partition in operation.lost or not partition.is_leader:
+        return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if partition.high_watermark <= last_offset:
+        return int(ErrorCode.REQUEST_TIMED_OUT)
+    return 0 if partition.has_enough_replicas() else int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from brokers.engine.handlers.context import View
+from brokers.engine.handlers.produce.request import Place, TopicResult
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_response
@@ -26,14 +27,14 @@ def encode(
     view: View,
     version: int,
     correlation_id: int,
-    answers: Sequence[tuple[bytes, Sequence[tuple[int, int, int, int, int, str | None]]]],
-    detailed: Mapping[tuple[bytes, int], AppendResult],
+    results: Sequence[TopicResult],
+    detailed: Mapping[Place, AppendResult],
     throttle_ms: int,
 ) -> bytes:
     """A whole response frame."""
     leaders: set[int] = set()
     responses = []
-    for name, lines in answers:
+    for name, lines in results:
         topic = view.namespace.topics.get(name)
         partitions = []
         for index, code, base_offset, append_ms, log_start_offset, message in lines:

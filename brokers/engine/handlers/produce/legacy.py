@@ -7,11 +7,12 @@ is. Everything else is as in `produce`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.common.background import answer_in_background
-from brokers.engine.handlers.produce.delayed_produce_legacy import PartitionErrors, when_complete
+from brokers.engine.handlers.produce.delayed_produce import DelayedProduce, PartitionErrors
+from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
@@ -30,12 +31,11 @@ from brokers.engine.records.batch import MAGIC
 from brokers.engine.records.conversion import OldSet, Work, inspect, to_batch
 from brokers.engine.records.rejections import BatchRejected
 from brokers.engine.records.validation import (
-    INFLATED,
     INFLATED_PER_REQUEST_MAX,
     PRODUCE_ZSTD_FROM,
     BatchRules,
     CheckedAhead,
-    Inflated,
+    InflationBudget,
     claims_transaction,
 )
 from brokers.engine.throttling.charging import charge
@@ -45,6 +45,14 @@ ACKS: Final = (-1, 0, 1)
 ACKS_ALL: Final = -1
 
 PartitionResult = PartitionProduceResponse
+
+
+class _PendingResult(NamedTuple):
+    """Of a set that is appended and not yet committed."""
+
+    result: PartitionResult
+    partition: Partition
+    last_offset: int
 
 
 @dataclass(slots=True)
@@ -60,7 +68,7 @@ class _Set:
     partition: Partition | None = None
     ahead: CheckedAhead | None = None
 
-    def convert(self, work: Work, now_ms: int, inflated: Inflated) -> None:
+    def convert(self, work: Work, now_ms: int, budget: InflationBudget) -> None:
         if self.error or self.rules is None or self.records is None:
             return
         try:
@@ -71,24 +79,15 @@ class _Set:
                 self.batch = to_batch(self.records, old, work, log_append_time=self.rules.log_append_time)
             if self.batch is not None and self.rules.codec is not None:
                 batch = memoryview(self.batch)
-                self.ahead = CheckedAhead(batch, PRODUCE_ZSTD_FROM, self.rules, now_ms, inflated)
+                self.ahead = CheckedAhead(batch, PRODUCE_ZSTD_FROM, self.rules, now_ms, budget)
         except BatchRejected as fault:
             self.error = fault.code
 
 
-def produce_old(
-    session: Session,
-    version: int,
-    correlation_id: int,
-    client_id: str | None,
-    buffer: memoryview,
-    body: int,
-    start: int,
-    end: int,
-) -> None:
+def produce_old(session: Session, raw: RawRequest) -> None:
     """As `produce.produce`, for versions 0 to 2."""
-    request: ProduceRequest = decode_request(ApiKey.PRODUCE, version, buffer, body, end)
-    call = _OldProduce(session, version, correlation_id, client_id, request, end - start)
+    request: ProduceRequest = decode_request(ApiKey.PRODUCE, raw.version, raw.buffer, raw.body, raw.end)
+    call = _OldProduce(session, raw.version, raw.correlation_id, raw.client_id, request, raw.size_bytes)
     answer_in_background(session, call.run())
 
 
@@ -115,11 +114,11 @@ class _OldProduce:
             (topic.name, [self._placed(client, topic.name.encode(), data) for data in topic.partition_data])
             for topic in self.request.topic_data
         ]
-        sets = [one for _, found in topics for one in found]
-        if any(one.records is not None and claims_transaction(memoryview(one.records)) for one in sets):
+        sets = [record_set for _, of_topic in topics for record_set in of_topic]
+        if any(each.records is not None and claims_transaction(memoryview(each.records)) for each in sets):
             # Nobody can name a transaction in these versions, so none of the request is taken (REC-44).
-            for one in sets:
-                one.error = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            for record_set in sets:
+                record_set.error = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         engine = self.session.engine
         try:
             await engine.loop.run_in_executor(engine.converters, _convert, sets, engine.clock.now_ms())
@@ -133,13 +132,13 @@ class _OldProduce:
         placed = _Set(name, data.index, data.records, route.error)
         if route.error:
             return placed
-        found = route.partitions.get(data.index) or route.find(data.index, self.session.engine)
-        if isinstance(found, int):
-            placed.error = found
+        partition = route.partitions.get(data.index) or route.find(data.index, self.session.engine)
+        if isinstance(partition, int):
+            placed.error = partition
             return placed
-        placed.partition = found
-        placed.error = self._refusal(found, data)
-        placed.rules = found.config.batch_rules
+        placed.partition = partition
+        placed.error = self._refusal(partition, data)
+        placed.rules = partition.config.batch_rules
         return placed
 
     def _refusal(self, partition: Partition, data: PartitionProduceData) -> int:
@@ -161,29 +160,29 @@ class _OldProduce:
         now_ms = engine.clock.now_ms()
         if now_ms - engine.stall_detector.checked_ms > engine.stall_detector.pause_ms_max:
             engine.stall_detector.check(now_ms)
-        pending: list[tuple[PartitionResult, Partition, int]] = []
+        pending: list[_PendingResult] = []
         answers: list[TopicProduceResponse] = []
         accepted_bytes = 0
-        inflated_max = INFLATED.bytes + INFLATED_PER_REQUEST_MAX
+        budget = InflationBudget(INFLATED_PER_REQUEST_MAX)
         for name, sets in topics:
             topic_bytes = 0
             lines: list[PartitionResult] = []
-            for one in sets:
-                if INFLATED.bytes > inflated_max:
-                    one.error = one.error or int(ErrorCode.MESSAGE_TOO_LARGE)
-                result = self._appended(one, now_ms)
+            for record_set in sets:
+                if budget.left_bytes < 0:
+                    record_set.error = record_set.error or int(ErrorCode.MESSAGE_TOO_LARGE)
+                result = self._appended(record_set, now_ms, budget)
                 code = downgraded(result.error_code, ApiKey.PRODUCE, self.version)
                 line = PartitionResult(
-                    index=one.index,
+                    index=record_set.index,
                     error_code=code,
                     base_offset=result.base_offset,
                     log_append_time_ms=result.log_append_time_ms,
                 )
                 lines.append(line)
                 topic_bytes += result.appended_bytes
-                partition = one.partition
+                partition = record_set.partition
                 if result.appended_bytes and partition is not None and partition.high_watermark <= result.last_offset:
-                    pending.append((line, partition, result.last_offset))
+                    pending.append(_PendingResult(line, partition, result.last_offset))
             accepted_bytes += topic_bytes
             usage = self._usage(client, name) if topic_bytes else None
             if usage is not None:
@@ -203,13 +202,15 @@ class _OldProduce:
         elif pending and self.request.acks == ACKS_ALL:
             self._wait(answers, pending, delay_ms)
         else:
-            self._respond(answers, delay_ms)
+            session.channel.respond(self._encoded(answers, delay_ms), delay_ms)
 
-    def _appended(self, one: _Set, now_ms: int) -> AppendResult:
-        if one.error or one.batch is None or one.partition is None:
-            return AppendResult(one.error)
-        records, acks = memoryview(one.batch), self.request.acks
-        return one.partition.append(records, now_ms, acks=acks, produce_version=PRODUCE_ZSTD_FROM, ahead=one.ahead)
+    def _appended(self, record_set: _Set, now_ms: int, budget: InflationBudget) -> AppendResult:
+        if record_set.error or record_set.batch is None or record_set.partition is None:
+            return AppendResult(record_set.error)
+        records, acks = memoryview(record_set.batch), self.request.acks
+        return record_set.partition.append(
+            records, now_ms, acks=acks, produce_version=PRODUCE_ZSTD_FROM, ahead=record_set.ahead, budget=budget
+        )
 
     @staticmethod
     def _usage(client: Client, name: str) -> UsageCounter | None:
@@ -224,25 +225,22 @@ class _OldProduce:
             client.remember_delay(limiter, delay_ms, now_ms)
         return delay_ms
 
-    def _wait(
-        self, answers: list[TopicProduceResponse], pending: list[tuple[PartitionResult, Partition, int]], delay_ms: int
-    ) -> None:
-        def answer(partition_errors: PartitionErrors) -> None:
+    def _wait(self, answers: list[TopicProduceResponse], pending: list[_PendingResult], delay_ms: int) -> None:
+        def frame_of(partition_errors: PartitionErrors) -> bytes:
             for line, partition, _ in pending:
-                line.error_code = partition_errors[partition.topic, partition.index]
-            self._respond(answers, delay_ms)
+                line.error_code = partition_errors.get((partition.topic, partition.index), 0)
+            return self._encoded(answers, delay_ms)
 
-        waiting_for = [(partition, last_offset) for _, partition, last_offset in pending]
-        when_complete(self.session, waiting_for, self.request.timeout_ms, answer)
+        appended = [(partition, last_offset) for _, partition, last_offset in pending]
+        DelayedProduce(self.session, appended, self.request.timeout_ms, frame_of, delay_ms, holds_connection=True)
 
-    def _respond(self, answers: list[TopicProduceResponse], delay_ms: int) -> None:
+    def _encoded(self, answers: list[TopicProduceResponse], delay_ms: int) -> bytes:
         response = ProduceResponse(responses=answers, throttle_time_ms=delay_ms)
         body = encode_response(ApiKey.PRODUCE, self.version, response)
-        frame = encode_response_frame(ApiKey.PRODUCE, self.version, self.correlation_id, body)
-        self.session.channel.respond(frame, delay_ms)
+        return encode_response_frame(ApiKey.PRODUCE, self.version, self.correlation_id, body)
 
 
 def _convert(sets: list[_Set], now_ms: int) -> None:
-    work, inflated = Work(INFLATED_PER_REQUEST_MAX), Inflated()
-    for one in sets:
-        one.convert(work, now_ms, inflated)
+    work, budget = Work(INFLATED_PER_REQUEST_MAX), InflationBudget()
+    for record_set in sets:
+        record_set.convert(work, now_ms, budget)

@@ -4,23 +4,18 @@ The connection's next request waits for that, so that nothing is overtaken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
-from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.common.background import answer_in_background
-from brokers.engine.handlers.session import Session
+from brokers.engine.handlers.produce.request import Place, ProduceRequest, TransactionVerification
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.transactions import NOT_LED, begin_verification
 from brokers.engine.partitions.verification import OPEN, UNVERIFIED_OK
 from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.fast_codec_produce import ProduceTopic
 from brokers.engine.records import batch as layout
-
-# As in `produce`: index, error, base offset, append time, log start, message.
-PartitionAnswer = tuple[int, int, int, int, int, str | None]
-Topics = Sequence[tuple[bytes, Sequence[tuple[int, int, int]]]]
-Place = tuple[bytes, int]
+from brokers.engine.records.validation import claims_transaction
 
 # From this version on clients know TRANSACTION_ABORTABLE.
 ABORTABLE_FROM: Final = 11
@@ -36,26 +31,23 @@ _PASSING: Final = (
 )
 
 
-class TransactionVerification:
-    """What one request may append: a token for each partition (`partitions.transactions`), or the line of the answer
-    that refuses it. For all others `otherwise` is the token.
+def refuse_unnamed(request: ProduceRequest) -> TransactionVerification | None:
+    """The refusal of a request in which a partition is given a batch of a transaction that nobody names: REC-44 is for
+    all of them, and comes before whatever else is wrong.
     """
-
-    __slots__ = ("otherwise", "refusals", "verification_tokens")
-
-    def __init__(self, otherwise: int = OPEN) -> None:
-        self.otherwise = otherwise
-        self.verification_tokens: dict[Place, int] = {}
-        self.refusals: dict[Place, PartitionAnswer] = {}
-
-    def verification_token(self, name: bytes, index: int) -> int:
-        return self.verification_tokens.get((name, index), self.otherwise)
-
-    def refuse(self, place: Place, code: int, message: str | None = None) -> None:
-        self.refusals[place] = (place[1], code, -1, -1, -1, message)
+    topics, buffer = request.topics, request.raw.buffer
+    if len(topics) == 1 and len(topics[0][1]) == 1:
+        _, start, end = topics[0][1][0]
+        if end - start < layout.HEADER_BYTES or not buffer[start + layout.ATTRIBUTES_AT] & layout.TRANSACTIONAL:
+            return None  # nearly every request
+    for _, wanted in topics:
+        for _, start, end in wanted:
+            if start >= 0 and claims_transaction(buffer[start:end]):
+                return _refuse_all(topics, int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    return None
 
 
-def nothing_allowed(topics: Topics, code: int) -> TransactionVerification:
+def _refuse_all(topics: list[ProduceTopic], code: int) -> TransactionVerification:
     """The whole request is refused: also what would be right alone is not appended."""
     verification = TransactionVerification()
     for name, wanted in topics:
@@ -65,84 +57,82 @@ def nothing_allowed(topics: Topics, code: int) -> TransactionVerification:
 
 
 def verify_transactions(
-    session: Session,
-    client: Client,
-    version: int,
-    transactional_id: str,
-    topics: Topics,
-    buffer: memoryview,
-    start: int,
-    end: int,
-    again: Callable[[memoryview, TransactionVerification], None],
+    request: ProduceRequest, transactional_id: str, on_verified: Callable[[TransactionVerification], object]
 ) -> TransactionVerification | None:
-    """What the request may do, if that is known at once; otherwise None, and `again` is called when it is, with a copy
-    of the frame `buffer[start:end]`.
+    """What the request may do, if that is known at once; otherwise None: the request is kept, and `on_verified` is
+    called when it is.
     """
-    engine = session.engine
+    session, client = request.session, request.client()
+    engine, buffer = session.engine, request.raw.buffer
     if not engine.coordination.transactions.verifies_partitions:
         return TransactionVerification(UNVERIFIED_OK)
     verification = TransactionVerification()
     asked: dict[Place, Partition] = {}
     producers: set[tuple[int, int]] = set()
     now_ms = engine.clock.now_ms()
-    for name, wanted in topics:
+    for name, wanted in request.topics:
         route = client.produce_routes.get(name) or client.produce_route(name)
         for index, records_start, records_end in wanted:
             claim = _claim(buffer, records_start, records_end)
             if claim is None or route.error:
                 continue
-            producer_id, epoch, sequence = claim
-            producers.add((producer_id, epoch))
+            producers.add((claim.producer_id, claim.producer_epoch))
             partition = route.partitions.get(index) or route.find(index, engine)
             if isinstance(partition, int):
                 continue
-            verification_token = begin_verification(partition, producer_id, epoch, sequence, now_ms)
+            verification_token = begin_verification(
+                partition, claim.producer_id, claim.producer_epoch, claim.base_sequence, now_ms
+            )
             if verification_token not in (OPEN, NOT_LED):
                 verification.verification_tokens[name, index] = verification_token
                 asked[name, index] = partition
     if len(producers) > 1:
-        return nothing_allowed(topics, int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+        return _refuse_all(request.topics, int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
     if not asked:
         return verification
     internal_id = session.view().namespace.internal_id(transactional_id)
-    frame = memoryview(bytearray(buffer[start:end]))
-    answer_in_background(
-        session, _ask(session, version, internal_id, *producers.pop(), asked, verification, partial(again, frame))
-    )
+    request.keep()
+    answer_in_background(session, _ask(request, internal_id, *producers.pop(), asked, verification, on_verified))
     return None
 
 
-def _claim(buffer: memoryview, start: int, end: int) -> tuple[int, int, int] | None:
-    """(producer id, epoch, base sequence) of a batch that claims to be of a transaction. What is no batch is refused by
-    the append.
-    """
+class _Claim(NamedTuple):
+    """What a batch says of the producer whose transaction it is of."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+def _claim(buffer: memoryview, start: int, end: int) -> _Claim | None:
+    """Of a batch that claims to be of a transaction. What is no batch is refused by the append."""
     if start < 0 or end - start < layout.HEADER_BYTES or buffer[start + layout.MAGIC_AT] != layout.MAGIC:
         return None
     header = layout.read_header(buffer, start)
     if not header.is_transactional or header.producer_id < 0:
         return None
-    return header.producer_id, header.producer_epoch, header.base_sequence
+    return _Claim(header.producer_id, header.producer_epoch, header.base_sequence)
 
 
 async def _ask(
-    session: Session,
-    version: int,
+    request: ProduceRequest,
     transactional_id: str,
     producer_id: int,
-    epoch: int,
+    producer_epoch: int,
     asked: dict[Place, Partition],
     verification: TransactionVerification,
-    again: Callable[[TransactionVerification], None],
+    on_verified: Callable[[TransactionVerification], object],
 ) -> None:
+    session = request.session
     places = {place: (partition.topic, partition.index) for place, partition in asked.items()}
     verify = session.engine.verify_transaction
-    codes = await verify(transactional_id, producer_id, epoch, list(dict.fromkeys(places.values())))
+    codes = await verify(transactional_id, producer_id, producer_epoch, list(dict.fromkeys(places.values())))
     for place, key in places.items():
         code = codes.get(key, int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         if code:
-            verification.refuse(place, *refusal(code, version))
+            verification.refuse(place, *refusal(code, request.raw.version))
     session.cancel = None
-    again(verification)
+    on_verified(verification)
 
 
 def refusal(code: int, version: int) -> tuple[int, str | None]:

@@ -7,10 +7,10 @@ REQUEST_TIMED_OUT for those that are not: who asks may ask for these again, and 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, NamedTuple
 
 from brokers.engine.handlers.context import Call, Engine
-from brokers.engine.handlers.produce.delayed_produce_legacy import error_of
+from brokers.engine.handlers.produce.delayed_produce import error_of
 from brokers.engine.partitions import transactions
 from brokers.engine.partitions.delayed_operations import DelayedReplication
 from brokers.engine.partitions.partition import Partition
@@ -30,7 +30,14 @@ TIMEOUT_MS: Final = 30_000
 PEER_TIMEOUT_MS: Final = 2_000
 
 PartitionResult = WritableTxnMarkerPartitionResult
-PendingMarker = tuple[PartitionResult, Partition, int]
+
+
+class PendingMarker(NamedTuple):
+    """One that is appended and not yet committed."""
+
+    result: PartitionResult
+    partition: Partition
+    last_offset: int
 
 
 async def write_txn_markers(call: Call, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
@@ -90,7 +97,7 @@ def _appended(
     if groups is not None and topic == engine.coordination.groups_topic.name:
         groups.marker_appended(index, marker.producer_id, committed, result.last_offset)
     if partition.high_watermark <= result.last_offset:
-        pending.append((line, partition, result.last_offset))
+        pending.append(PendingMarker(line, partition, result.last_offset))
     return line
 
 
@@ -103,16 +110,16 @@ async def _completed(engine: Engine, pending: list[PendingMarker], timeout_ms: i
             done.set_result(None)
 
     wait = DelayedReplication(wake)
-    for _, partition, last_offset in pending:
-        wait.watch(partition, last_offset)
+    for marker in pending:
+        wait.watch(marker.partition, marker.last_offset)
     timer = engine.loop.call_later(timeout_ms / 1000, wait.expire)
     try:
         await done
     finally:
         timer.cancel()
         wait.cancel()
-    for line, partition, last_offset in pending:
-        line.error_code = error_of(wait, partition, last_offset)
+    for marker in pending:
+        marker.result.error_code = error_of(wait, marker.partition, marker.last_offset)
 
 
 def _refused(request: WriteTxnMarkersRequest, code: int) -> WriteTxnMarkersResponse:

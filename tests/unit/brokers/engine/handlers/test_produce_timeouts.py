@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers.engine.handlers.produce.delayed_produce_legacy import error_of
+from brokers.engine.handlers.produce.delayed_produce import error_of
 from brokers.engine.partitions.delayed_operations import DelayedReplication
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings

@@ -28,7 +28,13 @@ from brokers.engine.records.compression import (
 from brokers.engine.records.conversion import from_batches, inspect, to_batch
 from brokers.engine.records.message_set import encode_message, read_set
 from brokers.engine.records.rejections import BatchRejected
-from brokers.engine.records.validation import INFLATED, RECORDS_PER_BATCH_MAX, BatchRules, check_batch, check_shape
+from brokers.engine.records.validation import (
+    RECORDS_PER_BATCH_MAX,
+    BatchRules,
+    InflationBudget,
+    check_batch,
+    check_shape,
+)
 from brokers.engine.records.walk import HEADERS_PER_BATCH_MAX
 from brokers.engine.wire.varints import encode_signed
 from brokers.native import finder
@@ -40,10 +46,12 @@ EMPTY_HEADER = b"\x00\x00"
 CALLS_MAX = 2_000_000
 
 
-def code_of(data: bytes | bytearray | memoryview, rules: BatchRules | None = None) -> int:
+def code_of(
+    data: bytes | bytearray | memoryview, rules: BatchRules | None = None, budget: InflationBudget | None = None
+) -> int:
     view = memoryview(bytearray(data))
     try:
-        check_batch(view, check_shape(view, 9), rules or BatchRules(), NOW_MS)
+        check_batch(view, check_shape(view, 9), rules or BatchRules(), NOW_MS, budget)
     except BatchRejected as fault:
         return fault.code
     return error_codes.NONE
@@ -211,15 +219,15 @@ def test_pieces_that_inflate_to_nothing_are_limited() -> None:
 
 def test_a_block_of_snappy_counts_for_a_kilobyte_that_inflates() -> None:
     """REC-4, REC-62: a batch of 160 KB takes 80 ms, and a request holds six hundred of them."""
-    before = INFLATED.bytes
+    budget = InflationBudget(1_001 * 1_024)
     nothing = bytes(cramjam.snappy.compress_raw(b""))
     whole = bytes(cramjam.snappy.compress_raw(record()))
     blocks = [whole, *[nothing] * 999]
     payload = XERIAL_HEADER + b"".join(struct.pack(">i", len(block)) + block for block in blocks)
-    assert code_of(batch(payload, attributes=SNAPPY)) == error_codes.NONE
-    assert INFLATED.bytes - before == 1_000 * 1_024
-    assert code_of(batch(whole, attributes=SNAPPY)) == error_codes.NONE
-    assert INFLATED.bytes - before == 1_001 * 1_024
+    assert code_of(batch(payload, attributes=SNAPPY), budget=budget) == error_codes.NONE
+    assert budget.left_bytes == 1_024
+    assert code_of(batch(whole, attributes=SNAPPY), budget=budget) == error_codes.NONE
+    assert budget.left_bytes == 0
 
 
 def test_a_wrapper_of_very_many_messages_is_too_large() -> None:

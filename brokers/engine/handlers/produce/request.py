@@ -1,0 +1,92 @@
+"""A Produce on its way through its stages (`produce`): what it asks, and what came of it so far."""
+
+from __future__ import annotations
+
+from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.raw_request import RawRequest
+from brokers.engine.handlers.session import Session
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.results import AppendResult
+from brokers.engine.partitions.transactions import OPEN
+from brokers.engine.protocol.fast_codec import decode_produce
+from brokers.engine.records.validation import CheckedAhead, InflationBudget
+
+# Index, error, base offset, append time, log start offset, message. A plain tuple, as the codec takes it: a named one
+# costs three times as much, and nearly every request makes one.
+PartitionResult = tuple[int, int, int, int, int, str | None]
+TopicResult = tuple[bytes, list[PartitionResult]]
+# What is appended and not yet committed, with its last offset.
+Appended = tuple[Partition, int]
+# Name and index of a partition, as the client says it.
+Place = tuple[bytes, int]
+
+
+class TransactionVerification:
+    """What one request may append: a token for each partition (`partitions.transactions`), or the result that refuses
+    it. For all others `otherwise` is the token.
+    """
+
+    __slots__ = ("otherwise", "refusals", "verification_tokens")
+
+    def __init__(self, otherwise: int = OPEN) -> None:
+        self.otherwise = otherwise
+        self.verification_tokens: dict[Place, int] = {}
+        self.refusals: dict[Place, PartitionResult] = {}
+
+    def verification_token(self, name: bytes, index: int) -> int:
+        return self.verification_tokens.get((name, index), self.otherwise)
+
+    def refuse(self, place: Place, code: int, message: str | None = None) -> None:
+        self.refusals[place] = (place[1], code, -1, -1, -1, message)
+
+
+class ProduceRequest:
+    """`topics` holds positions in the buffer of `raw`: whatever processes them later calls `keep` first."""
+
+    __slots__ = (
+        "accepted_bytes",
+        "acks",
+        "detailed",
+        "failed",
+        "inflation_budget",
+        "is_kept",
+        "pending",
+        "raw",
+        "recompressed",
+        "results",
+        "session",
+        "timeout_ms",
+        "topics",
+        "transactional_id",
+        "verification",
+    )
+
+    def __init__(self, session: Session, raw: RawRequest) -> None:
+        self.session = session
+        self.raw = raw
+        self.is_kept = False
+        self.transactional_id, self.acks, self.timeout_ms, self.topics = decode_produce(
+            raw.buffer, raw.body, raw.end, raw.version
+        )
+        # By the verify stage; None: nothing of a transaction.
+        self.verification: TransactionVerification | None = None
+        # By the recompress stage, by where the record sets begin; None: nothing.
+        self.recompressed: dict[int, CheckedAhead] | None = None
+        # By the append stage.
+        self.inflation_budget = InflationBudget()
+        self.results: list[TopicResult] = []
+        self.detailed: dict[Place, AppendResult] = {}
+        self.pending: list[Appended] = []
+        self.failed = False
+        self.accepted_bytes = 0
+
+    def client(self) -> Client:
+        """As the cluster is at this moment: what a stage waited for may have taken long."""
+        return self.session.client(self.raw.client_id)
+
+    def keep(self) -> None:
+        """Makes the request outlive the processing of its frame."""
+        if not self.is_kept:
+            self.is_kept = True
+            self.raw = raw = self.raw.copy()
+            self.topics = decode_produce(raw.buffer, raw.body, raw.end, raw.version).topics

@@ -1,0 +1,87 @@
+"""The answer to a Produce: by hand where it can be, in full where an error is worth explaining."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from brokers.engine.handlers.produce.delayed_produce import PartitionErrors
+from brokers.engine.handlers.produce.error_details import encode as encode_detailed
+from brokers.engine.handlers.produce.request import Place, TopicResult
+from brokers.engine.handlers.session import Session
+from brokers.engine.partitions.results import AppendResult
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.fast_codec import encode_produce_response
+
+# From this version on an answer can say which record was wrong, and from the other who leads instead.
+_RECORD_ERRORS_FROM: Final = 8
+_LEADERS_FROM: Final = 10
+_NO_DETAILS: Final[Mapping[Place, AppendResult]] = {}
+
+
+def encode(
+    session: Session,
+    version: int,
+    correlation_id: int,
+    results: list[TopicResult],
+    detailed: Mapping[Place, AppendResult],
+    failed: bool,
+    delay_ms: int,
+) -> bytes:
+    """A whole response frame. `failed`: a result holds an error; `detailed` are those with errors of single records."""
+    if failed and _needs_detail(version, results, detailed):
+        return encode_detailed(session.view(), version, correlation_id, results, detailed, delay_ms)
+    return encode_produce_response(version, correlation_id, results, delay_ms)
+
+
+def _needs_detail(version: int, results: list[TopicResult], detailed: Mapping[Place, AppendResult]) -> bool:
+    if detailed and version >= _RECORD_ERRORS_FROM:
+        return True
+    moved = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return version >= _LEADERS_FROM and any(line[1] == moved for _, lines in results for line in lines)
+
+
+class DelayedProduceResponse:
+    """What is left to say of a produce once it is known how each of its partitions ended."""
+
+    __slots__ = ("_correlation_id", "_delay_ms", "_results", "_session", "_version")
+
+    def __init__(
+        self, session: Session, version: int, correlation_id: int, results: list[TopicResult], delay_ms: int
+    ) -> None:
+        self._session = session
+        self._version = version
+        self._correlation_id = correlation_id
+        self._results = results
+        self._delay_ms = delay_ms
+
+    def frame_of(self, partition_errors: PartitionErrors) -> bytes:
+        results = self._results if not partition_errors else self._with_errors(partition_errors)
+        return encode(
+            self._session,
+            self._version,
+            self._correlation_id,
+            results,
+            _NO_DETAILS,
+            bool(partition_errors),
+            self._delay_ms,
+        )
+
+    def _with_errors(self, partition_errors: PartitionErrors) -> list[TopicResult]:
+        topics = self._session.view().namespace.topics
+        final: list[TopicResult] = []
+        for name, results in self._results:
+            topic = topics.get(name)
+            internal = topic.name if topic is not None else ""
+            final.append(
+                (
+                    name,
+                    [
+                        (line[0], code, line[2], line[3], line[4], None)
+                        if not line[1] and (code := partition_errors.get((internal, line[0]), 0))
+                        else line
+                        for line in results
+                    ],
+                )
+            )
+        return final
