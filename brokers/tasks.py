@@ -46,7 +46,7 @@ def reconcile_instance(self: Any, instance_id: str) -> str:
         raise self.retry(countdown=RETRY_AFTER_S, exc=reason) from reason
 
 
-@shared_task(name="brokers.provisioning.sweep", ignore_result=True)
+@shared_task(name="brokers.sweep", ignore_result=True)
 def sweep_instances() -> int:
     """Find instances whose world differs from their row, and put each into the queue until the next sweep does so:
     what cannot be done for an hour must not lie there an hour's times.
@@ -65,7 +65,7 @@ def tidy() -> int:
     return sweep.tidy()
 
 
-@shared_task(name="brokers.monitoring.observe", ignore_result=True)
+@shared_task(name="brokers.observe", ignore_result=True)
 def observe_brokers() -> int:
     """Ask every broker for its status and keep it with its row; and for its image of the cluster."""
     close_old_connections()
@@ -97,7 +97,7 @@ def sample_lags() -> int:
     return lag_sampling.sample_all(time.time_ns() // 1_000_000)
 
 
-@shared_task(name="brokers.operations.job_runner", ignore_result=True)
+@shared_task(name="brokers.work", ignore_result=True)
 def carry_on() -> int:
     """Look at rebalances and rolling restarts for most of a second, so that one step follows the other."""
     close_old_connections()

@@ -25,12 +25,12 @@ def every(seconds: int, task: str, *, queue: str = "penstock") -> dict[str, Any]
 
 
 BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
-    "observe brokers": every(OBSERVE_EVERY_S, "brokers.monitoring.observe"),
+    "observe brokers": every(OBSERVE_EVERY_S, "brokers.observe"),
     "keep delays": every(KEEP_DELAYS_EVERY_S, "brokers.keep_delays"),
     "watch instances": every(WATCH_EVERY_S, "brokers.watch"),
     "sample lags of groups": every(SAMPLE_LAGS_EVERY_S, "brokers.sample_lags"),
-    "sweep instances": every(SWEEP_EVERY_S, "brokers.provisioning.sweep"),
-    "move replicas": every(WORK_EVERY_S, "brokers.operations.job_runner"),
+    "sweep instances": every(SWEEP_EVERY_S, "brokers.sweep"),
+    "move replicas": every(WORK_EVERY_S, "brokers.work"),
     "tidy clusters": every(TIDY_EVERY_S, "brokers.tidy"),
     "forget idempotency records": every(TIDY_EVERY_S, "tenants.forget_idempotency_records"),
     "apply usage": every(USAGE_EVERY_S, "billing.run_usage_pipeline", queue="pipeline"),

@@ -7,7 +7,7 @@ from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
-from brokers.engine.partitions.transactions import OPEN
+from brokers.engine.partitions.verification import OPEN
 from brokers.engine.protocol.fast_codec import decode_produce
 from brokers.engine.records.validation import CheckedAhead, InflationBudget
 
