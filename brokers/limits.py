@@ -23,15 +23,15 @@ SWEEP_INSTANCES_MAX = 500
 SWEEP_EVERY_S = 5
 ZOOKEEPER_CONNECT_TIMEOUT_S = 5.0
 
-DOOR_CONNECT_TIMEOUT_S = 1.0
+ADMIN_CLIENT_CONNECT_TIMEOUT_S = 1.0
 # Who is alive says hello at once; a write may wait for the controller.
-DOOR_HELLO_TIMEOUT_S = 0.7
-DOOR_ANSWER_TIMEOUT_S = 5.0
+ADMIN_CLIENT_HELLO_TIMEOUT_S = 0.7
+ADMIN_CLIENT_ANSWER_TIMEOUT_S = 5.0
 # A broker that let a request wait is asked last, and waited for no longer than the patience, for so long.
 SILENCE_REMEMBERED_S = 5.0
 SILENT_PATIENCE_S = 0.2
-DOOR_ANSWER_BYTES_MAX = 64 * 1024 * 1024
-DOOR_CONNECTIONS_MAX = 64
+ADMIN_CLIENT_ANSWER_BYTES_MAX = 64 * 1024 * 1024
+ADMIN_CLIENT_CONNECTIONS_MAX = 64
 
 # Several brokers asked at once for a page: what is not there by then is told as missing. One that has not answered
 # where any would do is not waited for longer than the hedge before the next is asked too.
@@ -71,7 +71,7 @@ OBSERVE_THREADS = 16
 OBSERVE_EVERY_S = 5
 BROKER_LATE_S = 3 * OBSERVE_EVERY_S
 # What the beat task was told of a cluster serves the operator's first page for so long, with its age said.
-KEPT_PICTURE_S = 120
+KEPT_IMAGE_S = 120
 
 # The operator's first page: so many clusters and sentences, and when a thing needs a person.
 OVERVIEW_CLUSTERS_MAX = 50
@@ -86,7 +86,7 @@ DISK_NOW_PERCENT = 95
 # Tenants are told within 10 s of a broker that does not answer: silent for so long, looked at so often. The observer
 # notes every OBSERVE_EVERY_S who answered.
 WATCH_EVERY_S = 2
-SILENCE_TOLD_AFTER_S = 5.5
+SILENCE_REPORTED_AFTER_S = 5.5
 LEADERLESS_PAGE = 500
 LEADERLESS_LISTED_MAX = 2_000
 

@@ -37,11 +37,11 @@ LAG_SAMPLE_EVERY_S = 10
 LAG_SAMPLES_MAX = 90
 LAG_GREW_FOR_S = 60
 # "More than so long behind" is worth telling only after so long a look.
-LAG_BEHIND_TOLD_FROM_S = 60
+LAG_BEHIND_SHOWN_FROM_S = 60
 LAG_ENDS_PARTITIONS_MAX = 200
 # The last known lag of a group is told for so long: a large cluster's turn comes round that seldom.
-LAG_TOLD_FOR_S = 300
-LAG_GROUPS_TOLD_MAX = 2_000
+LAG_SHOWN_FOR_S = 300
+LAG_GROUPS_SHOWN_MAX = 2_000
 # One scrape of an instance's metrics has at most so many topics, and so many pairs of a group and a topic.
 METRIC_TOPICS_MAX = 1_000
 METRIC_LAGS_MAX = 2_000

@@ -32,7 +32,7 @@ from instances import selectors as instance_selectors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterLook:
+class ClusterSummary:
     """A line of the page. `map` is None when nobody has looked for long; `as_of` is when that was, where it is old."""
 
     cluster: Cluster
@@ -55,7 +55,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     if not request.user.has_perm("brokers.view_cluster"):
         return context
     now = timezone.now()
-    looks, needs = look(now, with_instances=request.user.has_perm("instances.view_instance"))
+    looks, needs = summary(now, with_instances=request.user.has_perm("instances.view_instance"))
     return context | {
         "title": _("Overview"),
         "looks": looks,
@@ -64,7 +64,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def look(now: datetime, *, with_instances: bool = True) -> tuple[list[ClusterLook], list[Need]]:
+def summary(now: datetime, *, with_instances: bool = True) -> tuple[list[ClusterSummary], list[Need]]:
     """Every cluster, and what needs a person, the most urgent first. As many queries for many clusters as for one."""
     clusters = list(selectors.clusters()[:OVERVIEW_CLUSTERS_MAX])
     brokers: dict[str, list[Broker]] = defaultdict(list)
@@ -85,14 +85,14 @@ def look(now: datetime, *, with_instances: bool = True) -> tuple[list[ClusterLoo
     return looks, sorted(needs, key=lambda need: not need.is_now)
 
 
-def _looks(clusters: Sequence[Cluster], brokers: dict[str, list[Broker]], now: datetime) -> list[ClusterLook]:
-    pictures, rooms = cluster_overview.kept(clusters), selectors.rooms_of(clusters)
+def _looks(clusters: Sequence[Cluster], brokers: dict[str, list[Broker]], now: datetime) -> list[ClusterSummary]:
+    images, rooms = cluster_overview.kept(clusters), selectors.rooms_of(clusters)
     found = []
     for cluster in clusters:
         own = brokers[cluster.pk]
-        at, answers = pictures.get(cluster.pk, (None, None))
+        at, answers = images.get(cluster.pk, (None, None))
         found.append(
-            ClusterLook(
+            ClusterSummary(
                 cluster=cluster,
                 map=None if answers is None else cluster_overview.draw(cluster, own, answers),
                 room=rooms[cluster.pk],

@@ -26,7 +26,7 @@ from brokers.native.notes import Build, Note
 log = structlog.get_logger(__name__)
 
 COMMAND: Final = (sys.executable, "-m", "brokers.native.build", "--give-way")
-SETTLED: Final = (Build.SWITCHED_OFF, Build.COMPLETE, Build.IMPOSSIBLE, Build.FAILED)
+FINAL_STATES: Final = (Build.SWITCHED_OFF, Build.COMPLETE, Build.IMPOSSIBLE, Build.FAILED)
 
 
 def prospect() -> Note:
@@ -54,7 +54,7 @@ class Step(StrEnum):
 
 def decide(build: Build, *, are_started: bool, waited_s: float) -> Step:
     """What is due. A build begins when the host's brokers run and have had time to get ready. Pure."""
-    if build in SETTLED:
+    if build in FINAL_STATES:
         return Step.NOTHING
     if build is Build.RUNNING:
         return Step.LOOK

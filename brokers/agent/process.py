@@ -18,7 +18,7 @@ from typing import IO
 import psutil
 
 from brokers.agent.successor import Successor
-from brokers.infra.process_identity import birth_of
+from brokers.infra.process_identity import identity_of
 from brokers.limits import AGENT_LOG_BYTES_MAX
 
 LOG_TAIL_BYTES = 2_048
@@ -111,7 +111,7 @@ class BrokerProcess:
         try:
             body = {
                 "pid": self._child.pid,
-                "birth": birth_of(self._child.pid),
+                "birth": identity_of(self._child.pid),
                 "started_at": psutil.Process(self._child.pid).create_time(),
             }
             draft.write_text(json.dumps(body), encoding="ascii")
@@ -184,5 +184,5 @@ class BrokerProcess:
 
 def _is_same(found: psutil.Process, body: dict[str, object]) -> bool:
     if "birth" in body:
-        return birth_of(found.pid) == body["birth"]
+        return identity_of(found.pid) == body["birth"]
     return abs(found.create_time() - float(str(body["started_at"]))) < START_TIME_SLACK_S

@@ -12,7 +12,7 @@ from kafka.errors import for_code
 from brokers.contract.process import CLUSTER_USER
 from brokers.dataplane.link import Link, LinkDown, Links
 from brokers.dataplane.unresponsive_brokers import unresponsive_brokers
-from brokers.limits import DOOR_CONNECTIONS_MAX
+from brokers.limits import ADMIN_CLIENT_CONNECTIONS_MAX
 from brokers.models import Broker, Cluster, Placement
 from tenants.errors import (
     Conflict,
@@ -55,7 +55,7 @@ NO_ANSWER = "No broker of the instance answers at the moment. Nothing is lost."
 @cache
 def _links(_pid: int) -> Links:
     """Links of this process: a fork starts with none."""
-    return Links(DOOR_CONNECTIONS_MAX)
+    return Links(ADMIN_CLIENT_CONNECTIONS_MAX)
 
 
 def links() -> Links:

@@ -11,7 +11,12 @@ from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from brokers.dataplane.unresponsive_brokers import unresponsive_brokers
-from brokers.limits import DOOR_ANSWER_BYTES_MAX, DOOR_ANSWER_TIMEOUT_S, DOOR_CONNECT_TIMEOUT_S, DOOR_HELLO_TIMEOUT_S
+from brokers.limits import (
+    ADMIN_CLIENT_ANSWER_BYTES_MAX,
+    ADMIN_CLIENT_ANSWER_TIMEOUT_S,
+    ADMIN_CLIENT_CONNECT_TIMEOUT_S,
+    ADMIN_CLIENT_HELLO_TIMEOUT_S,
+)
 
 CLIENT_ID = "penstock-control"
 MECHANISM = "PLAIN"
@@ -41,7 +46,7 @@ class Link:
         self.address = address
         self._correlation_id = 0
         try:
-            self._socket = socket.create_connection(address, DOOR_CONNECT_TIMEOUT_S)
+            self._socket = socket.create_connection(address, ADMIN_CLIENT_CONNECT_TIMEOUT_S)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
             if isinstance(error, TimeoutError):
@@ -69,7 +74,7 @@ class Link:
             return False
         return False  # its end, or an answer that nobody asked for
 
-    def call(self, request: Any, *, timeout_s: float = DOOR_ANSWER_TIMEOUT_S) -> Any:
+    def call(self, request: Any, *, timeout_s: float = ADMIN_CLIENT_ANSWER_TIMEOUT_S) -> Any:
         """Send one request (its version set) and read its answer. Raises `LinkDown`; the link is then closed."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         request.with_header(correlation_id=self._correlation_id, client_id=CLIENT_ID)
@@ -80,7 +85,7 @@ class Link:
             self._socket.sendall(request.encode(header=True, framed=True))
             was_sent = True
             size = _SIZE.unpack(self._read(_SIZE.size))[0]
-            if not 0 < size <= DOOR_ANSWER_BYTES_MAX:
+            if not 0 < size <= ADMIN_CLIENT_ANSWER_BYTES_MAX:
                 raise LinkDown(f"an answer of {size} bytes")
             answer = answer_class.decode(self._read(size), header=True)
             if answer.header.correlation_id != self._correlation_id:
@@ -105,14 +110,15 @@ class Link:
 
     def _authenticate(self, username: str, password: str) -> None:
         hello = self.call(
-            SaslHandshakeRequest(mechanism=MECHANISM, version=SASL_HANDSHAKE_VERSION), timeout_s=DOOR_HELLO_TIMEOUT_S
+            SaslHandshakeRequest(mechanism=MECHANISM, version=SASL_HANDSHAKE_VERSION),
+            timeout_s=ADMIN_CLIENT_HELLO_TIMEOUT_S,
         )
         token = f"\0{username}\0{password}".encode()
         answer = hello
         if not hello.error_code:
             answer = self.call(
                 SaslAuthenticateRequest(auth_bytes=token, version=SASL_AUTHENTICATE_VERSION),
-                timeout_s=DOOR_HELLO_TIMEOUT_S,
+                timeout_s=ADMIN_CLIENT_HELLO_TIMEOUT_S,
             )
         if answer.error_code:
             raise LinkDown(f"authentication as {username} was refused with error {answer.error_code}")

@@ -81,12 +81,12 @@ def scatter(
     A broker that was silent a moment ago is given less, unless it is to write: the others' answers shall not wait for
     it each time.
     """
-    doubted = {target.number for target, _ in asked if not is_write and unresponsive_brokers.holds(target.address)}
+    suspected = {target.number for target, _ in asked if not is_write and unresponsive_brokers.holds(target.address)}
     sent = [(target, _submit(target, request, deadline_s)) for target, request in asked]
     begun_s = time.monotonic()
-    wait([future for target, future in sent if target.number not in doubted], timeout=deadline_s)
+    wait([future for target, future in sent if target.number not in suspected], timeout=deadline_s)
     left_s = max(0.0, begun_s + SILENT_PATIENCE_S - time.monotonic())
-    wait([future for target, future in sent if target.number in doubted], timeout=left_s)
+    wait([future for target, future in sent if target.number in suspected], timeout=left_s)
     answers: list[tuple[int, Any]] = []
     silent: dict[int, BrokerUnresponsive] = {}
     may_be_done = False

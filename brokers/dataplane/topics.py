@@ -12,7 +12,7 @@ from kafka.protocol.metadata.metadata import MetadataRequest
 
 from brokers.dataplane.admin_client import ask_as_instance, change, require_ok
 from brokers.dataplane.scatter import ask_any
-from brokers.limits import DOOR_ANSWER_TIMEOUT_S
+from brokers.limits import ADMIN_CLIENT_ANSWER_TIMEOUT_S
 from instances.interfaces import ConfigEntry, PartitionSummary, TopicDescription
 from tenants.errors import NotFound, OutcomeUnknown, Unavailable
 
@@ -28,7 +28,7 @@ TOPIC_RESOURCE = 2
 SET, DELETE = 0, 1
 TOPIC_CONFIG_SOURCE = 1
 TIMED_OUT, ALREADY_EXISTS, INVALID_PARTITIONS = 7, 36, 37
-TIMEOUT_MS = int(DOOR_ANSWER_TIMEOUT_S * 1000) - 500
+TIMEOUT_MS = int(ADMIN_CLIENT_ANSWER_TIMEOUT_S * 1000) - 500
 
 
 class TopicAdminClient:

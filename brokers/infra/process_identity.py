@@ -9,7 +9,7 @@ BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 BORN_AT_FIELD = 19
 
 
-def birth_of(pid: int) -> str:
+def identity_of(pid: int) -> str:
     """The start of the machine and the ticks since: no other process with this pid has it, no change of the clock
     moves it. Raises `OSError` when there is no such process.
     """

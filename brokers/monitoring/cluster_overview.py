@@ -17,7 +17,7 @@ from django.utils import timezone
 from redis import RedisError
 
 from brokers.choices import Health, ProcessState, WantedState
-from brokers.limits import KEPT_PICTURE_S, OBSERVE_CACHE_S
+from brokers.limits import KEPT_IMAGE_S, OBSERVE_CACHE_S
 from brokers.models import Broker, Cluster, Rebalance
 from brokers.monitoring import observe
 from brokers.monitoring.health import health, modules_of
@@ -145,7 +145,7 @@ def keep(now: datetime) -> None:
     """Ask the brokers of every cluster, and keep what they answer for pages that ask nobody."""
     for cluster in Cluster.objects.order_by("pk"):
         answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/cluster")
-        shared_cache.set(_kept_key(cluster), (now, answers), KEPT_PICTURE_S)
+        shared_cache.set(_kept_key(cluster), (now, answers), KEPT_IMAGE_S)
 
 
 def kept(clusters: Iterable[Cluster]) -> dict[str, tuple[datetime, observe.Answers]]:

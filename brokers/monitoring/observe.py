@@ -66,10 +66,10 @@ def _threads(_pid: int) -> ThreadPoolExecutor:
 def get(target: Target, path: str) -> Mapping[str, Any]:
     """One GET on an admin port. Raises OSError or ValueError when there is no proper answer in time."""
     connection = http.client.HTTPConnection(target.host, target.port, timeout=OBSERVE_CONNECT_TIMEOUT_S)
-    is_doubted = unresponsive_brokers.holds((target.host, target.port))
+    is_suspected = unresponsive_brokers.holds((target.host, target.port))
     try:
         connection.connect()
-        connection.sock.settimeout(SILENT_PATIENCE_S if is_doubted else OBSERVE_ANSWER_TIMEOUT_S)
+        connection.sock.settimeout(SILENT_PATIENCE_S if is_suspected else OBSERVE_ANSWER_TIMEOUT_S)
         connection.request("GET", path, headers={"Authorization": f"Bearer {target.secret}"})
         response = connection.getresponse()
         raw = response.read(OBSERVE_BYTES_MAX + 1)
@@ -81,7 +81,7 @@ def get(target: Target, path: str) -> Mapping[str, Any]:
             raise ValueError("not a JSON object")
         return body
     except TimeoutError:
-        if not is_doubted:  # else one that is merely slow would be given too little time for ever
+        if not is_suspected:  # else one that is merely slow would be given too little time for ever
             unresponsive_brokers.note((target.host, target.port))
         raise
     except http.client.HTTPException as error:

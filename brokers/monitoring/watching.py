@@ -15,7 +15,7 @@ from django.core.cache import cache as shared_cache
 from django.db.models import Q
 from redis import RedisError
 
-from brokers.limits import LEADERLESS_LISTED_MAX, LEADERLESS_PAGE, SILENCE_TOLD_AFTER_S, WATCH_EVERY_S
+from brokers.limits import LEADERLESS_LISTED_MAX, LEADERLESS_PAGE, SILENCE_REPORTED_AFTER_S, WATCH_EVERY_S
 from brokers.models import Cluster, Placement
 from brokers.monitoring import cluster_overview
 from instances import services
@@ -37,7 +37,7 @@ def reconcile_once(now: datetime) -> int:
 def _look_at(cluster: Cluster, now: datetime) -> int:
     seen = cluster_overview.cluster_map(cluster)
     since = {one.number: one.row.observed_at for one in seen.brokers}
-    silent = {one.broker_id for one in seen.silent if is_told_silent(since.get(one.broker_id), now)}
+    silent = {one.broker_id for one in seen.silent if is_reported_silent(since.get(one.broker_id), now)}
     leaderless = _twice(cluster, _leaderless(cluster, seen))
     message = 0
     for instance_id in _concerned(cluster, is_well=not silent and not leaderless):
@@ -46,12 +46,12 @@ def _look_at(cluster: Cluster, now: datetime) -> int:
     return message
 
 
-def is_told_silent(seen_at: datetime | None, now: datetime) -> bool:
+def is_reported_silent(seen_at: datetime | None, now: datetime) -> bool:
     """Whether a broker that does not answer now has been silent for longer than a restart takes. Pure.
 
     One that has never answered is only being made: nobody relies on it yet.
     """
-    return seen_at is not None and now - seen_at >= timedelta(seconds=SILENCE_TOLD_AFTER_S)
+    return seen_at is not None and now - seen_at >= timedelta(seconds=SILENCE_REPORTED_AFTER_S)
 
 
 def _leaderless(cluster: Cluster, seen: cluster_overview.ClusterMap) -> dict[str, Leaderless] | None:

@@ -14,7 +14,7 @@ from brokers.rebalancing.model import Fleet, Obstacle, PartitionReplicas, Placem
 from brokers.rebalancing.planner import drain_plan
 
 
-def losing(replicas: Iterable[int], isr: Iterable[int], given_up: frozenset[int], *, is_led: bool) -> DataLoss:
+def loss_of(replicas: Iterable[int], isr: Iterable[int], given_up: frozenset[int], *, is_led: bool) -> DataLoss:
     """What is gone of a partition when the brokers `given_up` never come back.
 
     Nothing is, as long as it has a leader, or somebody in sync with it is merely away: that one is waited for.
@@ -24,7 +24,7 @@ def losing(replicas: Iterable[int], isr: Iterable[int], given_up: frozenset[int]
     return DataLoss.SOME if set(replicas) - given_up else DataLoss.ALL
 
 
-def loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> Plan:
+def data_loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> Plan:
     """Everything away from `broker`, which is among those `given_up`; a partition it shared with others of them leaves
     these as well, or it would wait for them for ever. What is pinned to it leaves it like the rest.
     """
@@ -78,5 +78,5 @@ def _reassignment(held: PartitionReplicas, target: tuple[int, ...], given_up: fr
         target=target,
         size_bytes=held.size_bytes,
         topic_id=held.topic_id,
-        loses=losing(held.replicas, held.isr, given_up, is_led=held.is_led).value,
+        loses=loss_of(held.replicas, held.isr, given_up, is_led=held.is_led).value,
     )

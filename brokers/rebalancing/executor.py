@@ -354,10 +354,10 @@ def _stopping(row: Rebalance) -> bool:
     if broker.wanted != WantedState.STOPPED:
         services.set_wanted(acting=system_actor(ACTOR), broker=broker, wanted=WantedState.STOPPED)
         broker.refresh_from_db()
-    lives = broker.number in ClusterAdminClient(row.cluster).view(()).brokers
+    is_live = broker.number in ClusterAdminClient(row.cluster).view(()).brokers
     # Of one that is lost nobody can say that it has stopped: it is kept from coming back by its agent.
     is_known = row.kind != RebalanceKind.LOSS
-    if lives or (is_known and broker.process_state not in (ProcessState.STOPPED, ProcessState.UNKNOWN)):
+    if is_live or (is_known and broker.process_state not in (ProcessState.STOPPED, ProcessState.UNKNOWN)):
         note(row, trouble=f"Broker {broker.number} is stopping.")
         return False
     return note(row, step=RebalanceStep.RELEASING)

@@ -21,7 +21,7 @@ from brokers.contract.usage import USAGE_TOPIC
 from brokers.dataplane.cluster import ClusterAdminClient, ClusterView, Ongoing, PartitionView
 from brokers.limits import BROKER_LOST_AFTER_S
 from brokers.models import Broker, Cluster, PartitionReassignment, Rebalance
-from brokers.rebalancing.data_loss import losing, loss_plan
+from brokers.rebalancing.data_loss import data_loss_plan
 from brokers.rebalancing.interfaces import usage_begins_anew
 from brokers.rebalancing.model import Fleet, Obstacle, Plan
 from instances.models import Instance
@@ -81,13 +81,17 @@ def given_up(cluster: Cluster) -> frozenset[int]:
 def further(fleet: Fleet, row: Rebalance) -> Plan:
     """What is still on the broker. What would be lost and was not confirmed is an obstacle."""
     assert row.broker is not None
-    plan = loss_plan(fleet, row.broker.number, given_up(row.cluster) | {row.broker.number})
-    unnamed = [
+    plan = data_loss_plan(fleet, row.broker.number, given_up(row.cluster) | {row.broker.number})
+    unconfirmed = [
         Obstacle(owner=None, topic=f"{reassignment.topic}/{reassignment.index}", detail=NOT_NAMED)
         for reassignment in plan.moves
         if reassignment.loses
     ]
-    return replace(plan, moves=(), placement_changes=(), obstacles=(*plan.obstacles, *unnamed)) if unnamed else plan
+    return (
+        replace(plan, moves=(), placement_changes=(), obstacles=(*plan.obstacles, *unconfirmed))
+        if unconfirmed
+        else plan
+    )
 
 
 # --- leaders for what has none ----------------------------------------------------------------------------------------
@@ -186,6 +190,6 @@ def require_named(row: Rebalance, view: ClusterView) -> None:
         one = view.partitions.get(_key(reassignment))
         if one is None:
             continue
-        found = losing(one.replicas, one.isr, lost, is_led=one.leader != NO_LEADER)
+        found = loss_of(one.replicas, one.isr, lost, is_led=one.leader != NO_LEADER)
         if found not in (DataLoss.NOTHING, reassignment.loses):
             raise Conflict("More is lost by now than when this was planned. Plan again.", code="stale_plan")

@@ -16,7 +16,7 @@ from brokers.limits import COPY_MB_S_MAX, MOVES_PER_BROKER, MOVES_PER_PLAN_MAX
 from brokers.models import Broker, Cluster, PartitionReassignment, Rebalance, RollingRestart
 from brokers.placement import capacity
 from brokers.rebalancing import lost_broker, snapshot
-from brokers.rebalancing.data_loss import loss_plan
+from brokers.rebalancing.data_loss import data_loss_plan
 from brokers.rebalancing.model import Fleet, Plan, shares
 from brokers.rebalancing.planner import balance_plan, drain_plan
 from tenants import access, audit
@@ -82,7 +82,7 @@ def plan_loss(
     admin_client = ClusterAdminClient(broker.cluster)
     lost_broker.require_lost(broker, admin_client.view(()))
     fleet = snapshot.take(broker.cluster, admin_client)
-    plan = loss_plan(fleet, broker.number, lost_broker.given_up(broker.cluster) | {broker.number})
+    plan = data_loss_plan(fleet, broker.number, lost_broker.given_up(broker.cluster) | {broker.number})
     return _keep(
         acting,
         Rebalance(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from brokers.infra.process_identity import birth_of
+from brokers.infra.process_identity import identity_of
 
 RUN_VARIABLE = "PENSTOCK_RUN"
 POLL_S = 0.1
@@ -27,7 +27,8 @@ KILL_WAIT_S = 5.0
 class Family:
     """The name of a run, and its children as (process id, birth).
 
-    A birth is what `birth_of` says; in a note of an older version a time in seconds since 1970, moving with the clock.
+    A birth is what `identity_of` says; in a note of an older version a time in seconds since 1970, moving with the
+    clock.
     """
 
     run: str
@@ -43,7 +44,7 @@ class Family:
         try:
             if pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
                 return False
-            is_child = (pid, birth_of(pid)) in known or (pid, process.create_time()) in known
+            is_child = (pid, identity_of(pid)) in known or (pid, process.create_time()) in known
             return is_child or process.environ().get(RUN_VARIABLE) == self.run
         except (psutil.Error, OSError):
             return False

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from brokers.infra.process_identity import birth_of
+from brokers.infra.process_identity import identity_of
 from config.embedded.process import StartFailed, service_port
 from config.environment import SERVICES_FILE
 from config.supervisor.family import Family
@@ -115,13 +115,13 @@ class StateDirectory:
         """The first tenant port of this state directory: what was settled, for addresses stay; else what is wanted."""
         return int(self._read(SHAPE_FILE).get("port_base", wanted))
 
-    def has_settled_port_base(self) -> bool:
+    def has_resolved_port_base(self) -> bool:
         """Whether addresses may have been given out."""
         return "port_base" in self._read(SHAPE_FILE)
 
     def resolve_port_base(self, port_base: int) -> None:
         """From here on addresses are given out from this port upwards, whatever a later start is told."""
-        if not self.has_settled_port_base():
+        if not self.has_resolved_port_base():
             self._write(SHAPE_FILE, {"port_base": port_base})
 
     def write_addresses(self, addresses: dict[str, str]) -> None:
@@ -133,7 +133,7 @@ class StateDirectory:
         children = {}
         for name, pid in pids.items():
             try:
-                children[name] = [pid, birth_of(pid)]
+                children[name] = [pid, identity_of(pid)]
             except OSError:
                 continue  # it has ended
         self._write(RUN_FILE, {"run": run, "children": children})
@@ -141,7 +141,7 @@ class StateDirectory:
     def family(self) -> Family:
         """The processes of the run that was noted last."""
         noted = self._read(RUN_FILE)
-        children = tuple((int(pid), birth) for pid, birth in noted.get("children", {}).values())
+        children = tuple((int(pid), identity) for pid, identity in noted.get("children", {}).values())
         return Family(str(noted.get("run", "none")), children)
 
     def _read(self, name: str) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Supervisor:
         if leftovers:
             self.progress.step(f"Ended what an earlier run had left: {', '.join(leftovers)}")
         self._keep_addresses()
-        for warning in outgoing.check(self.options, is_complete=self.state.has_settled_port_base()):
+        for warning in outgoing.check(self.options, is_complete=self.state.has_resolved_port_base()):
             self.progress.step(warning)
         preflight.check(self.options)
         services.ensure_secrets(self.state)

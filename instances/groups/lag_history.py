@@ -17,13 +17,13 @@ from django.core.cache import cache
 
 from instances.groups.interfaces import Partition
 from instances.limits import (
-    LAG_BEHIND_TOLD_FROM_S,
+    LAG_BEHIND_SHOWN_FROM_S,
     LAG_ENDS_PARTITIONS_MAX,
     LAG_GREW_FOR_S,
-    LAG_GROUPS_TOLD_MAX,
+    LAG_GROUPS_SHOWN_MAX,
     LAG_SAMPLE_EVERY_S,
     LAG_SAMPLES_MAX,
-    LAG_TOLD_FOR_S,
+    LAG_SHOWN_FOR_S,
 )
 
 MS_PER_S = 1_000
@@ -86,7 +86,7 @@ def note_ends(instance_id: str, group: str, ends: Mapping[Partition, int], now_m
 def latest(instance_id: str, now_ms: int) -> dict[str, Latest]:
     """The last sample of each group that has one."""
     kept: dict[str, Latest] = cache.get(_latest_key(instance_id)) or {}
-    return {group: one for group, one in kept.items() if now_ms - one[0] <= LAG_TOLD_FOR_S * MS_PER_S}
+    return {group: one for group, one in kept.items() if now_ms - one[0] <= LAG_SHOWN_FOR_S * MS_PER_S}
 
 
 def has_grown(samples: Sequence[Sample]) -> bool:
@@ -114,7 +114,7 @@ def behind(place: Partition, committed: int, ends: Sequence[Ends]) -> Behind | N
     if committed >= end:
         return Behind(0.0, at_least=False)
     passed = [at_ms for at_ms, then in known if then <= committed]
-    if not passed and now_ms - known[0][0] < LAG_BEHIND_TOLD_FROM_S * MS_PER_S:
+    if not passed and now_ms - known[0][0] < LAG_BEHIND_SHOWN_FROM_S * MS_PER_S:
         return None
     since_ms = passed[-1] if passed else known[0][0]
     return Behind((now_ms - since_ms) / MS_PER_S, at_least=not passed)
@@ -143,8 +143,8 @@ def _note_latest(instance_id: str, lags: Mapping[str, Mapping[Partition, int]], 
         for (topic, _), lag in each.items():
             by_topic[topic] = by_topic.get(topic, 0) + lag
         known[group] = (now_ms, by_topic)
-    youngest = sorted(known.items(), key=lambda pair: -pair[1][0])[:LAG_GROUPS_TOLD_MAX]
-    cache.set(_latest_key(instance_id), dict(youngest), LAG_TOLD_FOR_S)
+    youngest = sorted(known.items(), key=lambda pair: -pair[1][0])[:LAG_GROUPS_SHOWN_MAX]
+    cache.set(_latest_key(instance_id), dict(youngest), LAG_SHOWN_FOR_S)
 
 
 def _watched(ends: Mapping[Partition, int]) -> dict[Partition, int]:

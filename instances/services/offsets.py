@@ -23,7 +23,7 @@ from tenants import audit
 from tenants.actors import Actor
 from tenants.errors import Conflict, FieldError, Invalid, Message, NotFound, Unavailable
 
-PLACES_TOLD_MAX = 20
+PLACES_SHOWN_MAX = 20
 # Topics with the partitions meant; None means all of them.
 Wanted = Sequence[tuple[str, Sequence[int] | None]]
 
@@ -215,5 +215,5 @@ def _aim_words(target: Target) -> dict[str, Any]:
 def _message(places: Iterable[Partition]) -> str:
     """Partitions as one reads them: `orders/0, orders/3 and 12 more`."""
     named = [f"{topic}/{index}" for topic, index in places]
-    shown = ", ".join(named[:PLACES_TOLD_MAX])
-    return shown if len(named) <= PLACES_TOLD_MAX else f"{shown} and {len(named) - PLACES_TOLD_MAX} more"
+    shown = ", ".join(named[:PLACES_SHOWN_MAX])
+    return shown if len(named) <= PLACES_SHOWN_MAX else f"{shown} and {len(named) - PLACES_SHOWN_MAX} more"

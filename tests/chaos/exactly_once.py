@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.chaos import replicas
 from tests.chaos.faults import Faults, Say, last
 from tests.chaos.transform import FATAL, connection, transformed
-from tests.chaos.verdict import judge_transformed, told_otherwise
+from tests.chaos.verdict import answered_otherwise, judge_transformed
 from tests.chaos.workload import Workload
 from tests.testkit.engine import ROOT, BrokerProcess, EngineCluster, TestInstance
 from tests.testkit.waiting import eventually
@@ -202,7 +202,7 @@ class ExactlyOnce:
             holds &= verdict.holds
             self._say(f"{SINK}-{index}: {verdict.describe()}")
             live = self._reader_beside.found[index]
-            at = told_otherwise(live, sink[index])
+            at = answered_otherwise(live, sink[index])
             if at is not None or len(live) != len(sink[index]):
                 holds = False
                 what = f"{live[at]} at {at}, which did not last" if at is not None else "not all of it"

@@ -8,10 +8,10 @@ from tests.chaos.verdict import (
     PAUSE_MS_MIN,
     Acknowledged,
     Transformed,
+    answered_otherwise,
     differing,
     judge,
     judge_transformed,
-    told_otherwise,
 )
 
 
@@ -86,4 +86,4 @@ def test_output_that_is_not_the_function_of_the_input_once_each_is_found(
     ("live", "at"), [([], None), ([1, 2], None), ([1, 2, 3], None), ([1, 9], 1), ([1, 1], 1), ([1, 2, 3, 4], 3)]
 )
 def test_a_reader_that_was_given_what_did_not_last_is_found(live: list[int], at: int | None) -> None:
-    assert told_otherwise(live, [1, 2, 3]) == at
+    assert answered_otherwise(live, [1, 2, 3]) == at

@@ -110,7 +110,7 @@ def judge_transformed(source: Sequence[int], sink: Sequence[int], function: Call
     )
 
 
-def told_otherwise(live: Sequence[int], afterwards: Sequence[int]) -> int | None:
+def answered_otherwise(live: Sequence[int], afterwards: Sequence[int]) -> int | None:
     """The first place at which a reader that was there all along was given something else than who reads it all
     afterwards; None if it was given the beginning of the same.
     """

@@ -12,8 +12,10 @@ NO_SHARE_GROUPS = "there are no share groups: who looks for their coordinator ne
 NOBODYS_TRANSACTION = "a transactional batch of no producer would be part of a transaction that nobody can end"
 EACH_VERIFIED = "a transaction asked for twice is answered for what was asked each time"
 ANSWERED = "a question about nothing is answered; a client would wait for ever"
-TOLD_IN_EACH = "a version without an error for the whole answer has it for every partition, instead of nothing at all"
-TOLD_IN_EACH_AS_WELL = (
+REPORTED_IN_EACH = (
+    "a version without an error for the whole answer has it for every partition, instead of nothing at all"
+)
+REPORTED_IN_EACH_AS_WELL = (
     "an error to ask again for stands in every partition as well: one client looks there alone, and would begin anew "
     "(decision 76)"
 )
@@ -126,9 +128,9 @@ def _back_in_its_seat(version: int) -> Callable[[Any], Any]:
 
 
 COORDINATING: tuple[Difference, ...] = (
-    Difference("first_coordinators", "fetch v1", TOLD_IN_EACH, _reported_in_each),
+    Difference("first_coordinators", "fetch v1", REPORTED_IN_EACH, _reported_in_each),
     Difference(
-        "first_coordinators", "fetch v2", TOLD_IN_EACH_AS_WELL, lambda answer: answer | _reported_in_each(answer)
+        "first_coordinators", "fetch v2", REPORTED_IN_EACH_AS_WELL, lambda answer: answer | _reported_in_each(answer)
     ),
     Difference("offset_expiry", "pending: left", PENDING_IS_WANTED, _pending_left),
     Difference("offset_expiry", "pending: left, stable", PENDING_IS_WANTED, _pending_left_unstable),

@@ -31,7 +31,7 @@ CLOSED = "closed"
 NO_ANSWER = "no answer"
 ANSWER_S = 15.0
 # How long a question that should stay unanswered for the time being is watched.
-PARKED_S = 0.15
+DELAYED_S = 0.15
 # How long a question that may stay unanswered is waited for.
 SILENCE_S = 1.0
 LEADER_S = 20.0
@@ -320,7 +320,7 @@ class Asked:
 
     def is_delayed(self) -> None:
         """Writes down whether the broker keeps the answer for later."""
-        self.player.write_down(f"{self.label}: waits", not self.player.is_answered(PARKED_S))
+        self.player.write_down(f"{self.label}: waits", not self.player.is_answered(DELAYED_S))
 
     def answer(self) -> Any:
         """Waits for the answer and writes it down; None if the connection was closed instead."""

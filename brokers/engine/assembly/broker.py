@@ -17,7 +17,7 @@ from brokers.engine.assembly import dynamic_configs
 from brokers.engine.assembly.admin import AdminPort
 from brokers.engine.assembly.cleaning import LogCleaning
 from brokers.engine.assembly.coordination import Coordination
-from brokers.engine.assembly.coordinator_forwarding import SWEEP_INTERVAL_S as RELAY_SWEEP_INTERVAL_S
+from brokers.engine.assembly.coordinator_forwarding import SWEEP_INTERVAL_S as FORWARDER_SWEEP_INTERVAL_S
 from brokers.engine.assembly.coordinator_forwarding import CoordinatorForwarding
 from brokers.engine.assembly.disks import Disks
 from brokers.engine.assembly.handover import hand_over
@@ -65,7 +65,7 @@ SWEEP_INTERVAL_MS = 10_000
 COUNTERS_INTERVAL_S = 600.0
 INTERNAL_LISTENER = "internal"
 # Threads that wait for the disk where a client reads what is not in the page cache; a disk gains nothing from many.
-COLD_READERS = 4
+UNCACHED_READERS = 4
 # Threads that convert records for old clients. They take turns with the loop: many would leave it a small share.
 CONVERTERS = 2
 DRAIN_TIMEOUT_S = 1.0
@@ -122,7 +122,7 @@ class Broker:
         self.watcher = ClusterWatcher(self.tree, self.current)
         mmap_counters = MmapCounters(config.data_dirs[0])
         self.accountings = AccountingRegistry(config.quota_burst_ms, mmap_counters.numbers_for)
-        self.readers = ThreadPoolExecutor(COLD_READERS, "cold-read")
+        self.readers = ThreadPoolExecutor(UNCACHED_READERS, "cold-read")
         self.engine = self._engine(defaults)
         self.listeners = self._listeners()
         # The order of subscriptions is the order of dependence: what is set, led, may be used, then who comes in.
@@ -291,7 +291,7 @@ class Broker:
         self.disks.keep_going(periodic)
         periodic.every(SWEEP_INTERVAL_MS / 1000, self.listeners.sweep)
         periodic.every(PORT_RETRY_INTERVAL_S, self.tenant_listeners.retry)
-        periodic.every(RELAY_SWEEP_INTERVAL_S, self.coordinator_forwarding.sweep)
+        periodic.every(FORWARDER_SWEEP_INTERVAL_S, self.coordinator_forwarding.sweep)
         periodic.every(COUNTERS_INTERVAL_S, self._drop_counters)
 
     def _drop_counters(self) -> None:

@@ -24,7 +24,7 @@ HIGH_WATERMARK_INTERVAL_S: Final = 5.0
 FLUSH_DUE_INTERVAL_S: Final = 1.0
 # The rest waits until ports are closed.
 EARLY_CLOSE_S_MAX: Final = 10.0
-SHORTAGE_TOLD_EVERY_MS: Final = 60_000
+SHORTAGE_REPORTED_EVERY_MS: Final = 60_000
 
 
 class Disks:
@@ -73,7 +73,7 @@ class Disks:
     def _tell_shortage(self, now_ms: int) -> None:
         """Once in a while, however many requests were answered that they may try again."""
         files = self._table.files
-        if files.shortages and not 0 <= now_ms - self._shortage_reported_ms < SHORTAGE_TOLD_EVERY_MS:
+        if files.shortages and not 0 <= now_ms - self._shortage_reported_ms < SHORTAGE_REPORTED_EVERY_MS:
             log.warning("storage_short_of_descriptors", times=files.shortages, last=files.shortage)
             self._shortage_reported_ms = now_ms
             files.shortages = 0

@@ -12,7 +12,7 @@ from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.topic_plans import CreatedTopic
 
 # What no image has shown after so long was deleted again in between two of them, or never written.
-UNDERWAY_MS_MAX: Final = 30_000
+IN_FLIGHT_MS_MAX: Final = 30_000
 
 
 class InFlightCreations:
@@ -29,7 +29,7 @@ class InFlightCreations:
     def beside(self, instance_id: str | None, name: str) -> list[CreatedTopic]:
         """What is underway for the instance, but for a topic of this (its owner's) name."""
         now_ms = self._now_ms()
-        self._drop(lambda _, since_ms: not 0 <= now_ms - since_ms < UNDERWAY_MS_MAX)
+        self._drop(lambda _, since_ms: not 0 <= now_ms - since_ms < IN_FLIGHT_MS_MAX)
         return [plan for plan, _ in self._plans.get(instance_id or "", {}).values() if plan.user_name != name]
 
     @contextmanager

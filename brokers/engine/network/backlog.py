@@ -13,7 +13,7 @@ from brokers.engine.network.sending import Outgoing
 from brokers.engine.values import Slice
 
 # What a thread reads for one connection before it serves the next: some milliseconds of a disk.
-PULLED_BYTES_MAX: Final = 1_048_576
+PREFETCHED_BYTES_MAX: Final = 1_048_576
 
 
 class Backlog:
@@ -55,7 +55,7 @@ class Backlog:
         if uncached is None:
             return
         self.is_prefetching = True
-        length = min(uncached.length, PULLED_BYTES_MAX)
+        length = min(uncached.length, PREFETCHED_BYTES_MAX)
         prefetching = self._loop.run_in_executor(self._readers, uncached.prefetch, length)
         prefetching.add_done_callback(lambda done: self._on_prefetched(done, length))
 

@@ -19,7 +19,7 @@ IDLE: Final = 0  # the follower has everything
 READY: Final = 1  # there is something to tell it
 SENT: Final = 2  # it was told, and has not come back
 
-NOT_TOLD: Final = -1
+NOT_REPORTED: Final = -1
 UNDEFINED: Final = (-1, -1)
 
 # Partition, current leader epoch, offset, last fetched epoch, log start offset, bytes at most.
@@ -55,8 +55,8 @@ class FollowedPartition(DelayedOperation):
         self.owed = 0
         self.code = 0
         self.diverging: tuple[int, int] | None = None
-        self.sent_high_watermark = NOT_TOLD
-        self.sent_start_offset = NOT_TOLD
+        self.sent_high_watermark = NOT_REPORTED
+        self.sent_start_offset = NOT_REPORTED
 
     def on_append(self, readable_bytes: int) -> None:
         if self.state == IDLE:
@@ -144,7 +144,7 @@ class FollowerSession:
             line = self.lines[key] = FollowedPartition(self, key, wanted)
         elif line.wanted[1] != wanted[1]:
             # It follows in another leader epoch, and may have passed over what it was told in the one before.
-            line.sent_high_watermark = line.sent_start_offset = NOT_TOLD
+            line.sent_high_watermark = line.sent_start_offset = NOT_REPORTED
         line.wanted = wanted
         if isinstance(found, int):
             self._leave(line)

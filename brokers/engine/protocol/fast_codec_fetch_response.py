@@ -95,7 +95,7 @@ def encode_fetch_response(
             return _encode_one(
                 version, correlation_id, throttle_time_ms, error, session_id, topic, partitions[0], read_committed
             )
-    pieces: list[bytes | Slice] = []
+    chunks: list[bytes | Slice] = []
     total_bytes = 0
     chunk = [_head(version, correlation_id, throttle_time_ms, error, session_id, len(topics))]
     flexible = version >= _FLEXIBLE_FROM
@@ -122,7 +122,7 @@ def encode_fetch_response(
             chunk.append(_unsigned(length + 1) if flexible else _INT.pack(length))
             if records is not None:
                 piece = b"".join(chunk)
-                pieces += (piece, records)
+                chunks += (piece, records)
                 total_bytes += len(piece) + length
                 chunk = []
             if flexible:
@@ -135,9 +135,9 @@ def encode_fetch_response(
     last = b"".join(chunk)
     total_bytes += len(last)
     if last:
-        pieces.append(last)
-    pieces[0] = _INT.pack(total_bytes) + cast(bytes, pieces[0])  # the first piece is never a slice
-    return pieces
+        chunks.append(last)
+    chunks[0] = _INT.pack(total_bytes) + cast(bytes, chunks[0])  # the first piece is never a slice
+    return chunks
 
 
 def _head(

@@ -114,7 +114,7 @@ class ReplicaFetchEncoder:
 
 
 def _topics(lines: Sequence[WantedPartition]) -> bytes:
-    pieces: list[bytes] = []
+    chunks: list[bytes] = []
     count = 0
     at = 0
     while at < len(lines):
@@ -122,25 +122,25 @@ def _topics(lines: Sequence[WantedPartition]) -> bytes:
         until = at + 1
         while until < len(lines) and lines[until][0] == topic_id:
             until += 1
-        pieces.append(topic_id + encode_unsigned(until - at + 1))
+        chunks.append(topic_id + encode_unsigned(until - at + 1))
         for _, index, epoch, offset, last_epoch, start_offset, bytes_max in lines[at:until]:
-            pieces.append(_WANTED.pack(index, epoch, offset, last_epoch, start_offset, bytes_max))
-        pieces.append(_NO_TAGS)
+            chunks.append(_WANTED.pack(index, epoch, offset, last_epoch, start_offset, bytes_max))
+        chunks.append(_NO_TAGS)
         count += 1
         at = until
-    return encode_unsigned(count + 1) + b"".join(pieces)
+    return encode_unsigned(count + 1) + b"".join(chunks)
 
 
 def _forgotten(lines: Sequence[ForgottenPartition]) -> bytes:
     by_topic: dict[bytes, list[int]] = {}
     for topic_id, index in lines:
         by_topic.setdefault(topic_id, []).append(index)
-    pieces = [encode_unsigned(len(by_topic) + 1)]
+    chunks = [encode_unsigned(len(by_topic) + 1)]
     for topic_id, indexes in by_topic.items():
-        pieces.append(topic_id + encode_unsigned(len(indexes) + 1))
-        pieces += [_INT.pack(index) for index in indexes]
-        pieces.append(_NO_TAGS)
-    return b"".join(pieces)
+        chunks.append(topic_id + encode_unsigned(len(indexes) + 1))
+        chunks += [_INT.pack(index) for index in indexes]
+        chunks.append(_NO_TAGS)
+    return b"".join(chunks)
 
 
 def decode_replica_fetch(buffer: Buffer, start: int, end: int) -> FetchedFrame:

@@ -360,7 +360,7 @@ class Fetcher:
         """What neither is shortened nor begun again waits like after any other error."""
         now_ms = self._world.clock.now_ms()
         table = self._world.table
-        for followed, error_code in query.verdicts(buffer, start, end, asked.correlation_id):
+        for followed, error_code in query.results(buffer, start, end, asked.correlation_id):
             partition = followed.partition
             if self.plan.followed.get(followed.key) is not followed or not followed.is_answered_by(asked.round):
                 continue

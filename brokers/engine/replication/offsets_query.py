@@ -45,7 +45,7 @@ class OffsetsQuery:
         body = encode_request(ApiKey.LIST_OFFSETS, VERSION, request)
         return encode_request_frame(ApiKey.LIST_OFFSETS, VERSION, correlation_id, client_id, body)
 
-    def verdicts(
+    def results(
         self, buffer: memoryview, start: int, end: int, correlation_id: int
     ) -> Iterator[tuple[Followed, OutOfRange]]:
         """What the answer decides; what it leaves open is in `next` afterwards. Raises MalformedRequest."""

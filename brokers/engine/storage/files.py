@@ -19,7 +19,7 @@ from brokers.engine.storage.read_ahead import ReadAhead
 
 OPEN_FILES_MAX = 512
 # Where the page cache misses a few bytes, what follows them is mostly wanted next.
-PULLED_BYTES_MIN = 262_144
+PREFETCHED_BYTES_MIN = 262_144
 SHORT_WRITE_RETRIES_MAX = 16
 # What the process, or the machine, is short of for a while, however well the disk may be.
 SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -293,7 +293,7 @@ def read_at(file: SegmentFile, position: int, length: int, wait: bool = True) ->
     except OSError as error:
         raise StorageFailed(file.root, error) from error
     if data is None:
-        raise NotCached(FileSlice(file, position, max(length, PULLED_BYTES_MIN)))
+        raise NotCached(FileSlice(file, position, max(length, PREFETCHED_BYTES_MIN)))
     return data
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from brokers.engine.page_cache import leave_alone, read_into_cache
 
 # What a thread goes through at a time for a reader that goes on where it had come to.
-PULLED_BYTES: Final = 2_097_152
+PREFETCHED_BYTES: Final = 2_097_152
 # How far from that place the kernel may have left marks: as far as it reads ahead.
 MARKED_BYTES: Final = 8_388_608
 # When the disk had no part in so much, the rest is taken to be in memory as well.
@@ -60,9 +60,9 @@ class ReadAhead:
         others = []
         for front in self._fronts:
             until = front[0]
-            if until - MARKED_BYTES <= position <= until + PULLED_BYTES:
+            if until - MARKED_BYTES <= position <= until + PREFETCHED_BYTES:
                 position = min(position, until)  # marks in the gap are not for the loop either
-                end = max(end, position + PULLED_BYTES)
+                end = max(end, position + PREFETCHED_BYTES)
                 found_bytes = front[1]
             else:
                 others.append(front)

@@ -9,7 +9,7 @@ from typing import Final
 
 NAMES_MAX: Final = 20
 # What was not asked for so long is told no more.
-TOLD_MS: Final = 3_600_000
+SHOWN_MS: Final = 3_600_000
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class RefusedTopics:
     def note(self, name: str, reason: str, now_ms: int) -> bool:
         """Whether this is news: the name was not refused lately, or for another reason."""
         known = self._by_name.pop(name, None)
-        is_news = known is None or known.reason != reason or now_ms - known.last_ms > TOLD_MS
+        is_news = known is None or known.reason != reason or now_ms - known.last_ms > SHOWN_MS
         if is_news or known is None:
             known = _Refusal(reason, now_ms)
         known.last_ms = now_ms
@@ -45,5 +45,5 @@ class RefusedTopics:
         return [
             {"name": name, "reason": known.reason, "count": known.count, "last_ms": known.last_ms}
             for name, known in reversed(self._by_name.items())
-            if now_ms - known.last_ms <= TOLD_MS
+            if now_ms - known.last_ms <= SHOWN_MS
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokers.choices import DataLoss
-from brokers.rebalancing.data_loss import losing, loss_plan
+from brokers.rebalancing.data_loss import data_loss_plan, loss_of
 from brokers.rebalancing.model import BrokerCapacity, Fleet, PartitionReplicas, Plan
 
 OWNER = "ins-00000000"
@@ -43,11 +43,11 @@ def targets(plan: Plan) -> dict[int, tuple[tuple[int, ...], str]]:
 def test_only_what_nobody_in_sync_can_bring_back_is_lost(
     replicas: tuple[int, ...], isr: tuple[int, ...], is_led: bool, found: DataLoss
 ) -> None:
-    assert losing(replicas, isr, frozenset({3, 5}), is_led=is_led) is found
+    assert loss_of(replicas, isr, frozenset({3, 5}), is_led=is_led) is found
 
 
 def test_a_partition_shared_by_two_that_are_gone_leaves_both() -> None:
-    plan = loss_plan(fleet(held(0, (3, 5), (3, 5), is_led=False)), 3, frozenset({3, 5}))
+    plan = data_loss_plan(fleet(held(0, (3, 5), (3, 5), is_led=False)), 3, frozenset({3, 5}))
     ((target, loses),) = targets(plan).values()
     assert loses == "all" and len(target) == 2 and not {3, 5} & {*target}
     (placement_change,) = plan.placement_changes
@@ -55,7 +55,7 @@ def test_a_partition_shared_by_two_that_are_gone_leaves_both() -> None:
 
 
 def test_what_another_one_that_is_gone_shares_with_somebody_else_is_not_its_matter() -> None:
-    plan = loss_plan(
+    plan = data_loss_plan(
         fleet(held(0, (3, 1), (1,), is_led=True), held(1, (5, 1), (1,), is_led=True)), 3, frozenset({3, 5})
     )
     assert list(targets(plan)) == [0]
@@ -63,5 +63,5 @@ def test_what_another_one_that_is_gone_shares_with_somebody_else_is_not_its_matt
 
 
 def test_what_has_no_other_place_is_an_obstacle() -> None:
-    plan = loss_plan(fleet(held(0, (3, 1, 2), (1, 2), is_led=True), live=(1, 2)), 3, frozenset({3}))
+    plan = data_loss_plan(fleet(held(0, (3, 1, 2), (1, 2), is_led=True), live=(1, 2)), 3, frozenset({3}))
     assert not plan.moves and [one.topic for one in plan.obstacles] == [f"{OWNER}.t"]

@@ -109,7 +109,7 @@ def test_calls_that_a_broker_lets_wait_take_the_threads_of_no_other_broker(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every page of everybody asks the one that stands still, too, and each such call waits until its time is over."""
-    monkeypatch.setattr(link, "DOOR_HELLO_TIMEOUT_S", 10.0)
+    monkeypatch.setattr(link, "ADMIN_CLIENT_HELLO_TIMEOUT_S", 10.0)
     pairs = {target.number: (target, request) for target, request in asked(cluster)}
     crowd = scatter.scatter([pairs[2]] * (2 * scatter.SCATTER_THREADS_PER_BROKER + 1), deadline_s=0.05)
     assert {one.broker_id for one in crowd.silent} == {2}

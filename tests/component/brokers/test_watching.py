@@ -11,7 +11,7 @@ import pytest
 from django.core.cache import cache
 from django.utils import timezone
 
-from brokers.limits import OBSERVE_EVERY_S, SILENCE_TOLD_AFTER_S, WATCH_EVERY_S
+from brokers.limits import OBSERVE_EVERY_S, SILENCE_REPORTED_AFTER_S, WATCH_EVERY_S
 from brokers.models import Cluster
 from brokers.monitoring import cluster_overview, observe, watching
 from instances.interfaces import BrokerUnresponsive
@@ -46,7 +46,7 @@ class World:
     def lose(self, instance: Instance, topic: str, *indexes: int) -> None:
         self.offline += [{"instance_id": instance.pk, "user_name": topic, "partition": index} for index in indexes]
 
-    def reconcile_once(self, *, silent_for_s: float = SILENCE_TOLD_AFTER_S) -> int:
+    def reconcile_once(self, *, silent_for_s: float = SILENCE_REPORTED_AFTER_S) -> int:
         now = timezone.now()
         self.cluster.brokers.update(observed_at=now - timedelta(seconds=silent_for_s))
         return watching.reconcile_once(now)
@@ -121,7 +121,7 @@ def test_a_broker_the_instance_has_no_address_on_does_not_concern_it(world: Worl
 
 def test_a_broker_that_merely_restarts_is_told_to_nobody(world: World, instance: Instance) -> None:
     world.silent = (2,)
-    assert world.reconcile_once(silent_for_s=SILENCE_TOLD_AFTER_S - 0.1) == 0
+    assert world.reconcile_once(silent_for_s=SILENCE_REPORTED_AFTER_S - 0.1) == 0
 
 
 def test_where_no_broker_answers_what_was_said_of_leaders_stays(world: World, instance: Instance) -> None:
@@ -158,6 +158,6 @@ def test_many_partitions_are_counted_and_five_are_named(world: World, instance: 
 def test_a_tenant_is_told_within_ten_seconds() -> None:
     """The broker dies right after it was seen; looks and the page's own period come as late as they can."""
     page_period_s = 2
-    assert SILENCE_TOLD_AFTER_S > OBSERVE_EVERY_S
-    assert SILENCE_TOLD_AFTER_S + WATCH_EVERY_S + page_period_s < 10
-    assert not watching.is_told_silent(None, datetime.now().astimezone())
+    assert SILENCE_REPORTED_AFTER_S > OBSERVE_EVERY_S
+    assert SILENCE_REPORTED_AFTER_S + WATCH_EVERY_S + page_period_s < 10
+    assert not watching.is_reported_silent(None, datetime.now().astimezone())

@@ -49,7 +49,7 @@ def test_the_refusal_comes_before_anything_was_kept(tmp_path: Path, kernel: Call
         supervisor.start()
     assert supervisor._lock is not None
     supervisor._lock.close()
-    assert not StateDirectory(tmp_path / "state").has_settled_port_base()
+    assert not StateDirectory(tmp_path / "state").has_resolved_port_base()
 
 
 @pytest.mark.parametrize(

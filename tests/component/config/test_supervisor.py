@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.infra.process_identity import birth_of
+from brokers.infra.process_identity import identity_of
 from config.embedded.process import Child, StartFailed, free_port, outgoing_ports
 from config.environment import BASE_DIR
 from config.supervisor import preflight
@@ -184,7 +184,7 @@ def test_a_deaf_leftover_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_a_reused_process_id_is_not_a_leftover(tmp_path: Path) -> None:
     stranger = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     try:
-        boot, born = birth_of(stranger.pid).split()
+        boot, born = identity_of(stranger.pid).split()
         assert not Family("run-3", ((stranger.pid, f"{boot} {int(born) - 10}"),)).members()
         assert not Family("run-3", ((stranger.pid, f"another-boot {born}"),)).members()
         assert Family("run-3", ((stranger.pid, f"{boot} {born}"),)).members()

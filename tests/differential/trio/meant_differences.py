@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.differential.difference import ONE_ERROR_CODE, Difference
-from tests.differential.meant_coordinating import TOLD_IN_EACH, TOLD_IN_EACH_AS_WELL
+from tests.differential.meant_coordinating import REPORTED_IN_EACH, REPORTED_IN_EACH_AS_WELL
 from tests.differential.meant_differences import applied
 
 AT_ONCE = "an assignment that cannot be is refused at once, instead of made as far as it goes (observed-3.9.1)"
@@ -122,12 +122,15 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "elsewhere",
         "fetch v1",
-        TOLD_IN_EACH,
+        REPORTED_IN_EACH,
         _reported_in_each,
     ),
     *(
         Difference(
-            "elsewhere", f"fetch v{version}", TOLD_IN_EACH_AS_WELL, lambda answer: answer | _reported_in_each(answer)
+            "elsewhere",
+            f"fetch v{version}",
+            REPORTED_IN_EACH_AS_WELL,
+            lambda answer: answer | _reported_in_each(answer),
         )
         for version in (2, 3)
     ),

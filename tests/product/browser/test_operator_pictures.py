@@ -88,19 +88,19 @@ def lines() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def doors(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+def admin_clients(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     """The partitions of one instance on brokers 1 to 3."""
     instance = complete_on(cluster, 1, 2, 3)
-    door = FakeCluster(brokers={1, 2, 3, 4})
-    door.add(f"{instance.pk}.orders.created", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(60)))
-    door.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
+    admin_client = FakeCluster(brokers={1, 2, 3, 4})
+    admin_client.add(f"{instance.pk}.orders.created", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(60)))
+    admin_client.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
     for module in (executor, services):
-        monkeypatch.setattr(module, "ClusterDoor", lambda _cluster: door)
-    return door
+        monkeypatch.setattr(module, "ClusterDoor", lambda _cluster: admin_client)
+    return admin_client
 
 
 @pytest.fixture
-def draining(cluster: Cluster, doors: FakeCluster) -> str:
+def draining(cluster: Cluster, admin_clients: FakeCluster) -> str:
     """A drain of broker 3 with some of its moves done; its id."""
     broker = Broker.objects.get(cluster=cluster, number=3)
     acting = system_actor("ida@penstock.example")
@@ -109,7 +109,7 @@ def draining(cluster: Cluster, doors: FakeCluster) -> str:
     for _ in range(4):
         job_runner.reconcile_once()
         brokers_confirm()
-        doors.catch_up(3)
+        admin_clients.catch_up(3)
     job_runner.reconcile_once()
     return str(row.pk)
 
@@ -240,15 +240,15 @@ def test_what_goes_with_a_lost_broker_is_read_before_it_is_given_up(
     theme: str,
     live_server: LiveServer,
     cluster: Cluster,
-    doors: FakeCluster,
+    admin_clients: FakeCluster,
     open_page: OpenPage,
     picture: Callable[[Page, str], Path],
 ) -> None:
-    owner = next(topic for topic, _ in doors.replicas).partition(".")[0]
-    doors.add(f"{owner}.payments.settled.by-day", *((4,) for _ in range(12)))
-    doors.add(f"{owner}.audit", (4, 1), (1, 2))
-    doors.isr[f"{owner}.audit", 0] = (4,)
-    lose(doors, cluster, 4)
+    owner = next(topic for topic, _ in admin_clients.replicas).partition(".")[0]
+    admin_clients.add(f"{owner}.payments.settled.by-day", *((4,) for _ in range(12)))
+    admin_clients.add(f"{owner}.audit", (4, 1), (1, 2))
+    admin_clients.isr[f"{owner}.audit", 0] = (4,)
+    lose(admin_clients, cluster, 4)
     page = open_page(theme=theme)
     signed_in(page, live_server)
     page.goto(f"{live_server.url}/operator/brokers/cluster/{cluster.pk}/map/")

@@ -7,7 +7,7 @@ from typing import Final
 
 from brokers.engine.protocol.errors import ErrorCode
 
-_TOLD: Final[Mapping[int, ErrorCode]] = {
+_ANSWERED: Final[Mapping[int, ErrorCode]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -22,4 +22,4 @@ _TOLD: Final[Mapping[int, ErrorCode]] = {
 
 def recording_error(code: int) -> int:
     """For a member whose call needed the record, out of the code of the append."""
-    return int(_TOLD.get(code, code))
+    return int(_ANSWERED.get(code, code))

@@ -30,10 +30,10 @@ def in_chunks(handler: Handler, lines_of: Callable[[Any], int]) -> Handler:
 
 
 async def _encoded(call: Call, response: Any) -> Encoded:
-    pieces = encode_response_in_chunks(call.api_key, call.version, response)
+    chunks = encode_response_in_chunks(call.api_key, call.version, response)
     while True:
         try:
-            next(pieces)
+            next(chunks)
         except StopIteration as end:
             return Encoded(end.value)
         await asyncio.sleep(0)

@@ -12,7 +12,7 @@ from brokers.engine.handlers.fetch.delayed_fetch import DelayedFollowerFetch
 from brokers.engine.handlers.fetch.fetch_errors import Diverging, PartitionResult, diverged
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch_then
 from brokers.engine.handlers.session import Session
-from brokers.engine.partitions.follower_session import NOT_TOLD, FollowedPartition, FollowerSession
+from brokers.engine.partitions.follower_session import NOT_REPORTED, FollowedPartition, FollowerSession
 from brokers.engine.partitions.partition import LOG_END, NO_EPOCH, Partition
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fast_codec import FetchFrame, encode_fetch_response
@@ -185,7 +185,7 @@ def _read(engine: Engine, fetches: FollowerSession, limit_bytes: int, wait: bool
             reading.diverging[line.key] = line.diverging
             reading.add(line, _without_records(line, partition))
             # It goes back, and takes nothing else in.
-            line.sent_high_watermark = line.sent_start_offset = NOT_TOLD
+            line.sent_high_watermark = line.sent_start_offset = NOT_REPORTED
         else:
             is_throttled = partition.config.leader_throttled is not None and _is_throttled(engine, fetches, partition)
             if is_throttled and _is_held_back(engine, fetches, line):

@@ -31,11 +31,11 @@ NO_SEQUENCE: Final = -1
 LOADING_FROM: Final = 2
 ABORTABLE_FROM: Final = 4
 
-_Lines = PartitionResults[TxnOffsetCommitResponsePartition, TxnOffsetCommitRequestPartition]
+_Results = PartitionResults[TxnOffsetCommitResponsePartition, TxnOffsetCommitRequestPartition]
 
 
 async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
-    lines: _Lines = PartitionResults(
+    lines: _Results = PartitionResults(
         call,
         request.topics,
         lambda index, code: TxnOffsetCommitResponsePartition(partition_index=index, error_code=code),
@@ -62,7 +62,7 @@ def _refusal(call: Call, request: TxnOffsetCommitRequest, group_id: str) -> int:
     return id_refusal(group_id) or groups.refusal(group_id) or transactional_id_refusal(call, request.transactional_id)
 
 
-async def _commit(call: Call, request: TxnOffsetCommitRequest, group_id: str, lines: _Lines) -> None:
+async def _commit(call: Call, request: TxnOffsetCommitRequest, group_id: str, lines: _Results) -> None:
     verification_token, code = await _verify(call, request, group_id)
     if code:
         lines.fail(_error_for(call, code))

@@ -13,7 +13,10 @@ from brokers.engine.handlers.produce.delayed_produce import DelayedProduce
 from brokers.engine.handlers.produce.recompression import recompress_in_background
 from brokers.engine.handlers.produce.request import PartitionResult, ProduceRequest, TransactionVerification
 from brokers.engine.handlers.produce.response import DelayedProduceResponse, encode
-from brokers.engine.handlers.produce.transaction_verification import refuse_unnamed, verify_transactions
+from brokers.engine.handlers.produce.transaction_verification import (
+    refuse_without_transactional_id,
+    verify_transactions,
+)
 from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.partition import Partition
@@ -35,7 +38,7 @@ def produce(session: Session, raw: RawRequest) -> None:
 
 def verify(request: ProduceRequest) -> None:
     if request.transactional_id is None:
-        request.verification = refuse_unnamed(request)
+        request.verification = refuse_without_transactional_id(request)
     else:
         verification = verify_transactions(request, request.transactional_id, partial(_verified, request))
         if verification is None:

@@ -31,7 +31,7 @@ _PASSING: Final = (
 )
 
 
-def refuse_unnamed(request: ProduceRequest) -> TransactionVerification | None:
+def refuse_without_transactional_id(request: ProduceRequest) -> TransactionVerification | None:
     """The refusal of a request in which a partition is given a batch of a transaction that nobody names: REC-44 is for
     all of them, and comes before whatever else is wrong.
     """

@@ -101,11 +101,11 @@ async def test_every_group_is_found_at_a_broker_that_serves_the_instance(pair: P
 async def test_a_member_of_a_group_that_is_coordinated_elsewhere_notices_nothing(pair: Pair) -> None:
     joined = await join(pair.client, group_id=pair.far)
     synced = await sync(pair.client, joined, group_id=pair.far)
-    beat = HeartbeatRequest(group_id=pair.far, generation_id=1, member_id=joined.member_id)
-    beaten = await pair.client.call(ApiKey.HEARTBEAT, 4, beat)
+    heartbeat = HeartbeatRequest(group_id=pair.far, generation_id=1, member_id=joined.member_id)
+    heartbeat_answer = await pair.client.call(ApiKey.HEARTBEAT, 4, heartbeat)
     group = await describe(pair.client, pair.far)
 
-    assert (joined.error_code, synced.assignment, beaten.error_code) == (0, b"mine", 0)
+    assert (joined.error_code, synced.assignment, heartbeat_answer.error_code) == (0, b"mine", 0)
     assert (group.group_state, group.members[0].client_id) == ("Stable", "test")
     (held,) = [shard for shard in pair.two.broker.engine.groups.shards() if len(shard.machine.groups)]
     assert [found.id for found in held.machine.groups] == [f"{MINE}.{pair.far}"]
@@ -116,11 +116,11 @@ async def test_a_member_of_a_group_that_is_coordinated_elsewhere_notices_nothing
 
 async def until_rebalancing(pair: Pair, joined: JoinGroupResponse) -> HeartbeatRequest:
     """Somebody else waits in a join; returns the heartbeat that was told so."""
-    beat = HeartbeatRequest(group_id=pair.far, generation_id=1, member_id=joined.member_id)
+    heartbeat = HeartbeatRequest(group_id=pair.far, generation_id=1, member_id=joined.member_id)
     async with asyncio.timeout(WAIT_S):
-        while (await pair.client.call(ApiKey.HEARTBEAT, 4, beat)).error_code != ErrorCode.REBALANCE_IN_PROGRESS:
+        while (await pair.client.call(ApiKey.HEARTBEAT, 4, heartbeat)).error_code != ErrorCode.REBALANCE_IN_PROGRESS:
             pass
-    return beat
+    return heartbeat
 
 
 async def test_who_waits_in_a_join_keeps_nobody_else_waiting(pair: Pair) -> None:
@@ -206,12 +206,12 @@ async def test_when_the_coordinator_is_gone_its_clients_look_for_the_next(pair: 
     await sync(pair.client, joined, group_id=far)
     second = await pair.one.client(pair.one.broker.listeners.get(MINE).port, "second")
     waiting = asyncio.create_task(join(second, group_id=far))
-    beat = await until_rebalancing(pair, joined)
+    heartbeat = await until_rebalancing(pair, joined)
 
     await pair.two.broker.stop()
 
     assert (await waiting).error_code == ErrorCode.NOT_COORDINATOR
-    assert (await pair.client.call(ApiKey.HEARTBEAT, 4, beat)).error_code == ErrorCode.NOT_COORDINATOR
+    assert (await pair.client.call(ApiKey.HEARTBEAT, 4, heartbeat)).error_code == ErrorCode.NOT_COORDINATOR
 
 
 async def test_a_client_that_goes_away_while_it_waits_takes_its_way_with_it(pair: Pair) -> None:

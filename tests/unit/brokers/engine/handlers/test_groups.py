@@ -93,8 +93,8 @@ async def test_a_member_joins_syncs_beats_and_leaves_in_every_version(house: Hou
         synced = await sync(house.mine, joined, min(version, 5))
         assert (synced.error_code, synced.assignment) == (0, b"mine")
 
-        beat = HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
-        assert (await house.mine.call(ApiKey.HEARTBEAT, min(version, 4), beat)).error_code == 0
+        heartbeat = HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
+        assert (await house.mine.call(ApiKey.HEARTBEAT, min(version, 4), heartbeat)).error_code == 0
 
         left = await house.mine.call(
             ApiKey.LEAVE_GROUP,
@@ -170,8 +170,8 @@ async def test_two_instances_with_a_group_of_the_same_name_know_nothing_of_each_
 
     assert (await describe(house.theirs)).group_state == "Dead"
     assert (await listed(house.theirs)).groups == []
-    beat = HeartbeatRequest(group_id="g", generation_id=1, member_id=mine.member_id)
-    assert (await house.theirs.call(ApiKey.HEARTBEAT, 4, beat)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id=mine.member_id)
+    assert (await house.theirs.call(ApiKey.HEARTBEAT, 4, heartbeat)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     theirs = await join(house.theirs)
     assert (theirs.generation_id, theirs.leader) == (1, theirs.member_id)
     assert (await describe(house.mine)).group_state == "Stable"
@@ -225,9 +225,9 @@ async def test_a_join_that_waits_for_others_keeps_only_its_own_connection_waitin
     second = await house.broker.client(house.my_port, "second")
 
     waiting = asyncio.create_task(join(second))
-    beat = HeartbeatRequest(group_id="g", generation_id=1, member_id=leader.member_id)
+    heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id=leader.member_id)
     async with asyncio.timeout(WAIT_S):
-        while (await house.mine.call(ApiKey.HEARTBEAT, 4, beat)).error_code != ErrorCode.REBALANCE_IN_PROGRESS:
+        while (await house.mine.call(ApiKey.HEARTBEAT, 4, heartbeat)).error_code != ErrorCode.REBALANCE_IN_PROGRESS:
             pass
     again = await house.mine.call(ApiKey.JOIN_GROUP, 9, join_request(member_id=leader.member_id))
     joined = await waiting
@@ -280,11 +280,13 @@ async def test_nobody_sends_away_more_members_than_a_group_can_have(house: House
 
 async def test_before_there_are_coordinators_everybody_is_sent_to_look_for_one(house: House) -> None:
     joined = await house.mine.call(ApiKey.JOIN_GROUP, 9, join_request(member_id="m"))
-    beat = await house.mine.call(ApiKey.HEARTBEAT, 4, HeartbeatRequest(group_id="g", generation_id=1, member_id="m"))
+    heartbeat = await house.mine.call(
+        ApiKey.HEARTBEAT, 4, HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    )
     left = await house.mine.call(ApiKey.LEAVE_GROUP, 5, LeaveGroupRequest(group_id="g", members=[]))
     synced = await sync(house.mine, joined)
 
-    assert {answer.error_code for answer in (joined, beat, left, synced)} == {ErrorCode.NOT_COORDINATOR}
+    assert {answer.error_code for answer in (joined, heartbeat, left, synced)} == {ErrorCode.NOT_COORDINATOR}
     assert joined.member_id == "m"
     assert (await describe(house.mine)).error_code == ErrorCode.NOT_COORDINATOR
 

@@ -187,9 +187,11 @@ async def test_a_batch_of_a_transaction_refuses_the_old_messages_beside_it_too(h
     """REC-44: these versions cannot name one."""
     await house.topic()
     await house.topic("clicks")
-    unnamed = batch(b"b", attributes=layout.TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0)
+    without_transactional_id = batch(
+        b"b", attributes=layout.TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0
+    )
     request = produce_request("orders", messages(b"a"))
-    request.topic_data += produce_request("clicks", unnamed).topic_data
+    request.topic_data += produce_request("clicks", without_transactional_id).topic_data
 
     answer = await house.mine.call(ApiKey.PRODUCE, version, request)
 

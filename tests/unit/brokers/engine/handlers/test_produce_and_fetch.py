@@ -78,9 +78,9 @@ async def test_a_batch_of_a_transaction_that_nobody_names_refuses_the_whole_requ
     """REC-44: what is right alone is not appended either, wherever it stands in the request."""
     await house.topic()
     await house.topic("clicks")
-    unnamed = batch(b"b", attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0)
+    without_transactional_id = batch(b"b", attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0)
     request = produce_request("orders", batch(b"a"))
-    request.topic_data += produce_request("clicks", unnamed).topic_data
+    request.topic_data += produce_request("clicks", without_transactional_id).topic_data
 
     answer = await house.mine.call(ApiKey.PRODUCE, 9, request)
 

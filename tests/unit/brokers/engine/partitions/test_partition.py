@@ -61,8 +61,10 @@ def test_errors_in_the_shape_hide_the_start_offset_and_others_tell_it(table: Par
     lying[57:61] = (9).to_bytes(4, "big")
     layout.seal(lying)
     assert produce(partition, lying) == AppendResult(error_codes.INVALID_RECORD, log_start_offset=0)
-    unnamed = batch(attributes=layout.TRANSACTIONAL, producer_id=1, producer_epoch=0, base_sequence=0)
-    assert produce(partition, unnamed) == AppendResult(error_codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    without_transactional_id = batch(attributes=layout.TRANSACTIONAL, producer_id=1, producer_epoch=0, base_sequence=0)
+    assert produce(partition, without_transactional_id) == AppendResult(
+        error_codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    )
     assert partition.log_end_offset == 0
 
 

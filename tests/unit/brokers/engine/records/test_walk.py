@@ -53,14 +53,14 @@ def test_a_cut_block_is_refused(value_sizes: list[int], data: st.DataObject) -> 
 def test_rubbish_raises_nothing_but_malformed(rubbish: bytes, count: int) -> None:
     with contextlib.suppress(Malformed):
         hop(rubbish, count)
-    verdicts = set()
+    results = set()
     for checker in (check_fields, lambda data, number: list(walk(data, number))):
         try:
             checker(rubbish, count)
-            verdicts.add("accepted")
+            results.add("accepted")
         except Malformed:
-            verdicts.add("refused")
-    assert len(verdicts) == 1, "the two full walks disagree"
+            results.add("refused")
+    assert len(results) == 1, "the two full walks disagree"
 
 
 @given(sizes, st.data())

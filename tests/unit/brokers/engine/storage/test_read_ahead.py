@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from brokers.engine.storage.files import OpenFiles, SegmentFile
-from brokers.engine.storage.read_ahead import MARKED_BYTES, PULLED_BYTES, READERS_MAX, WARM_BYTES, ReadAhead
+from brokers.engine.storage.read_ahead import MARKED_BYTES, PREFETCHED_BYTES, READERS_MAX, WARM_BYTES, ReadAhead
 from tests.testkit.uncached import cached_pages, forget
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -61,8 +61,8 @@ def test_what_is_asked_for_is_pulled_in_and_more_for_a_reader_who_goes_on(path: 
     ahead.prefetch(fd, 0, 100 * KIB)
     assert ahead.is_beyond(0, 100 * KIB + 1)
     ahead.prefetch(fd, 100 * KIB, KIB)
-    assert not ahead.is_beyond(0, 100 * KIB + PULLED_BYTES)
-    assert cached_pages(path) * os.sysconf("SC_PAGESIZE") >= 100 * KIB + PULLED_BYTES
+    assert not ahead.is_beyond(0, 100 * KIB + PREFETCHED_BYTES)
+    assert cached_pages(path) * os.sysconf("SC_PAGESIZE") >= 100 * KIB + PREFETCHED_BYTES
 
 
 def test_a_thread_goes_through_what_a_reader_has_left_out(path: Path, fd: int) -> None:
@@ -89,9 +89,9 @@ def test_the_loop_goes_on_alone_when_the_disk_had_no_part_for_long(fd: int) -> N
     while prefetches == 0 or ahead.is_beyond(at, at + KIB):
         ahead.prefetch(fd, at, MIB)
         prefetches += 1
-        at = MIB + (prefetches - 1) * PULLED_BYTES
+        at = MIB + (prefetches - 1) * PREFETCHED_BYTES
     assert at >= WARM_BYTES
-    assert prefetches <= WARM_BYTES // PULLED_BYTES + 2
+    assert prefetches <= WARM_BYTES // PREFETCHED_BYTES + 2
 
 
 def test_readers_at_several_places_of_one_file_are_told_apart(fd: int) -> None:
@@ -129,8 +129,8 @@ def test_a_reader_who_goes_on_costs_one_descriptor(fd: int, monkeypatch: pytest.
 
     monkeypatch.setattr(os, "open", counted)
     ahead = ReadAhead()
-    for at in range(0, WARM_BYTES, PULLED_BYTES):
-        ahead.prefetch(fd, at, PULLED_BYTES)
+    for at in range(0, WARM_BYTES, PREFETCHED_BYTES):
+        ahead.prefetch(fd, at, PREFETCHED_BYTES)
     assert len(opened) == 1, "for each the kernel begins to read ahead with small pieces"
     ahead.clear()
 

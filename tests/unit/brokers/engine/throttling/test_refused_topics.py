@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokers.engine.throttling.refused_topics import NAMES_MAX, TOLD_MS, RefusedTopics
+from brokers.engine.throttling.refused_topics import NAMES_MAX, SHOWN_MS, RefusedTopics
 
 NOW_MS = 1_700_000_000_000
 
@@ -13,7 +13,7 @@ def test_a_name_is_news_once_until_its_reason_changes_or_it_was_quiet() -> None:
     assert refused.note("a", "full", NOW_MS)
     assert not refused.note("a", "full", NOW_MS + 100)
     assert refused.note("a", "fuller", NOW_MS + 200)
-    assert refused.note("a", "fuller", NOW_MS + 300 + TOLD_MS)
+    assert refused.note("a", "fuller", NOW_MS + 300 + SHOWN_MS)
 
 
 def test_what_nobody_asked_for_lately_is_not_told() -> None:
@@ -22,7 +22,7 @@ def test_what_nobody_asked_for_lately_is_not_told() -> None:
     refused.note("a", "full", NOW_MS + 1)
 
     assert refused.as_json(NOW_MS + 1) == [{"name": "a", "reason": "full", "count": 2, "last_ms": NOW_MS + 1}]
-    assert refused.as_json(NOW_MS + 2 + TOLD_MS) == []
+    assert refused.as_json(NOW_MS + 2 + SHOWN_MS) == []
 
 
 def test_of_many_names_the_latest_are_kept() -> None:

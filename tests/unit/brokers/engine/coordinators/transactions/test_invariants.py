@@ -46,7 +46,7 @@ class Transactions(RuleBasedStateMachine):
         self.delivered: list[SendMarkers] = []
         self.seen = 0
         self.last: dict[str, TransactionMetadata] = {}
-        self.outcomes: dict[tuple[str, int], bool] = {}
+        self.results: dict[tuple[str, int], bool] = {}
         self.transaction: dict[str, int] = dict.fromkeys(IDS, 0)
 
     # -- what clients do -----------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class Transactions(RuleBasedStateMachine):
         kept = Coordinator(log=log).records
         self.seen = min(self.seen, len(kept))
         self.last = {name: record for name, record in kept if record is not None}
-        self.outcomes, self.transaction = {}, dict.fromkeys(IDS, 0)
+        self.results, self.transaction = {}, dict.fromkeys(IDS, 0)
         for name, record in kept:
             self._count(name, record)
 
@@ -208,16 +208,16 @@ class Transactions(RuleBasedStateMachine):
         if record.state in DECIDED:
             decided = record.state is State.PREPARE_COMMIT
             key = (name, self.transaction[name])
-            assert self.outcomes.setdefault(key, decided) is decided
+            assert self.results.setdefault(key, decided) is decided
         if record.state in ENDED:
             number = self.transaction[name]
             committed = record.state is State.COMPLETE_COMMIT
-            if (name, number) in self.outcomes:
-                assert self.outcomes[name, number] is committed
+            if (name, number) in self.results:
+                assert self.results[name, number] is committed
                 self.transaction[name] += 1
             else:
                 # Who asks again for an end that is over has it written down once more.
-                assert self.outcomes[name, number - 1] is committed
+                assert self.results[name, number - 1] is committed
 
     @invariant()
     def markers_say_what_the_log_says(self) -> None:
