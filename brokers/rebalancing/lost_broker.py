@@ -21,7 +21,7 @@ from brokers.contract.usage import USAGE_TOPIC
 from brokers.dataplane.cluster import ClusterAdminClient, ClusterView, Ongoing, PartitionView
 from brokers.limits import BROKER_LOST_AFTER_S
 from brokers.models import Broker, Cluster, PartitionReassignment, Rebalance
-from brokers.rebalancing.data_loss import data_loss_plan
+from brokers.rebalancing.data_loss import data_loss_plan, loss_of
 from brokers.rebalancing.interfaces import usage_begins_anew
 from brokers.rebalancing.model import Fleet, Obstacle, Plan
 from instances.models import Instance

@@ -53,7 +53,7 @@ class World:
         self.mistakes = 0
         self.done: dict[str, set[PartitionKey]] = {}
         self.wanted = True
-        self.silences = 0
+        self.ignored_answers = 0
         self.held: asyncio.Event | None = None
         self.tasks: set[asyncio.Task[None]] = set()
         self.changed = asyncio.Event()
@@ -124,8 +124,8 @@ class World:
 
     def _report(self, shard: int, sent: SendMarkers, partitions: Collection[PartitionKey]) -> bool | None:
         assert shard == 4
-        if self.silences:
-            self.silences -= 1
+        if self.ignored_answers:
+            self.ignored_answers -= 1
             return None
         if self.mistakes:
             self.mistakes -= 1

@@ -332,10 +332,10 @@ async def test_nobody_is_told_for_a_transaction_that_others_look_after(world: Wo
 async def test_a_coordinator_suspected_forgets_nothing(world: World, code: ErrorCode) -> None:
     """A process that stood still trusts its shards again without loading them: nobody would send the markers anew."""
     world.codes[("a", 1)] = [int(code)]
-    world.unresponsive = 3
+    world.ignored_answers = 3
     world.send(markers("tx", ("a", 1), ("b", 0)))
 
     await world.finished()
 
-    assert world.unresponsive == 0
+    assert world.ignored_answers == 0
     assert world.done == {"tx": {("a", 1), ("b", 0)}}
