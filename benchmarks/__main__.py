@@ -44,9 +44,9 @@ def bench_loads(product: Product, given: argparse.Namespace) -> None:
         load.interleaved({"peer": benches["peer"]}, given.loads.split(","), 1)
     rss_mb = {f"{target}_rss_mb": bench.server.rss_mb() for target, bench in benches.items()}
     say({"floor_cpu_s_per_gb": load.floor_cpu_s_per_gb(), **rss_mb})
-    found = load.interleaved(benches, given.loads.split(","), given.rounds)
+    result = load.interleaved(benches, given.loads.split(","), given.rounds)
     for name in given.loads.split(","):
-        lines = {target: load.summary(name, runs[name]) for target, runs in found.items()}
+        lines = {target: load.summary(name, runs[name]) for target, runs in result.items()}
         for target, figures in lines.items():
             say({"target": target, **figures})
         if given.peer:

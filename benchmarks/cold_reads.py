@@ -128,9 +128,9 @@ def _producer(bootstrap: str, seconds: float) -> subprocess.Popen[bytes]:
 
 
 def _alone(bootstrap: str) -> dict[str, Any]:
-    found = neighbours.finish(_producer(bootstrap, ALONE_S))
-    began = found.acknowledged[0][0] + neighbours.SETTLING_S
-    return _latencies(found, began, found.acknowledged[-1][0])
+    result = neighbours.finish(_producer(bootstrap, ALONE_S))
+    began = result.acknowledged[0][0] + neighbours.SETTLING_S
+    return _latencies(result, began, result.acknowledged[-1][0])
 
 
 def _consumed(bootstrap: str, records: int, *, keep: bool) -> dict[str, Any]:
@@ -169,9 +169,9 @@ def _beside(server: Server, read: Callable[[], dict[str, Any]]) -> dict[str, Any
     finally:
         producer.send_signal(neighbours.ENOUGH)
     stolen_s = psutil.cpu_times().steal - stolen_before
-    found, took_s = neighbours.finish(producer), done["ended"] - done["began"]
+    result, took_s = neighbours.finish(producer), done["ended"] - done["began"]
     return {
-        **_latencies(found, done["began"], done["ended"]),
+        **_latencies(result, done["began"], done["ended"]),
         "read_mb_s": round(done["received_bytes"] / 1e6 / took_s),
         "server_from_disk_mb": round((broker.io_counters().read_bytes - disk_before) / 1e6),
         "server_cpu_s": round(sum(broker.cpu_times()[:2]) - cpu_before, 2),
@@ -240,13 +240,13 @@ def measure(given: argparse.Namespace) -> None:
             size_gb = sum(file.stat().st_size for file in server.files) / 1e9
             say({"server": server.name, "disk_mb_s": read_through(server.files), "archive_gb": size_gb})
         filler = None if given.free else Filler(Path(scratch))
-        found: dict[str, list[dict[str, Any]]] = {server.name: [] for server in servers}
+        result: dict[str, list[dict[str, Any]]] = {server.name: [] for server in servers}
         for _ in range(given.rounds):
             for server in servers:
                 for span in spans(server, filler, keep=given.keep):
                     say({"server": server.name, **span})
-                    found[server.name].append(span)
-        for name, lines in found.items():
+                    result[server.name].append(span)
+        for name, lines in result.items():
             say(medians(name, lines))
 
 

@@ -191,13 +191,13 @@ class Span(NamedTuple):
 
 def percentiles(spans: list[Span], seen: neighbours.Paced) -> dict[str, list[dict[str, float]]]:
     """Of each span's acknowledgements, by state."""
-    found: dict[str, list[dict[str, float]]] = {state: [] for state in STATES}
+    result: dict[str, list[dict[str, float]]] = {state: [] for state in STATES}
     for span in spans:
         latencies = sorted(latency for at, _, latency in seen.acknowledged if span.since_s <= at < span.until_s)
         if latencies:
             shares = {"p50_ms": 0.5, "p99_ms": 0.99}
-            found[span.state].append({name: latencies[int(len(latencies) * share)] for name, share in shares.items()})
-    return found
+            result[span.state].append({name: latencies[int(len(latencies) * share)] for name, share in shares.items()})
+    return result
 
 
 def alternate(worker: psutil.Process, until_s: float) -> list[Span]:
@@ -232,11 +232,11 @@ def burning() -> Iterator[None]:
 
 def wait_for(look: Callable[[], Any], what: str) -> Any:
     deadline = time.monotonic() + CLEANER_TIMEOUT_S
-    while not (found := look()):
+    while not (result := look()):
         if time.monotonic() > deadline:
             raise SystemExit(f"{what}: not within {CLEANER_TIMEOUT_S:g} s")
         time.sleep(0.02)
-    return found
+    return result
 
 
 def measure(bench: Bench, number: int, records: int, keys: int) -> tuple[dict[str, Any], dict[str, list[Any]]]:
@@ -252,7 +252,7 @@ def measure(bench: Bench, number: int, records: int, keys: int) -> tuple[dict[st
     producer = bench.begin_producing()
     time.sleep(2 * neighbours.SETTLING_S)  # its start and its first records count for nothing
     spans = alternate(worker, until_s)
-    found = percentiles(spans, neighbours.finish(producer))
+    result = percentiles(spans, neighbours.finish(producer))
     run = wait_for(lambda: bench.cleaned()[before:], "the broker tells of the run")[0]
     topic.delete()
     cleaner = {
@@ -263,12 +263,12 @@ def measure(bench: Bench, number: int, records: int, keys: int) -> tuple[dict[st
         "records_kept": run["records_kept"],
         "records_dropped": run["records_dropped"],
     }
-    return cleaner, found
+    return cleaner, result
 
 
 def summary(cleaners: list[dict[str, Any]], found: list[dict[str, list[Any]]]) -> dict[str, Any]:
     """Medians over the rounds and over all their spans."""
-    spans = {state: [one for by_state in found for one in by_state[state]] for state in STATES}
+    spans = {state: [item for by_state in found for item in by_state[state]] for state in STATES}
     if not all(spans.values()):
         raise SystemExit("the cleaning was too short: clean more records")
     seen = {state: {"spans": len(ones), **medians(ones)} for state, ones in spans.items()}
@@ -296,14 +296,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
         with running(Path(scratch), brokers=1) as product:
             bench = Bench(product, Path(scratch), given.seconds)
-            cleaners, found = [], []
+            cleaners, result = [], []
             for number in range(given.rounds):
                 cleaner, seen = measure(bench, number, given.records, given.keys)
                 cleaners.append(cleaner)
-                found.append(seen)
+                result.append(seen)
                 print(json.dumps(summary([cleaner], [seen])), flush=True)
         title = f"cleaning {given.records} records of {given.keys} keys"
-        print(json.dumps({"benchmark": title, **summary(cleaners, found)}), flush=True)
+        print(json.dumps({"benchmark": title, **summary(cleaners, result)}), flush=True)
 
 
 if __name__ == "__main__":

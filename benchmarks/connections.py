@@ -33,17 +33,17 @@ def measure(product: Product, wanted: int) -> dict[str, Any]:
     before = broker.memory_info().rss
     began = time.monotonic()
     sockets = [socket.create_connection((host, int(port)), ANSWER_TIMEOUT_S) for _ in range(wanted)]
-    for one in sockets:
-        one.sendall(GREETING)
-    answered = sum(_is_answered(one) for one in sockets)
+    for item in sockets:
+        item.sendall(GREETING)
+    answered = sum(_is_answered(item) for item in sockets)
     took_s = time.monotonic() - began
     after = broker.memory_info().rss
     beside = finish(_producer(bootstrap))
     cpu_before = sum(broker.cpu_times()[:2])
     time.sleep(SECONDS)
     idle_cpu_s = sum(broker.cpu_times()[:2]) - cpu_before
-    for one in sockets:
-        one.close()
+    for item in sockets:
+        item.close()
     return {
         "benchmark": "connections to one broker",
         "connections": wanted,

@@ -57,7 +57,7 @@ def states(client: KazooClient, topics: list[str]) -> list[tuple[PartitionStateD
         for topic in topics
         for index in range(PARTITIONS_PER_TOPIC)
     ]
-    answers = [one.get() for one in asked]
+    answers = [item.get() for item in asked]
     return [(PartitionStateDocument.from_json(data), stat.mtime / 1000) for data, stat in answers]
 
 

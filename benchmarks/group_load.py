@@ -127,10 +127,10 @@ async def measure(directory: Path, partitions: int, commits: int) -> None:
     assert len(machine.offsets) == partitions
     print(f"memory   {held_mb:.0f} MB at most while {partitions} were committed")
 
-    one = commits_of(0, 1, 5)
+    item = commits_of(0, 1, 5)
     begun, cpu = time.perf_counter(), time.process_time()
     for _ in range(commits):
-        bench.commit(one)
+        bench.commit(item)
     took_s, cpu_s = time.perf_counter() - begun, time.process_time() - cpu
     print(f"commit   one partition, {commits} times: {commits / took_s:.0f}/s, {cpu_s / commits * 1e6:.1f} us CPU each")
 
@@ -151,11 +151,11 @@ def _timed_fetch(bench: Bench) -> None:
         took_ms.append((now - begun) * 1000)
         begun = now
 
-    found = bench.ask(lambda machine, _now, _: machine.offsets.fetch(GROUP, None, require_stable=True))
+    result = bench.ask(lambda machine, _now, _: machine.offsets.fetch(GROUP, None, require_stable=True))
     turn()
     topics = [
         OffsetFetchResponseTopic(name=name, partitions=offsets.lined(OffsetFetchResponsePartition, lines))
-        for name, lines in found
+        for name, lines in result
     ]
     response = OffsetFetchResponse(topics=topics, groups=[])
     for _ in encode_response_in_chunks(ApiKey.OFFSET_FETCH, FETCH_VERSION, response):

@@ -94,7 +94,7 @@ class Member:
             if answer.error_code:
                 raise SystemExit(f"a join was answered with error {answer.error_code}")
             self.generation = answer.generation_id
-            if await self._synced([found.member_id for found in answer.members]):
+            if await self._synced([member.member_id for member in answer.members]):
                 return
 
     async def _synced(self, members: Sequence[str]) -> bool:
@@ -135,15 +135,15 @@ class Member:
 async def coordinators(bootstrap: str, groups: Sequence[str]) -> dict[str, int]:
     """The port of each group's coordinator."""
     client = await WireClient.connect(int(bootstrap.rpartition(":")[2]))
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     async with asyncio.timeout(FORMED_S_MAX):
-        while missing := [group for group in groups if group not in found][:KEYS_PER_REQUEST]:
+        while missing := [group for group in groups if group not in result][:KEYS_PER_REQUEST]:
             answer = await client.call(
                 ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key="", key_type=0, coordinator_keys=missing)
             )
-            found |= {line.key: line.port for line in answer.coordinators if not line.error_code}
+            result |= {line.key: line.port for line in answer.coordinators if not line.error_code}
     await client.close()
-    return found
+    return result
 
 
 async def measure(target: str, bootstrap: str, pids: Sequence[int], given: argparse.Namespace) -> dict[str, Any]:

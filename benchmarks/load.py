@@ -283,7 +283,7 @@ Rounds = dict[str, list[dict[str, Any]]]
 
 def interleaved(benches: dict[str, Bench], names: list[str], rounds: int) -> dict[str, Rounds]:
     """Every bench in turn, `rounds` times, so that a mood of the machine hits all alike: figures by bench and load."""
-    found: dict[str, Rounds] = {target: {} for target in benches}
+    result: dict[str, Rounds] = {target: {} for target in benches}
     for bench in benches.values():
         bench.warm_up()
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
@@ -291,8 +291,8 @@ def interleaved(benches: dict[str, Bench], names: list[str], rounds: int) -> dic
         for _ in range(rounds):
             for target, bench in benches.items():
                 for name, figures in bench.run(names, filler.fill):
-                    found[target].setdefault(name, []).append(figures)
-    return found
+                    result[target].setdefault(name, []).append(figures)
+    return result
 
 
 def summary(name: str, runs: list[dict[str, Any]]) -> dict[str, Any]:

@@ -86,8 +86,8 @@ def finish(process: subprocess.Popen[bytes]) -> Paced:
     out, _ = process.communicate()
     if process.returncode:
         raise SystemExit(f"a paced producer ended with {process.returncode}")
-    found = json.loads(out)
-    return Paced([tuple(line) for line in found["acknowledged"]], found["errors"], found["throttle_ms_max"])
+    result = json.loads(out)
+    return Paced([tuple(line) for line in result["acknowledged"]], result["errors"], result["throttle_ms_max"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +145,8 @@ def measure(product: Product, peer: str | None, seconds: float, rounds: int = 3)
     for _ in range(rounds):
         for target, bootstrap in addresses.items():
             spans[target].take(bootstrap, seconds)
-    for target, found in spans.items():
-        yield {"target": target, **found.summary(seconds)}
+    for target, result in spans.items():
+        yield {"target": target, **result.summary(seconds)}
 
 
 def _limit(bootstrap: str, client_id: str) -> None:

@@ -32,15 +32,15 @@ class Product:
 
     def broker_pids(self) -> list[int]:
         """Process ids of the broker engines, in order of broker id (the order of their settings files)."""
-        found = []
+        result = []
         for process in self.supervisor.children(recursive=True):
             try:
                 command = process.cmdline()
             except psutil.Error:
                 continue  # it ended meanwhile
             if "brokers.engine" in command:
-                found.append((command[command.index("--settings") + 1], process.pid))
-        return [pid for _, pid in sorted(found)]
+                result.append((command[command.index("--settings") + 1], process.pid))
+        return [pid for _, pid in sorted(result)]
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """One REST call as the demo tenant; raises `urllib.error.HTTPError` on a refusal."""

@@ -45,9 +45,9 @@ def measure(
     if peer:
         benches["peer"] = _bench(peer, peer_pids, gb)
         load.interleaved({"peer": benches["peer"]}, names, 1)
-    found = load.interleaved(benches, names, rounds)
+    result = load.interleaved(benches, names, rounds)
     for name in names:
-        lines = {target: load.summary(name, runs[name]) for target, runs in found.items()}
+        lines = {target: load.summary(name, runs[name]) for target, runs in result.items()}
         for target, figures in lines.items():
             yield {"target": target, "replicas": REPLICAS, "acks": "all", **figures}
         if peer:

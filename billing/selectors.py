@@ -99,13 +99,15 @@ def quotes_of(instances: Iterable[Instance], currency: str) -> dict[str, Quote]:
     """What each instance costs at its size, by id. Left out are those that cost nothing (failed, deleted), and those
     whose plan has no price.
     """
-    found = [one for one in instances if one.current_phase in COUNTED]
-    plans = with_prices(Plan.objects.filter(code__in={one.plan for one in found}), currency)
+    result = [instance for instance in instances if instance.current_phase in COUNTED]
+    plans = with_prices(Plan.objects.filter(code__in={instance.plan for instance in result}), currency)
     prices = {plan.pk: price.as_plan_price() for plan in plans if (price := price_of(plan))}
     return {
-        one.pk: quote(prices[one.plan], bandwidth_mb_s=one.bandwidth_mb_s, storage_gb=one.storage_gb)
-        for one in found
-        if one.plan in prices
+        instance.pk: quote(
+            prices[instance.plan], bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb
+        )
+        for instance in result
+        if instance.plan in prices
     }
 
 

@@ -295,13 +295,13 @@ class Rebalance(Versioned):
         """What is lost with a lost broker: `{"instance_id", "topic", "partitions", "loses"}` by topic and loss."""
         if self.kind != RebalanceKind.LOSS:
             return []
-        found: dict[tuple[str, str], list[int]] = {}
+        result: dict[tuple[str, str], list[int]] = {}
         rows = self.moves.exclude(loses="").order_by("topic", "partition")
         for topic, partition, loses in rows.values_list("topic", "partition", "loses"):
-            found.setdefault((topic, loses), []).append(partition)
+            result.setdefault((topic, loses), []).append(partition)
         return [
             {**_named(topic), "partitions": partitions, "loses": loses}
-            for (topic, loses), partitions in sorted(found.items())
+            for (topic, loses), partitions in sorted(result.items())
         ]
 
     @property

@@ -108,7 +108,7 @@ def progress_of(rebalance: Rebalance) -> Progress:
     is_back = rebalance.is_going_back
     ends = (ReassignmentState.SKIPPED, ReassignmentState.UNDONE if is_back else ReassignmentState.DONE)
     whole = F("size_bytes") * F("copies_back" if is_back else "copies")
-    found = rebalance.moves.aggregate(
+    result = rebalance.moves.aggregate(
         total=Count("id"),
         running=Count("id", filter=Q(state=ReassignmentState.RUNNING)),
         done=Count("id", filter=Q(state__in=ends)),
@@ -117,12 +117,12 @@ def progress_of(rebalance: Rebalance) -> Progress:
         running_bytes=Sum(Least(F("copied_bytes"), whole), filter=Q(state=ReassignmentState.RUNNING)),
     )
     return Progress(
-        total=found["total"],
-        waiting=found["total"] - found["running"] - found["done"],
-        running=found["running"],
-        done=found["done"],
-        size_bytes=found["whole_bytes"] or 0,
-        copied_bytes=(found["ended_bytes"] or 0) + (found["running_bytes"] or 0),
+        total=result["total"],
+        waiting=result["total"] - result["running"] - result["done"],
+        running=result["running"],
+        done=result["done"],
+        size_bytes=result["whole_bytes"] or 0,
+        copied_bytes=(result["ended_bytes"] or 0) + (result["running_bytes"] or 0),
     )
 
 
@@ -151,14 +151,14 @@ def rooms_of(clusters: Sequence[Cluster]) -> dict[str, Room]:
         .annotate(mb_s=Sum("bandwidth_mb_s"), gb=Sum("storage_gb"), instances=Count("instance_id"))
     }
     nothing = {"mb_s": 0, "gb": 0, "instances": 0}
-    found = {}
+    result = {}
     for cluster in clusters:
         limits, taken = can_sell.get(cluster.pk, nothing), sold.get(cluster.pk, nothing)
-        found[cluster.pk] = Room(
+        result[cluster.pk] = Room(
             bandwidth_mb_s=limits["mb_s"],
             storage_gb=limits["gb"],
             sold_bandwidth_mb_s=taken["mb_s"],
             sold_storage_gb=taken["gb"],
             instances=taken["instances"],
         )
-    return found
+    return result

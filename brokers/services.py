@@ -22,28 +22,28 @@ def restart_broker(*, acting: Actor, broker: Broker) -> Broker:
     for peer in peers:
         if peer.wanted == WantedState.RUNNING and is_restarting(peer):
             raise Conflict(f"Broker {peer.number} is not up yet. One at a time.", code="restart_in_progress")
-    found = next(peer for peer in peers if peer.pk == broker.pk)
-    if found.wanted != WantedState.RUNNING:
+    result = next(peer for peer in peers if peer.pk == broker.pk)
+    if result.wanted != WantedState.RUNNING:
         raise Conflict("The broker is stopped on purpose.")
-    found.restart_generation += 1
-    found.save_changes(["restart_generation"])
-    audit.record(acting, "broker.restarted", found, None, {"number": found.number})
-    notify(found)
-    return found
+    result.restart_generation += 1
+    result.save_changes(["restart_generation"])
+    audit.record(acting, "broker.restarted", result, None, {"number": result.number})
+    notify(result)
+    return result
 
 
 @transaction.atomic
 def set_wanted(*, acting: Actor, broker: Broker, wanted: WantedState) -> Broker:
     """Start or stop a broker process for good."""
     access.require(acting, Scope.OPERATOR)
-    found = Broker.objects.select_for_update().get(pk=broker.pk)
-    if found.wanted != wanted:
-        before = {"wanted": found.wanted}
-        found.wanted = wanted
-        found.save_changes(["wanted"])
-        audit.record(acting, "broker.wanted_changed", found, before, {"wanted": wanted})
-        notify(found)
-    return found
+    result = Broker.objects.select_for_update().get(pk=broker.pk)
+    if result.wanted != wanted:
+        before = {"wanted": result.wanted}
+        result.wanted = wanted
+        result.save_changes(["wanted"])
+        audit.record(acting, "broker.wanted_changed", result, before, {"wanted": wanted})
+        notify(result)
+    return result
 
 
 @transaction.atomic
@@ -55,19 +55,19 @@ def start_broker(*, acting: Actor, broker: Broker) -> Broker:
     access.require(acting, Scope.OPERATOR)
     # A rebalance is started under the same lock: of the two one sees the other.
     Cluster.objects.select_for_update(no_key=True).get(pk=broker.cluster_id)
-    found = Broker.objects.select_for_update(of=("self",)).get(pk=broker.pk)
-    if found.removed_at is not None:
+    result = Broker.objects.select_for_update(of=("self",)).get(pk=broker.pk)
+    if result.removed_at is not None:
         raise Conflict("The broker is removed.")
-    if found.wanted != WantedState.STOPPED:
+    if result.wanted != WantedState.STOPPED:
         raise Conflict("The broker is not stopped.", code="wrong_state")
-    if Rebalance.objects.filter(broker=found, state__in=UNDER_WAY).exists():
+    if Rebalance.objects.filter(broker=result, state__in=UNDER_WAY).exists():
         raise Conflict("The broker is being removed. Abandon that first.", code="rebalance_in_progress")
-    before = {"wanted": found.wanted}
-    found.wanted, found.given_up_at, found.accepts_instances = WantedState.RUNNING, None, True
-    found.save_changes(["wanted", "given_up_at", "accepts_instances"])
-    audit.record(acting, "broker.wanted_changed", found, before, {"wanted": found.wanted})
-    notify(found)
-    return found
+    before = {"wanted": result.wanted}
+    result.wanted, result.given_up_at, result.accepts_instances = WantedState.RUNNING, None, True
+    result.save_changes(["wanted", "given_up_at", "accepts_instances"])
+    audit.record(acting, "broker.wanted_changed", result, before, {"wanted": result.wanted})
+    notify(result)
+    return result
 
 
 def is_restarting(broker: Broker) -> bool:

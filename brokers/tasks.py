@@ -52,10 +52,10 @@ def sweep_instances() -> int:
     what cannot be done for an hour must not lie there an hour's times.
     """
     close_old_connections()
-    found = sweep.needing_work(timezone.now())
-    for instance_id in found:
+    result = sweep.needing_work(timezone.now())
+    for instance_id in result:
         ask_to_reconcile(instance_id, expires_s=SWEEP_EVERY_S)
-    return len(found)
+    return len(result)
 
 
 @shared_task(name="brokers.tidy", ignore_result=True)
@@ -102,8 +102,8 @@ def carry_on() -> int:
     """Look at rebalances and rolling restarts for most of a second, so that one step follows the other."""
     close_old_connections()
     end_s = time.monotonic() + WORK_ROUND_S
-    found = job_runner.reconcile_once()
-    while found and time.monotonic() < end_s:
+    result = job_runner.reconcile_once()
+    while result and time.monotonic() < end_s:
         time.sleep(WORK_LOOK_EVERY_S)
-        found = job_runner.reconcile_once(measure=False)
-    return found
+        result = job_runner.reconcile_once(measure=False)
+    return result

@@ -76,8 +76,8 @@ class TopicView:
     def warnings(self) -> tuple[TopicWarning, ...]:
         """What brokers accept and its owner should know; empty where the configuration was not asked for."""
         values = {entry.name: entry.value for entry in self.config or ()}
-        found = min_insync_above_replicas(values.get(MIN_INSYNC_REPLICAS), self.replication_factor)
-        return (found,) if found else ()
+        result = min_insync_above_replicas(values.get(MIN_INSYNC_REPLICAS), self.replication_factor)
+        return (result,) if result else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,18 +155,18 @@ def events(instance: Instance) -> QuerySet[AuditEntry]:
 def topics_created(instance: Instance) -> list[str]:
     """Names of the topics that were created in the console or over REST of late, latest first."""
     rows = events(instance).filter(action="topic.created").order_by("-time", "-id")
-    found = rows.values_list("target_id", flat=True)[:TOPICS_CREATED_LOOKED_AT_MAX]
-    return [target.partition("/")[2] for target in found]
+    result = rows.values_list("target_id", flat=True)[:TOPICS_CREATED_LOOKED_AT_MAX]
+    return [target.partition("/")[2] for target in result]
 
 
 def topics(instance: Instance, *, contains: str = "") -> list[TopicView]:
     """All topics with their sizes, by name; empty while there are no brokers to ask."""
     if instance.current_phase not in REACHABLE:
         return []
-    found = [topic for topic in interfaces.data_plane.it.topics(instance.pk) if contains.lower() in topic.name.lower()]
+    result = [topic for topic in interfaces.data_plane.it.topics(instance.pk) if contains.lower() in topic.name.lower()]
     sizes = interfaces.observation.it.topic_sizes(instance.pk)
     allowed = {row.topic: row for row in TopicAllowList.objects.filter(instance=instance)}
-    return sorted((_view(topic, sizes, allowed.get(topic.name)) for topic in found), key=lambda topic: topic.name)
+    return sorted((_view(topic, sizes, allowed.get(topic.name)) for topic in result), key=lambda topic: topic.name)
 
 
 def topic_names(instance: Instance) -> list[str]:
@@ -227,13 +227,13 @@ def throttles(instance: Instance) -> Throttles:
 
 def delays(instance: Instance, *, start: datetime, end: datetime, step_ms: int) -> dict[int, int]:
     """The longest delay in ms of each step (ms since 1970) of `[start, end)` in which clients waited."""
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     rows = DelayedMinute.objects.filter(instance=instance, minute__gte=start, minute__lt=end)
     for minute, delay_ms in rows.values_list("minute", "delay_ms_max"):
         at_ms = round(minute.timestamp() * MS_PER_S)
         at_ms -= at_ms % step_ms
-        found[at_ms] = max(delay_ms, found.get(at_ms, 0))
-    return found
+        result[at_ms] = max(delay_ms, result.get(at_ms, 0))
+    return result
 
 
 def throughput(instance: Instance) -> Throughput:

@@ -178,9 +178,9 @@ def localized(sentence: str) -> str:
     if isinstance(sentence, Message):
         return _(sentence.msgid) % {name: _value(value) for name, value in sentence.values.items()}
     for pattern, shape in _patterns() if sentence not in SENTENCES else ():
-        found = pattern.fullmatch(sentence)
-        if found:
-            return _(shape) % {name: _message(value) for name, value in found.groupdict().items()}
+        result = pattern.fullmatch(sentence)
+        if result:
+            return _(shape) % {name: _message(value) for name, value in result.groupdict().items()}
     return _(sentence) if sentence else ""
 
 

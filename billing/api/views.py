@@ -88,7 +88,7 @@ class InstanceUsage(ApiView):
         def place(row: dict[str, Any]) -> str:
             return "|".join([row["start"].isoformat(), row["direction"], *(row[name] for name in group_by)])
 
-        found, token = pages.page_of_items(rows, key=place, **self._page_asked())
+        result, token = pages.page_of_items(rows, key=place, **self._page_asked())
         totals = selectors.usage_totals(instance.pk, start=start, end=end)
         return self.one(
             {
@@ -97,7 +97,7 @@ class InstanceUsage(ApiView):
                 "step": step,
                 "totals": totals,
                 "complete_until": selectors.complete_until(instance.pk),
-                "items": found,
+                "items": result,
                 "next_page_token": token,
             },
             UsageOut,

@@ -76,12 +76,12 @@ def available_offsets(cluster: Cluster) -> dict[int, tuple[int, int]]:
     consumer = Consumer(consumer_conf(cluster.bootstrap, cluster.username, cluster.password))
     try:
         topics = consumer.list_topics(USAGE_TOPIC, timeout=METADATA_TIMEOUT_S).topics
-        found = topics[USAGE_TOPIC].partitions if USAGE_TOPIC in topics else {}
+        result = topics[USAGE_TOPIC].partitions if USAGE_TOPIC in topics else {}
         return {
             index: consumer.get_watermark_offsets(
                 TopicPartition(USAGE_TOPIC, index), timeout=METADATA_TIMEOUT_S, cached=False
             )
-            for index, partition in found.items()
+            for index, partition in result.items()
             if partition.leader >= 0
         }
     finally:
@@ -112,29 +112,29 @@ def run(
             sink.note_complete(connection, cluster.cluster_id, ends, looked_at)
             return RunReport(records=0, minute_rows=0, malformed=0, caught_up=True)
         reached("planned")
-        found = _aggregate(make_session(), connection, cluster, ranges)
+        result = _aggregate(make_session(), connection, cluster, ranges)
         expected = sum(stop - start for start, stop in ranges.values())
-        if found.records != expected:
-            raise UsageLost(f"read {found.records} of {expected} planned usage records of {cluster.cluster_id}")
+        if result.records != expected:
+            raise UsageLost(f"read {result.records} of {expected} planned usage records of {cluster.cluster_id}")
         reached("aggregated")
         sink.commit(
             connection,
             cluster_id=cluster.cluster_id,
             start={partition: start for partition, (start, _) in ranges.items()},
             stop={partition: stop for partition, (_, stop) in ranges.items()},
-            minutes=found.minutes,
-            counters=found.counters,
+            minutes=result.minutes,
+            counters=result.counters,
             before_commit=lambda: reached("written"),
         )
         reached("committed")
         applied = {partition: high for partition, high in ends.items() if ranges.get(partition, (0, high))[1] == high}
         sink.note_complete(connection, cluster.cluster_id, applied, looked_at)
-    if found.malformed:
-        log.error("usage.malformed", cluster_id=cluster.cluster_id, records=found.malformed)
+    if result.malformed:
+        log.error("usage.malformed", cluster_id=cluster.cluster_id, records=result.malformed)
     return RunReport(
-        records=found.records,
-        minute_rows=len(found.minutes),
-        malformed=found.malformed,
+        records=result.records,
+        minute_rows=len(result.minutes),
+        malformed=result.malformed,
         caught_up=applied == ends,
     )
 

@@ -72,10 +72,10 @@ def summary(now: datetime, *, with_instances: bool = True) -> tuple[list[Cluster
         brokers[row.cluster_id].append(row)
     looks = _looks(clusters, brokers, now)
     needs: list[Need] = []
-    for one in looks:
-        own = brokers[one.cluster.pk]
+    for look in looks:
+        own = brokers[look.cluster.pk]
         hanging = sum(int(row.observed.get("transactions_overdue", 0)) for row in own if _is_fresh(row, now))
-        needs += attention.of_cluster(one.cluster, one.map, one.room, hanging)
+        needs += attention.of_cluster(look.cluster, look.map, look.room, hanging)
         for row in own:
             needs += attention.of_broker(row, now)
     needs += _of_hosts(now)
@@ -87,11 +87,11 @@ def summary(now: datetime, *, with_instances: bool = True) -> tuple[list[Cluster
 
 def _looks(clusters: Sequence[Cluster], brokers: dict[str, list[Broker]], now: datetime) -> list[ClusterSummary]:
     images, rooms = cluster_overview.kept(clusters), selectors.rooms_of(clusters)
-    found = []
+    result = []
     for cluster in clusters:
         own = brokers[cluster.pk]
         at, answers = images.get(cluster.pk, (None, None))
-        found.append(
+        result.append(
             ClusterSummary(
                 cluster=cluster,
                 map=None if answers is None else cluster_overview.draw(cluster, own, answers),
@@ -100,7 +100,7 @@ def _looks(clusters: Sequence[Cluster], brokers: dict[str, list[Broker]], now: d
                 as_of=at if at is not None and now - at > timedelta(seconds=BROKER_LATE_S) else None,
             )
         )
-    return found
+    return result
 
 
 def _is_fresh(broker: Broker, now: datetime) -> bool:

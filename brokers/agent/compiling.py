@@ -111,11 +111,11 @@ class Compiling:
         self._write(_now(Build.RUNNING))
 
     def _end(self, code: int) -> None:
-        found = prospect()
-        if found.build is Build.PENDING:  # it left neither modules nor a log: tried again by the next agent
-            found = _now(Build.IMPOSSIBLE, f"the build ended with code {code}")
+        result = prospect()
+        if result.build is Build.PENDING:  # it left neither modules nor a log: tried again by the next agent
+            result = _now(Build.IMPOSSIBLE, f"the build ended with code {code}")
         self._child = None
-        self._write(found)
+        self._write(result)
 
     def _write(self, note: Note) -> None:
         self.note = note

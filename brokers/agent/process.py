@@ -58,12 +58,12 @@ class BrokerProcess:
             return False
         try:
             body = json.loads(self.pid_file.read_text(encoding="ascii"))
-            found = psutil.Process(int(body["pid"]))
-            if not _is_same(found, body) or found.status() == psutil.STATUS_ZOMBIE:
+            process = psutil.Process(int(body["pid"]))
+            if not _is_same(process, body) or process.status() == psutil.STATUS_ZOMBIE:
                 return False
         except (psutil.NoSuchProcess, OSError, ValueError, KeyError, TypeError):
             return False
-        self._adopted = found
+        self._adopted = process
         return True
 
     def start(self) -> None:

@@ -71,7 +71,7 @@ class ClusterMapOut(serializers.Serializer):
 
     @extend_schema_field(serializers.ListField(child=serializers.IntegerField(), help_text="Brokers without answer."))
     def get_silent(self, found: ClusterMap) -> list[int]:
-        return [one.broker_id for one in found.silent]
+        return [item.broker_id for item in found.silent]
 
     @extend_schema_field(CountsOut(allow_null=True))
     def get_counts(self, found: ClusterMap) -> dict[str, int] | None:

@@ -144,18 +144,18 @@ class RebalanceCollection(OperatorView):
         """
         at_once = self.body["moves_at_once"]
         if self.body["kind"] == RebalanceKind.DRAIN:
-            found = fetch(selectors.brokers(), pk=self._named("broker_id"))
+            result = fetch(selectors.brokers(), pk=self._named("broker_id"))
             made = services.plan_drain(
                 acting=self.actor,
-                broker=found,
+                broker=result,
                 removes=self.body.get("remove_broker", False),
                 moves_at_once=at_once,
                 copy_mb_s=self.body["copy_mb_s"],
             )
         elif self.body["kind"] == RebalanceKind.LOSS:
-            found = fetch(selectors.brokers(), pk=self._named("broker_id"))
+            result = fetch(selectors.brokers(), pk=self._named("broker_id"))
             made = services.plan_loss(
-                acting=self.actor, broker=found, moves_at_once=at_once, copy_mb_s=self.body["copy_mb_s"]
+                acting=self.actor, broker=result, moves_at_once=at_once, copy_mb_s=self.body["copy_mb_s"]
             )
         else:
             cluster = fetch(selectors.clusters(), pk=self._named("cluster_id"))
@@ -185,11 +185,11 @@ class RebalanceResource(OperatorView):
 
         A plan that is under way takes it over within a second, and what is being copied with it.
         """
-        found = fetch(selectors.rebalances(), lock=True, pk=rebalance_id)
-        self.require_match(found)
+        result = fetch(selectors.rebalances(), lock=True, pk=rebalance_id)
+        self.require_match(result)
         if "copy_mb_s" in self.body:
-            found = services.limit_copies(acting=self.actor, rebalance=found, copy_mb_s=self.body["copy_mb_s"])
-        return self.one(found, RebalanceOut)
+            result = services.limit_copies(acting=self.actor, rebalance=result, copy_mb_s=self.body["copy_mb_s"])
+        return self.one(result, RebalanceOut)
 
 
 class RebalanceReassignments(OperatorView):
@@ -206,8 +206,8 @@ class _Act(OperatorView):
     """An act on a rebalance."""
 
     def act(self, rebalance_id: str, service: Any, **more: Any) -> Response:
-        found = service(acting=self.actor, rebalance=fetch(selectors.rebalances(), pk=rebalance_id), **more)
-        return self.one(found, RebalanceOut, status=202, location=f"{API_ROOT}/operator/rebalances/{found.pk}")
+        result = service(acting=self.actor, rebalance=fetch(selectors.rebalances(), pk=rebalance_id), **more)
+        return self.one(result, RebalanceOut, status=202, location=f"{API_ROOT}/operator/rebalances/{result.pk}")
 
 
 class RebalanceStart(_Act):

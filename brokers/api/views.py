@@ -151,16 +151,16 @@ class BrokerRestart(OperatorView):
     @endpoint("restart_broker", Scope.OPERATOR, returns=BrokerOut, status=202, errors=(409,))
     def post(self, request: Request, broker_id: str) -> Response:
         """Restart a broker process; one at a time in a cluster."""
-        found: Any = services.restart_broker(acting=self.actor, broker=fetch(selectors.brokers(), pk=broker_id))
-        return self.one(found, BrokerOut, status=202, location=f"/api/v1/operator/brokers/{found.pk}")
+        result: Any = services.restart_broker(acting=self.actor, broker=fetch(selectors.brokers(), pk=broker_id))
+        return self.one(result, BrokerOut, status=202, location=f"/api/v1/operator/brokers/{result.pk}")
 
 
 class BrokerStart(OperatorView):
     @endpoint("start_broker", Scope.OPERATOR, returns=BrokerOut, status=202, errors=(409,))
     def post(self, request: Request, broker_id: str) -> Response:
         """Start a broker that is stopped on purpose, after its removal was abandoned."""
-        found: Any = services.start_broker(acting=self.actor, broker=fetch(selectors.brokers(), pk=broker_id))
-        return self.one(found, BrokerOut, status=202, location=f"{API_ROOT}/operator/brokers/{found.pk}")
+        result: Any = services.start_broker(acting=self.actor, broker=fetch(selectors.brokers(), pk=broker_id))
+        return self.one(result, BrokerOut, status=202, location=f"{API_ROOT}/operator/brokers/{result.pk}")
 
 
 class PlacementCollection(OperatorView):

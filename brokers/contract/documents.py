@@ -302,10 +302,10 @@ def change_from_json(raw: bytes) -> list[str]:
     """
     body = json.loads(raw)
     states = body.get("states", {})
-    found: list[str] = []
+    result: list[str] = []
     for path in body["paths"] if "paths" in body else [body["path"]]:
-        found += [f"{path}/", *(f"{path}/{index:d}" for index in states[path])] if path in states else [path]
-    return found
+        result += [f"{path}/", *(f"{path}/{index:d}" for index in states[path])] if path in states else [path]
+    return result
 
 
 def config_change_from_json(raw: bytes) -> str:

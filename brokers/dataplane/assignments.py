@@ -32,7 +32,7 @@ def _read(raw: bytes) -> tuple[tuple[str, int], ...]:
         raise _Unreadable
     at = _INT16.size
     topics, at = _count(raw, at, _INT16.size + _INT32.size)
-    found: list[tuple[str, int]] = []
+    result: list[tuple[str, int]] = []
     for _ in range(topics):
         (length,) = _INT16.unpack_from(raw, at)
         at += _INT16.size
@@ -43,8 +43,8 @@ def _read(raw: bytes) -> tuple[tuple[str, int], ...]:
         partitions, at = _count(raw, at, _INT32.size)
         indexes = struct.unpack_from(f">{partitions}i", raw, at)
         at += partitions * _INT32.size
-        found += [(topic, index) for index in indexes]
-    return tuple(sorted(found))
+        result += [(topic, index) for index in indexes]
+    return tuple(sorted(result))
 
 
 def _count(raw: bytes, at: int, least_bytes: int) -> tuple[int, int]:

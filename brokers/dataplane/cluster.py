@@ -93,12 +93,12 @@ class ClusterAdminClient:
             brokers=frozenset(broker.node_id for broker in answer.brokers),
             controller=answer.controller_id,
             partitions={
-                (topic.name, one.partition_index): PartitionView(
-                    leader=one.leader_id, replicas=tuple(one.replica_nodes), isr=tuple(one.isr_nodes)
+                (topic.name, partition.partition_index): PartitionView(
+                    leader=partition.leader_id, replicas=tuple(partition.replica_nodes), isr=tuple(partition.isr_nodes)
                 )
                 for topic in answer.topics
                 if not topic.error_code
-                for one in topic.partitions
+                for partition in topic.partitions
             },
             gone=frozenset(topic.name for topic in answer.topics if topic.error_code == UNKNOWN_TOPIC),
             topic_ids={topic.name: str(topic.topic_id) for topic in answer.topics if not topic.error_code},
@@ -131,10 +131,10 @@ class ClusterAdminClient:
         answer = ask_as_cluster(self._cluster, request)
         require_ok(answer.error_code, answer.error_message)
         return {
-            (topic.name, one.partition_index): _reason(one)
+            (topic.name, partition.partition_index): _reason(partition)
             for topic in answer.responses
-            for one in topic.partitions
-            if one.error_code not in (0, NO_REASSIGNMENT)
+            for partition in topic.partitions
+            if partition.error_code not in (0, NO_REASSIGNMENT)
         }
 
     def reassignments(self) -> dict[PartitionKey, Ongoing]:
@@ -145,11 +145,13 @@ class ClusterAdminClient:
         answer = ask_as_cluster(self._cluster, request)
         require_ok(answer.error_code, answer.error_message)
         return {
-            (topic.name, one.partition_index): Ongoing(
-                replicas=tuple(one.replicas), adding=tuple(one.adding_replicas), removing=tuple(one.removing_replicas)
+            (topic.name, partition.partition_index): Ongoing(
+                replicas=tuple(partition.replicas),
+                adding=tuple(partition.adding_replicas),
+                removing=tuple(partition.removing_replicas),
             )
             for topic in answer.topics
-            for one in topic.partitions
+            for partition in topic.partitions
         }
 
     def elect_preferred(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, str]:
@@ -173,10 +175,10 @@ class ClusterAdminClient:
         answer = ask_as_cluster(self._cluster, request)
         require_ok(answer.error_code)
         return {
-            (topic.topic, one.partition_id): _reason(one)
+            (topic.topic, item.partition_id): _reason(item)
             for topic in answer.replica_election_results
-            for one in topic.partition_result
-            if one.error_code not in (0, ELECTION_NOT_NEEDED)
+            for item in topic.partition_result
+            if item.error_code not in (0, ELECTION_NOT_NEEDED)
         }
 
     def replica_sizes(self, broker: int, keys: Iterable[PartitionKey] | None = None) -> dict[PartitionKey, ReplicaSize]:
@@ -187,19 +189,21 @@ class ClusterAdminClient:
         answer = ask_as_cluster(self._cluster, request, broker=broker)
         require_ok(answer.error_code)
         return {
-            (topic.name, one.partition_index): ReplicaSize(size_bytes=one.partition_size, lag=one.offset_lag)
+            (topic.name, partition.partition_index): ReplicaSize(
+                size_bytes=partition.partition_size, lag=partition.offset_lag
+            )
             for directory in answer.results
             if not directory.error_code
             for topic in directory.topics
-            for one in topic.partitions
+            for partition in topic.partitions
         }
 
 
 def _by_topic(keys: Iterable[PartitionKey]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
+    result: dict[str, list[int]] = defaultdict(list)
     for topic, index in sorted(keys):
-        found[topic].append(index)
-    return dict(found)
+        result[topic].append(index)
+    return dict(result)
 
 
 def _reason(result: Any) -> str:

@@ -44,21 +44,21 @@ def find(cluster: Cluster, kind: int, internal_ids: Sequence[str]) -> dict[str, 
         targets(cluster, CLUSTER_USER).values(),
         lambda: FindCoordinatorRequest(key_type=kind, coordinator_keys=wanted, version=FIND_COORDINATOR_VERSION),
     )
-    return {one.key: one.node_id for one in answer.coordinators if not one.error_code}
+    return {coordinator.key: coordinator.node_id for coordinator in answer.coordinators if not coordinator.error_code}
 
 
 def of_instance(cluster: Cluster, instance_id: str, kind: int, ids: Sequence[str]) -> dict[str, int]:
     """The tenant's id -> broker number."""
-    internal = {internal_scoped(instance_id, one): one for one in ids}
+    internal = {internal_scoped(instance_id, item): item for item in ids}
     return {internal[key]: number for key, number in find(cluster, kind, list(internal)).items() if key in internal}
 
 
 def by_broker(ids: Mapping[str, int]) -> dict[int, list[str]]:
     """Broker number -> what it coordinates."""
-    found: dict[int, list[str]] = {}
-    for one, number in sorted(ids.items()):
-        found.setdefault(number, []).append(one)
-    return found
+    result: dict[int, list[str]] = {}
+    for item, number in sorted(ids.items()):
+        result.setdefault(number, []).append(item)
+    return result
 
 
 def ask_coordinator(
@@ -106,10 +106,10 @@ def ask_until_complete(
     while True:
         target = asked.get(_coordinator(cluster, kind, internal_id, may_be_done))
         if target is not None:
-            found = scatter([(target, make())], is_write=True)
-            may_be_done = may_be_done or found.may_be_done
-            if found.answers:
-                answer = found.answers[0][1]
+            result = scatter([(target, make())], is_write=True)
+            may_be_done = may_be_done or result.may_be_done
+            if result.answers:
+                answer = result.answers[0][1]
                 error_code = error_of(answer)
                 if error_code not in passing:
                     return answer

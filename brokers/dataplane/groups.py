@@ -54,17 +54,17 @@ class Groups:
         return kept
 
     def describe(self, instance_id: str, ids: Sequence[str], *, fresh: bool = False) -> Mapping[str, GroupSummary]:
-        keys = {one: _key(instance_id, one) for one in ids}
+        keys = {item: _key(instance_id, item) for item in ids}
         kept = {} if fresh else cache.get_many(list(keys.values()))
-        found: dict[str, GroupSummary] = {one: kept[key] for one, key in keys.items() if key in kept}
-        missing = [one for one in ids if one not in found]
+        result: dict[str, GroupSummary] = {item: kept[key] for item, key in keys.items() if key in kept}
+        missing = [item for item in ids if item not in result]
         if missing:
             asked = _describe(instance_id, missing)
             cache.set_many(
-                {keys[one]: describe for one, describe in asked.items() if not describe.trouble}, GROUPS_CACHE_S
+                {keys[item]: describe for item, describe in asked.items() if not describe.trouble}, GROUPS_CACHE_S
             )
-            found |= asked
-        return found
+            result |= asked
+        return result
 
     def bounds(
         self, instance_id: str, places: Iterable[Partition], at: int = LATEST, *, fresh: bool = False
@@ -121,18 +121,18 @@ def _forget(instance_id: str, group: str) -> None:
 
 def _list(instance_id: str) -> GroupList:
     asked = targets(cluster_of(instance_id), instance_id)
-    found = scatter([
+    result = scatter([
         (target, ListGroupsRequest(states_filter=[], version=LIST_GROUPS_VERSION)) for target in asked.values()
     ])  # fmt: skip
     groups: dict[str, GroupListing] = {}
-    silent = {one.broker_id: one for one in found.silent}
-    for number, answer in found.answers:
+    silent = {item.broker_id: item for item in result.silent}
+    for number, answer in result.answers:
         if answer.error_code:
             reason = TROUBLES.get(answer.error_code, f"refuses with error {answer.error_code}")
             silent[number] = BrokerUnresponsive(broker_id=number, reason=reason)
-        for one in answer.groups:
-            groups[one.group_id] = GroupListing(
-                id=one.group_id, protocol_type=one.protocol_type, state=one.group_state, coordinator=number
+        for item in answer.groups:
+            groups[item.group_id] = GroupListing(
+                id=item.group_id, protocol_type=item.protocol_type, state=item.group_state, coordinator=number
             )
     return GroupList(
         groups=tuple(groups[name] for name in sorted(groups)),
@@ -160,12 +160,12 @@ def _describe(instance_id: str, ids: Sequence[str]) -> dict[str, GroupSummary]:
         else:
             _take_offsets(answer, committed, troubles)
     return {
-        one: GroupSummary(
-            description=descriptions.get(one),
-            offsets=committed.get(one),
-            trouble=_trouble(one, placements, troubles, known=one in descriptions and one in committed),
+        item: GroupSummary(
+            description=descriptions.get(item),
+            offsets=committed.get(item),
+            trouble=_trouble(item, placements, troubles, known=item in descriptions and item in committed),
         )
-        for one in ids
+        for item in ids
     }
 
 

@@ -29,8 +29,8 @@ class ClusterLags:
             (target, ListGroupsRequest(states_filter=[], version=LIST_GROUPS_VERSION))
             for target in self._targets.values()
         ]
-        found = {one.group_id for _, answer in scatter(asked).answers for one in answer.groups}
-        return sorted(one for one in found if split_internal(one)[0] is not None)
+        result = {item.group_id for _, answer in scatter(asked).answers for item in answer.groups}
+        return sorted(item for item in result if split_internal(item)[0] is not None)
 
     def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[Committed, ...]]:
         """What groups have committed, by internal names."""

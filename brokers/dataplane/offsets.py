@@ -37,13 +37,13 @@ WORDS = {86: "Members of the group read this topic."}
 def fetch_request(ids: Sequence[str]) -> Any:
     """An OffsetFetch of everything some groups have committed."""
     kind = OffsetFetchRequest.OffsetFetchRequestGroup
-    groups = [kind(group_id=one, topics=None) for one in ids]
+    groups = [kind(group_id=item, topics=None) for item in ids]
     return OffsetFetchRequest(groups=groups, require_stable=False, version=OFFSET_FETCH_VERSION)
 
 
 def committed(group: Any) -> tuple[Committed, ...]:
     """The offsets of one group of an answer, by topic and partition."""
-    found = [
+    result = [
         Committed(
             topic=topic.name,
             partition=one.partition_index,
@@ -55,7 +55,7 @@ def committed(group: Any) -> tuple[Committed, ...]:
         for one in topic.partitions
         if not one.error_code and one.committed_offset > NO_OFFSET
     ]
-    return tuple(sorted(found, key=lambda one: one.place))
+    return tuple(sorted(result, key=lambda one: one.place))
 
 
 def commit(instance_id: str, group: str, offsets: Sequence[Committed]) -> dict[Partition, DomainError]:
@@ -64,13 +64,13 @@ def commit(instance_id: str, group: str, offsets: Sequence[Committed]) -> dict[P
     """
     kind = OffsetCommitRequest.OffsetCommitRequestTopic
     by_topic: dict[str, list[Any]] = defaultdict(list)
-    for one in offsets:
-        by_topic[one.topic].append(
+    for offset in offsets:
+        by_topic[offset.topic].append(
             kind.OffsetCommitRequestPartition(
-                partition_index=one.partition,
-                committed_offset=one.offset,
-                committed_leader_epoch=one.leader_epoch,
-                committed_metadata=one.metadata,
+                partition_index=offset.partition,
+                committed_offset=offset.offset,
+                committed_leader_epoch=offset.leader_epoch,
+                committed_metadata=offset.metadata,
             )
         )
 
@@ -121,26 +121,26 @@ def bounds_at(found: Mapping[int, Target], places: Iterable[Partition], at: int)
     metadata_reply = first_answer(found.values(), lambda: metadata(names))
     by_leader: dict[int, list[Partition]] = defaultdict(list)
     for topic in metadata_reply.topics:
-        for one in topic.partitions if not topic.error_code else ():
-            if (topic.name, one.partition_index) in wanted:
-                by_leader[one.leader_id].append((topic.name, one.partition_index))
+        for partition in topic.partitions if not topic.error_code else ():
+            if (topic.name, partition.partition_index) in wanted:
+                by_leader[partition.leader_id].append((topic.name, partition.partition_index))
     requests = {leader: _list_offsets(led, at) for leader, led in by_leader.items()}
     answers = scatter(by_target(found, requests)).answers
     return {
-        (topic.name, one.partition_index): one.offset
+        (topic.name, partition.partition_index): partition.offset
         for _, answer in answers
         for topic in answer.topics
-        for one in topic.partitions
-        if not one.error_code
+        for partition in topic.partitions
+        if not partition.error_code
     }
 
 
 def by_topic(places: Iterable[Partition]) -> dict[str, list[int]]:
     """Partitions by topic, in order."""
-    found: dict[str, list[int]] = defaultdict(list)
+    result: dict[str, list[int]] = defaultdict(list)
     for topic, index in sorted(set(places)):
-        found[topic].append(index)
-    return dict(found)
+        result[topic].append(index)
+    return dict(result)
 
 
 def _list_offsets(places: Iterable[Partition], at: int) -> Any:
@@ -159,7 +159,11 @@ def _list_offsets(places: Iterable[Partition], at: int) -> Any:
 
 
 def _results(answer: Any) -> dict[Partition, int]:
-    return {(topic.name, one.partition_index): one.error_code for topic in answer.topics for one in topic.partitions}
+    return {
+        (topic.name, partition.partition_index): partition.error_code
+        for topic in answer.topics
+        for partition in topic.partitions
+    }
 
 
 def _coordinator_error(answer: Any) -> int:

@@ -130,11 +130,11 @@ def _fetch_request(offset: int) -> Any:
 
 
 def _records(raw: bytes) -> list[Any]:
-    found: list[Any] = []
+    result: list[Any] = []
     records = MemoryRecords(raw)
     while records.has_next():
-        found.extend(records.next_batch())
-    return found
+        result.extend(records.next_batch())
+    return result
 
 
 def _again(error_code: int, deadline_s: float, what: str) -> None:

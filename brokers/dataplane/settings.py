@@ -39,8 +39,8 @@ class SettingsAdminClient:
 
     def of_all_brokers(self, keys: Collection[str]) -> dict[str, str]:
         """What is set for all brokers, by key."""
-        (found,) = self._described(BROKER_RESOURCE, [ALL_BROKERS], keys, OF_ALL_BROKERS_SOURCE).values()
-        return found
+        (result,) = self._described(BROKER_RESOURCE, [ALL_BROKERS], keys, OF_ALL_BROKERS_SOURCE).values()
+        return result
 
     def of_topics(self, topics: Iterable[str], keys: Collection[str]) -> dict[str, dict[str, str]]:
         """What topics set themselves, by topic and key; without those that are gone."""
@@ -61,14 +61,14 @@ class SettingsAdminClient:
             include_documentation=False,
             version=DESCRIBE_CONFIGS_VERSION,
         )
-        found = {}
+        matching = {}
         for result in ask_as_cluster(self._cluster, request).results:
             if _is_gone(kind, result):
                 continue
             require_ok(result.error_code, result.error_message)
             lines = (line for line in result.configs if line.config_source == source)
-            found[result.resource_name] = {line.name: line.value for line in lines}
-        return found
+            matching[result.resource_name] = {line.name: line.value for line in lines}
+        return matching
 
     def _alter(self, kind: int, changes: Mapping[str, Changes]) -> None:
         resource = IncrementalAlterConfigsRequest.AlterConfigsResource

@@ -39,11 +39,11 @@ class TopicAdminClient:
         return [_description(topic) for topic in answer.topics if not topic.error_code and not topic.is_internal]
 
     def topic(self, instance_id: str, name: str) -> TopicDescription:
-        (found,) = ask_any(instance_id, lambda: metadata([name])).topics
-        if found.error_code in NO_SUCH_TOPIC or found.is_internal:
+        (result,) = ask_any(instance_id, lambda: metadata([name])).topics
+        if result.error_code in NO_SUCH_TOPIC or result.is_internal:
             raise NotFound(f'There is no topic "{name}".')
-        require_ok(found.error_code)
-        return _description(found)
+        require_ok(result.error_code)
+        return _description(result)
 
     def topic_config(self, instance_id: str, name: str) -> Sequence[ConfigEntry]:
         resource = DescribeConfigsRequest.DescribeConfigsResource(

@@ -94,12 +94,12 @@ class ClusterTransactions:
         )
         request = WriteTxnMarkersRequest(markers=[marker], version=WRITE_TXN_MARKERS_VERSION)
         leader = _leaders(self._targets, [(producer.topic, producer.partition)])
-        found = scatter(by_target(self._targets, dict.fromkeys(leader, request)), is_write=True)
-        if not found.answers:
-            if found.may_be_done:
+        result = scatter(by_target(self._targets, dict.fromkeys(leader, request)), is_write=True)
+        if not result.answers:
+            if result.may_be_done:
                 raise OutcomeUnknown
             raise Unavailable("The partition's leader does not answer at the moment.", retry_after_s=1)
-        (topic,) = found.answers[0][1].markers[0].topics
+        (topic,) = result.answers[0][1].markers[0].topics
         require_ok(topic.partitions[0].error_code)
 
     def fence(self, transactional_id: str) -> None:
@@ -126,23 +126,23 @@ class ClusterTransactions:
 
 def listed(asked: Mapping[int, Target], *, producer_ids: Sequence[int] = (), open_for_ms: int = -1) -> TransactionList:
     """ListTransactions of every broker, by id."""
-    found = scatter([
+    result = scatter([
         (target, ListTransactionsRequest(
             state_filters=[], producer_id_filters=list(producer_ids), duration_filter=open_for_ms,
             version=LIST_TRANSACTIONS_VERSION,
         )) for target in asked.values()
     ])  # fmt: skip
-    silent = {one.broker_id: one for one in found.silent}
+    silent = {state.broker_id: state for state in result.silent}
     known: dict[str, TransactionListing] = {}
-    for number, answer in found.answers:
+    for number, answer in result.answers:
         if answer.error_code:
             reason = TROUBLES.get(answer.error_code, f"refuses with error {answer.error_code}")
             silent[number] = BrokerUnresponsive(broker_id=number, reason=reason)
-        for one in answer.transaction_states:
-            known[one.transactional_id] = TransactionListing(
-                id=one.transactional_id,
-                producer_id=one.producer_id,
-                state=one.transaction_state,
+        for state in answer.transaction_states:
+            known[state.transactional_id] = TransactionListing(
+                id=state.transactional_id,
+                producer_id=state.producer_id,
+                state=state.transaction_state,
                 coordinator=number,
             )
     return TransactionList(
@@ -158,10 +158,10 @@ def described(asked: Mapping[int, Target], placements: Mapping[str, int]) -> dic
         for number, ids in coordinators.by_broker(placements).items()
     }
     return {
-        one.transactional_id: None if one.error_code else _description(one, number)
+        state.transactional_id: None if state.error_code else _description(state, number)
         for number, answer in scatter(by_target(asked, requests)).answers
-        for one in answer.transaction_states
-        if one.error_code in (0, NO_SUCH_ID)
+        for state in answer.transaction_states
+        if state.error_code in (0, NO_SUCH_ID)
     }
 
 
@@ -176,11 +176,13 @@ def producers(asked: Mapping[int, Target], places: Iterable[Partition]) -> dict[
         for leader, led in _leaders(asked, places).items()
     }
     return {
-        (topic.name, one.partition_index): [_producer(topic.name, one.partition_index, p) for p in one.active_producers]
+        (topic.name, partition.partition_index): [
+            _producer(topic.name, partition.partition_index, p) for p in partition.active_producers
+        ]
         for _, answer in scatter(by_target(asked, requests)).answers
         for topic in answer.topics
-        for one in topic.partitions
-        if not one.error_code
+        for partition in topic.partitions
+        if not partition.error_code
     }
 
 
@@ -190,12 +192,12 @@ def _leaders(asked: Mapping[int, Target], places: Iterable[Partition]) -> dict[i
     if not wanted:
         return {}
     names = sorted({topic for topic, _ in wanted})
-    found: dict[int, list[Partition]] = defaultdict(list)
+    result: dict[int, list[Partition]] = defaultdict(list)
     for topic in first_answer(asked.values(), lambda: metadata(names)).topics:
-        for one in topic.partitions if not topic.error_code else ():
-            if (topic.name, one.partition_index) in wanted:
-                found[one.leader_id].append((topic.name, one.partition_index))
-    return dict(found)
+        for item in topic.partitions if not topic.error_code else ():
+            if (topic.name, item.partition_index) in wanted:
+                result[item.leader_id].append((topic.name, item.partition_index))
+    return dict(result)
 
 
 def _description(one: Any, coordinator: int) -> TransactionDescription:

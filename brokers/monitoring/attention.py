@@ -47,16 +47,16 @@ def of_broker(broker: Broker, now: datetime) -> Iterator[Need]:
     words = {"number": broker.number, "cluster": broker.cluster.name}
     on_map = Link(reverse("admin:brokers_cluster_map", args=[broker.cluster_id]), _("Open the map"))
     page = Link(reverse("admin:brokers_broker_change", args=[broker.pk]), _("Open the broker"))
-    found = health(broker, now)
-    if found == Health.STOPPED:
+    result = health(broker, now)
+    if result == Health.STOPPED:
         return
-    if found == Health.LATE:
+    if result == Health.LATE:
         yield Need(text=_("Broker %(number)s of %(cluster)s does not answer.") % words, link=on_map.to, act=on_map.act)
-    elif found == Health.DOWN:
+    elif result == Health.DOWN:
         yield Need(text=_("Broker %(number)s of %(cluster)s is down.") % words, link=page.to, act=page.act)
-    elif found == Health.DISK_OFFLINE:
+    elif result == Health.DISK_OFFLINE:
         yield Need(text=_("A disk of broker %(number)s of %(cluster)s is offline.") % words, link=page.to, act=page.act)
-    if found not in (Health.HEALTHY, Health.DISK_OFFLINE):
+    if result not in (Health.HEALTHY, Health.DISK_OFFLINE):
         return  # what it said last is old
     unopened = int(broker.observed.get("unopened_listeners", 0))
     if unopened:
@@ -80,9 +80,9 @@ def of_broker(broker: Broker, now: datetime) -> Iterator[Need]:
 def fullest_disk_percent(broker: Broker) -> int:
     """Of the volumes that its log directories lie on; 0 where none says its size."""
     sizes = [
-        (int(one["total_bytes"]), int(one["usable_bytes"]))
-        for one in broker.observed.get("log_directories", ())
-        if one.get("total_bytes") and not one.get("offline_reason")
+        (int(item["total_bytes"]), int(item["usable_bytes"]))
+        for item in broker.observed.get("log_directories", ())
+        if item.get("total_bytes") and not item.get("offline_reason")
     ]
     return max(((total - usable) * 100 // total for total, usable in sizes), default=0)
 

@@ -127,7 +127,7 @@ def draw(
 ) -> ClusterMap:
     """The map out of a cluster's rows and its brokers' answers."""
     body = _best(answers.bodies)
-    shares = {one["id"]: one for one in body.get("brokers", ())}
+    shares = {item["id"]: item for item in body.get("brokers", ())}
     controller = int(body.get("controller_id", -1))
     stopped = {row.number for row in rows if row.wanted == WantedState.STOPPED}
     return ClusterMap(
@@ -135,7 +135,7 @@ def draw(
         controller=controller,
         counts={name: int(body[name]) for name in COUNTS} if body else {},
         brokers=tuple(_card(row, shares, controller, is_known=bool(body), draining=draining) for row in rows),
-        silent=tuple(one for one in answers.silent if one.broker_id not in stopped),
+        silent=tuple(item for item in answers.silent if item.broker_id not in stopped),
         incomplete=tuple(row.number for row in rows if _is_lost_unseen(row, shares, answers)),
         is_decided=_is_decided(body, shares),
     )
@@ -151,7 +151,7 @@ def keep(now: datetime) -> None:
 def kept(clusters: Iterable[Cluster]) -> dict[str, tuple[datetime, observe.Answers]]:
     """What was kept last, with its time, by the id of the cluster; nothing where nobody looked for long."""
     keys = {_kept_key(cluster): cluster.pk for cluster in clusters}
-    return {keys[key]: found for key, found in shared_cache.get_many(list(keys)).items()}
+    return {keys[key]: result for key, result in shared_cache.get_many(list(keys)).items()}
 
 
 def _kept_key(cluster: Cluster) -> str:
@@ -165,7 +165,7 @@ def _is_lost_unseen(row: Broker, shares: Mapping[int, Mapping[str, Any]], answer
     share = shares.get(row.number)
     if share is None or not share["live"] or row.wanted == WantedState.STOPPED:
         return False
-    is_silent = any(one.broker_id == row.number for one in answers.silent)
+    is_silent = any(item.broker_id == row.number for item in answers.silent)
     is_starting = not answers.bodies.get(row.number, {"ready": True})["ready"]
     has_ended = row.process_state in (ProcessState.BACKING_OFF, ProcessState.STOPPED)
     is_newer = bool(answers.asked_at and row.process_since and row.process_since > answers.asked_at)

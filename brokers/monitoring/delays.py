@@ -23,10 +23,10 @@ def keep(now: datetime) -> int:
 
 def merged(bodies: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, int]]:
     """The longest delay of all brokers, by instance and minute. Pure."""
-    found: dict[str, dict[int, int]] = {}
+    result: dict[str, dict[int, int]] = {}
     for body in bodies:
         for instance_id, minutes in body["instances"].items():
-            known = found.setdefault(instance_id, {})
+            known = result.setdefault(instance_id, {})
             for at_ms, delay_ms in minutes:
                 known[int(at_ms)] = max(int(delay_ms), known.get(int(at_ms), 0))
-    return found
+    return result

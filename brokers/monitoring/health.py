@@ -41,7 +41,11 @@ def health(broker: Broker, now: datetime) -> Health:
 def offline_directories(broker: Broker) -> dict[str, str]:
     """The log directories that the broker has given up, each with what happened there."""
     directories = (broker.observed or {}).get("log_directories", ())
-    return {str(one["path"]): str(one["offline_reason"]) for one in directories if one.get("offline_reason")}
+    return {
+        str(directory["path"]): str(directory["offline_reason"])
+        for directory in directories
+        if directory.get("offline_reason")
+    }
 
 
 def modules_of(broker: Broker) -> str:
@@ -51,12 +55,12 @@ def modules_of(broker: Broker) -> str:
         return ""
     if status["compiled"]:
         return _("compiled")
-    found = status.get("build") or {}
-    match found.get("build"):
+    result = status.get("build") or {}
+    match result.get("build"):
         case Build.PENDING | Build.RUNNING:
             return _("plain, being compiled")
         case Build.COMPLETE:
             return _("plain, compiled from its next start")
         case Build.SWITCHED_OFF | Build.IMPOSSIBLE | Build.FAILED:
-            return _("plain: %(reason)s") % {"reason": found.get("reason", "")}
+            return _("plain: %(reason)s") % {"reason": result.get("reason", "")}
     return _("plain")

@@ -86,17 +86,17 @@ def _sample_due(lags: Lags, progress: Progress, now_ms: int) -> int:
     # A large group is not asked for all it has only to be passed over again.
     large = set(progress.large)
     turn = progress.due[:LAG_GROUPS_PER_ROUND_MAX]
-    ids = [one for one in turn if one not in large]
+    ids = [item for item in turn if item not in large]
     committed = lags.committed(ids) if ids else {}
     taken, passed = within_limits(ids, committed)
-    progress.large += [one for one in passed if len(committed[one]) <= LAG_LARGE_GROUP_PARTITIONS_MAX]
+    progress.large += [item for item in passed if len(committed[item]) <= LAG_LARGE_GROUP_PARTITIONS_MAX]
     del progress.large[LAG_LARGE_GROUPS_MAX:]
     looked_at = len(taken) + len(passed)
     done = len(turn) if looked_at == len(ids) else turn.index(ids[looked_at])
     if done:
         progress.after = turn[done - 1]
         del progress.due[:done]
-    _note(lags, {one: committed.get(one, ()) for one in taken}, now_ms)
+    _note(lags, {item: committed.get(item, ()) for item in taken}, now_ms)
     return len(taken)
 
 
@@ -105,20 +105,20 @@ def _sample_large(lags: Lags, progress: Progress, now_ms: int) -> int:
     progress.credit = min(progress.credit + LAG_PARTITIONS_PER_ROUND_MAX, LAG_PARTITIONS_PER_ROUND_MAX)
     if progress.credit <= 0 or not progress.large:
         return 0
-    one = progress.large.pop(0)
-    offsets = lags.committed([one]).get(one, ())
+    item = progress.large.pop(0)
+    offsets = lags.committed([item]).get(item, ())
     progress.credit -= len(offsets)
     if not LAG_PARTITIONS_PER_GROUP_MAX < len(offsets) <= LAG_LARGE_GROUP_PARTITIONS_MAX:
         return 0
-    progress.large.append(one)
-    _note(lags, {one: offsets}, now_ms)
+    progress.large.append(item)
+    _note(lags, {item: offsets}, now_ms)
     return 1
 
 
 def next_ids(ids: Sequence[str], after: str) -> list[str]:
     """Those behind `after` and round again from the first, as many as are remembered. `ids` are in order. Pure."""
-    later = [one for one in ids if one > after]
-    return [*later, *(one for one in ids if one <= after)][:LAG_GROUPS_LISTED_MAX]
+    later = [item for item in ids if item > after]
+    return [*later, *(item for item in ids if item <= after)][:LAG_GROUPS_LISTED_MAX]
 
 
 def within_limits(ids: Sequence[str], committed: Mapping[str, Sequence[Committed]]) -> tuple[list[str], list[str]]:
@@ -127,17 +127,17 @@ def within_limits(ids: Sequence[str], committed: Mapping[str, Sequence[Committed
     passed: list[str] = []
     partitions = 0
     owners: set[str | None] = set()
-    for one in ids:
-        offsets = committed.get(one, ())
+    for item in ids:
+        offsets = committed.get(item, ())
         if len(offsets) > LAG_PARTITIONS_PER_GROUP_MAX:
-            passed.append(one)
+            passed.append(item)
             continue
         partitions += len(offsets)
         if _is_hashed(offsets):
-            owners.add(split_internal(one)[0])
+            owners.add(split_internal(item)[0])
         if partitions > LAG_PARTITIONS_PER_ROUND_MAX or len(owners) > LAG_OWNERS_PER_ROUND_MAX:
             break
-        taken.append(one)
+        taken.append(item)
     return taken, passed
 
 
@@ -148,18 +148,18 @@ def _is_hashed(offsets: Sequence[Committed]) -> bool:
 def _note(lags: Lags, committed: Mapping[str, Sequence[Committed]], now_ms: int) -> None:
     """Samples of these groups, by internal id and topic. One with a topic whose name nobody tells has none."""
     names = _names(lags, committed)
-    shown = {one: offsets for one, offsets in committed.items() if all(place.topic in names for place in offsets)}
+    shown = {item: offsets for item, offsets in committed.items() if all(place.topic in names for place in offsets)}
     ends_of: dict[str | None, dict[Partition, int]] = defaultdict(dict)
     places = sorted({place.place for offsets in shown.values() for place in offsets})
     for at in range(0, len(places), LAG_PARTITIONS_PER_ROUND_MAX):
         for place, end in lags.ends(set(places[at : at + LAG_PARTITIONS_PER_ROUND_MAX])).items():
             ends_of[split_internal(place[0])[0]][names[place[0]], place[1]] = end
     for instance_id, groups in _by_instance(list(shown)).items():
-        found = {
-            group: {(names[one.topic], one.partition): one.offset for one in shown[internal]}
+        result = {
+            group: {(names[item.topic], item.partition): item.offset for item in shown[internal]}
             for group, internal in groups.items()
         }
-        lag_history.note(instance_id, found, ends_of[instance_id], now_ms)
+        lag_history.note(instance_id, result, ends_of[instance_id], now_ms)
 
 
 def _names(lags: Lags, committed: Mapping[str, Sequence[Committed]]) -> dict[str, str]:
@@ -169,7 +169,7 @@ def _names(lags: Lags, committed: Mapping[str, Sequence[Committed]]) -> dict[str
         plain = plain_topic(topic)
         if plain is not None:
             names[topic] = plain
-    hashed = [one for one, offsets in committed.items() if _is_hashed(offsets)]
+    hashed = [item for item, offsets in committed.items() if _is_hashed(offsets)]
     for instance_id, groups in _by_instance(hashed).items():
         names.update(lags.named(instance_id, list(groups)))
     return names
@@ -177,9 +177,9 @@ def _names(lags: Lags, committed: Mapping[str, Sequence[Committed]]) -> dict[str
 
 def _by_instance(internal_ids: Sequence[str]) -> dict[str, dict[str, str]]:
     """Instance -> the tenant's id of a group -> its internal id."""
-    found: dict[str, dict[str, str]] = defaultdict(dict)
-    for one in internal_ids:
-        instance_id, group = split_internal(one)
+    result: dict[str, dict[str, str]] = defaultdict(dict)
+    for item in internal_ids:
+        instance_id, group = split_internal(item)
         assert instance_id is not None
-        found[instance_id][group] = one
-    return found
+        result[instance_id][group] = item
+    return result

@@ -120,13 +120,13 @@ def targets_of_cluster(cluster: Cluster) -> list[Target]:
 
 def _targets(brokers: Any) -> list[Target]:
     secrets: dict[str, str] = {}
-    found = []
+    result = []
     for broker in brokers:
         if broker.cluster_id not in secrets:
             secrets[broker.cluster_id] = broker.cluster.read_control_secret()
         host, port = broker.admin_address
-        found.append(Target(number=broker.number, host=host, port=port, secret=secrets[broker.cluster_id]))
-    return found
+        result.append(Target(number=broker.number, host=host, port=port, secret=secrets[broker.cluster_id]))
+    return result
 
 
 def _ask_instance(instance_id: str, what: str) -> Answers:
@@ -225,18 +225,18 @@ def merge_topics(answers: Answers) -> TopicSizes:
     """What each leader says of its partitions. Where two claim one, the later leader epoch counts."""
     partitions: dict[str, dict[int, Mapping[str, int]]] = {}
     for body in answers.bodies.values():
-        for topic, found in body["topics"].items():
+        for topic, result in body["topics"].items():
             known = partitions.setdefault(topic, {})
-            for one in found:
-                other = known.get(one["partition"])
-                if other is None or other["leader_epoch"] < one["leader_epoch"]:
-                    known[one["partition"]] = one
+            for item in result:
+                other = known.get(item["partition"])
+                if other is None or other["leader_epoch"] < item["leader_epoch"]:
+                    known[item["partition"]] = item
     totals = {
         topic: (
-            sum(one["size_bytes"] for one in found.values()),
-            sum(one["high_watermark"] - one["log_start_offset"] for one in found.values()),
+            sum(item["size_bytes"] for item in result.values()),
+            sum(item["high_watermark"] - item["log_start_offset"] for item in result.values()),
         )
-        for topic, found in partitions.items()
+        for topic, result in partitions.items()
     }
     stored_bytes = sum(body.get("stored_bytes", 0) for body in answers.bodies.values())
     return TopicSizes(
@@ -250,10 +250,10 @@ def merge_topics(answers: Answers) -> TopicSizes:
 
 def _refused(answers: Answers) -> tuple[RefusedTopic, ...]:
     """Each name with what the broker says of it that was asked last, the latest first."""
-    found: dict[str, RefusedTopic] = {}
+    result: dict[str, RefusedTopic] = {}
     for body in answers.bodies.values():
         for line in body.get("refused_topics", []):
-            known = found.get(line["name"])
+            known = result.get(line["name"])
             if known is None or known.last_ms < line["last_ms"]:
-                found[line["name"]] = RefusedTopic(name=line["name"], reason=line["reason"], last_ms=line["last_ms"])
-    return tuple(sorted(found.values(), key=lambda refused: (-refused.last_ms, refused.name)))
+                result[line["name"]] = RefusedTopic(name=line["name"], reason=line["reason"], last_ms=line["last_ms"])
+    return tuple(sorted(result.values(), key=lambda refused: (-refused.last_ms, refused.name)))

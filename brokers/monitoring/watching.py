@@ -36,8 +36,8 @@ def reconcile_once(now: datetime) -> int:
 
 def _look_at(cluster: Cluster, now: datetime) -> int:
     seen = cluster_overview.cluster_map(cluster)
-    since = {one.number: one.row.observed_at for one in seen.brokers}
-    silent = {one.broker_id for one in seen.silent if is_reported_silent(since.get(one.broker_id), now)}
+    since = {broker.number: broker.row.observed_at for broker in seen.brokers}
+    silent = {broker.broker_id for broker in seen.silent if is_reported_silent(since.get(broker.broker_id), now)}
     leaderless = _twice(cluster, _leaderless(cluster, seen))
     message = 0
     for instance_id in _concerned(cluster, is_well=not silent and not leaderless):
@@ -58,7 +58,7 @@ def _leaderless(cluster: Cluster, seen: cluster_overview.ClusterMap) -> dict[str
     """By instance; None where no broker has a image of the cluster."""
     if not seen.is_known:
         return None
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     after = ""
     for _page in range(LEADERLESS_LISTED_MAX // LEADERLESS_PAGE if seen.counts["offline"] else 0):
         try:
@@ -67,12 +67,12 @@ def _leaderless(cluster: Cluster, seen: cluster_overview.ClusterMap) -> dict[str
             return None
         for line in lines:
             if line["instance_id"]:
-                found.setdefault(line["instance_id"], []).append(f"{line['user_name']}/{line['partition']}")
+                result.setdefault(line["instance_id"], []).append(f"{line['user_name']}/{line['partition']}")
         if not after:
             break
     return {
         instance_id: Leaderless(count=len(names), names=tuple(names[:PARTITIONS_NAMED_MAX]))
-        for instance_id, names in found.items()
+        for instance_id, names in result.items()
     }
 
 
@@ -87,7 +87,7 @@ def _twice(cluster: Cluster, found: dict[str, Leaderless] | None) -> dict[str, L
     except (RedisError, OSError) as error:
         logger.warning("the cache does not answer: %s", type(error).__name__)
         return found
-    return {instance_id: one for instance_id, one in found.items() if instance_id in (before or ())}
+    return {instance_id: item for instance_id, item in found.items() if instance_id in (before or ())}
 
 
 def _concerned(cluster: Cluster, *, is_well: bool) -> list[str]:

@@ -81,7 +81,7 @@ def check_tools() -> None:
 def check_place() -> None:
     """Raises NotPossible where builds cannot be kept."""
     place = build_directory().parent
-    existing = next(one for one in (place, *place.parents) if one.exists())
+    existing = next(item for item in (place, *place.parents) if item.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
         raise NotPossible(f"{place} cannot be written to; PENSTOCK_NATIVE_DIR names another place")
 

@@ -91,11 +91,11 @@ def source_of(module: str) -> Path:
 
 def digest() -> str:
     """Of every compiled source, of how they are compiled, and of the interpreter they are compiled for."""
-    found = hashlib.sha256(f"{sys.version} {EXTENSION_SUFFIXES[0]}".encode())
-    found.update(Path(__file__).with_name("build.py").read_bytes())
+    result = hashlib.sha256(f"{sys.version} {EXTENSION_SUFFIXES[0]}".encode())
+    result.update(Path(__file__).with_name("build.py").read_bytes())
     for module in MODULES:
-        found.update(module.encode() + b"\0" + source_of(module).read_bytes() + b"\0")
-    return found.hexdigest()[:16]
+        result.update(module.encode() + b"\0" + source_of(module).read_bytes() + b"\0")
+    return result.hexdigest()[:16]
 
 
 def build_directory() -> Path:

@@ -40,8 +40,8 @@ def complete_since_ms(status: Mapping[str, Any]) -> int | None:
 
 def due(statuses: Iterable[tuple[int, Mapping[str, Any]]]) -> tuple[list[int], int]:
     """The brokers to restart, and when the last of their builds was complete. Pure."""
-    found = {number: since for number, status in statuses if (since := complete_since_ms(status)) is not None}
-    return sorted(found), max(found.values(), default=0)
+    result = {number: since for number, status in statuses if (since := complete_since_ms(status)) is not None}
+    return sorted(result), max(result.values(), default=0)
 
 
 def take_up(now: datetime) -> int:

@@ -21,10 +21,10 @@ def reconcile_once(*, measure: bool = True) -> int:
     """One look at everything; returns how many there are to look at again."""
     rebalances = Rebalance.objects.filter(state__in=UNDER_WAY).select_related("cluster", "broker").order_by("pk")
     restarts = RollingRestart.objects.filter(state=RestartState.RUNNING).select_related("cluster").order_by("pk")
-    found = 0
+    result = 0
     rows: list[Rebalance | RollingRestart] = [*rebalances, *restarts]
     for row in rows:
-        found += 1
+        result += 1
         try:
             with only_one(row.pk):
                 row.refresh_from_db()  # whoever held the lock may have gone on meanwhile
@@ -36,7 +36,7 @@ def reconcile_once(*, measure: bool = True) -> int:
             detail = error.detail if isinstance(error, DomainError) else "ZooKeeper does not answer."
             log.warning("work.not_yet", work_id=row.pk, reason=detail)
             type(row)._default_manager.filter(pk=row.pk).update(trouble=detail[:500])
-    return found
+    return result
 
 
 def _reconcile(row: Rebalance | RollingRestart, *, measure: bool) -> None:

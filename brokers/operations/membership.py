@@ -69,15 +69,15 @@ def own_ports(host: Host) -> tuple[int, int]:
     """
     pairs = list(Broker.objects.filter(host=host, removed_at=None).values_list("internal_port", "admin_port"))
     taken = {port for pair in pairs for port in pair} | set(range(host.port_first, host.port_last + 1))
-    found: list[int] = []
+    result: list[int] = []
     for position, first in enumerate((INTERNAL_PORT_BASE, ADMIN_PORT_BASE)):
         start = max((pair[position] for pair in pairs), default=first - 1) + 1
         port = next((port for port in range(start, 65_536) if port not in taken), None)
         if port is None:
             raise Conflict(f"Host {host.name} has no port left for a broker.", code="no_port")
         taken.add(port)
-        found.append(port)
-    return found[0], found[1]
+        result.append(port)
+    return result[0], result[1]
 
 
 def directories_of(cluster: Cluster, host: Host, number: int, wanted: Sequence[str]) -> list[str]:
@@ -101,14 +101,14 @@ def directories_of(cluster: Cluster, host: Host, number: int, wanted: Sequence[s
 def remove_broker(*, acting: Actor, broker: Broker) -> Broker:
     """Take a stopped broker off the cluster for good. Raises `Conflict` while it is wanted or has tenants' ports."""
     access.require(acting, Scope.OPERATOR)
-    found = Broker.objects.select_for_update(of=("self",)).get(pk=broker.pk)
-    if found.wanted != WantedState.STOPPED:
+    result = Broker.objects.select_for_update(of=("self",)).get(pk=broker.pk)
+    if result.wanted != WantedState.STOPPED:
         raise Conflict("The broker is not stopped.")
-    if PortLease.objects.filter(broker=found).exists():
+    if PortLease.objects.filter(broker=result).exists():
         raise Conflict("Instances still have ports on this broker. Drain it first.", code="not_drained")
-    if found.removed_at is None:
-        found.removed_at, found.accepts_instances = timezone.now(), False
-        found.save_changes(["removed_at", "accepts_instances"])
-        FormerPort.objects.filter(broker=found).delete()
-        audit.record(acting, "broker.removed", found, None, {"number": found.number})
-    return found
+    if result.removed_at is None:
+        result.removed_at, result.accepts_instances = timezone.now(), False
+        result.save_changes(["removed_at", "accepts_instances"])
+        FormerPort.objects.filter(broker=result).delete()
+        audit.record(acting, "broker.removed", result, None, {"number": result.number})
+    return result

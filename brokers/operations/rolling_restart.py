@@ -48,7 +48,7 @@ def judge(wanted: frozenset[int], answers: Mapping[int, Mapping[str, Any]]) -> C
             continue
         if not body["ready"]:
             return Calm(trouble=f"Broker {number} is starting.")
-        missing = sorted(wanted - {one["id"] for one in body["brokers"] if one["live"] and not one["stopping"]})
+        missing = sorted(wanted - {item["id"] for item in body["brokers"] if item["live"] and not item["stopping"]})
         if missing:
             return Calm(trouble=f"Broker {number} does not see broker {missing[0]} yet.")
         if body["controller_id"] not in wanted:
@@ -108,14 +108,14 @@ def _move(
     acting: Actor, restart: RollingRestart, to: RestartState, action: str, *states: RestartState
 ) -> RollingRestart:
     access.require(acting, Scope.OPERATOR)
-    found = RollingRestart.objects.select_for_update(of=("self",)).get(pk=restart.pk)
-    if found.state not in states:
-        raise Conflict(f"The rolling restart is {found.state}.", code="wrong_state")
-    found.state = to
-    found.ended_at = timezone.now() if to == RestartState.CANCELLED else None
-    found.save_changes(["state", "ended_at"])
-    audit.record(acting, action, found, None, {"state": to.value})
-    return found
+    result = RollingRestart.objects.select_for_update(of=("self",)).get(pk=restart.pk)
+    if result.state not in states:
+        raise Conflict(f"The rolling restart is {result.state}.", code="wrong_state")
+    result.state = to
+    result.ended_at = timezone.now() if to == RestartState.CANCELLED else None
+    result.save_changes(["state", "ended_at"])
+    audit.record(acting, action, result, None, {"state": to.value})
+    return result
 
 
 def reconcile_once(row: RollingRestart) -> None:
@@ -144,18 +144,20 @@ def _take_down(row: RollingRestart, broker: Broker) -> None:
     with transaction.atomic():
         # An operator's restart of another one is asked for under these locks; brokers answer for a while after that.
         peers = list(Broker.objects.select_for_update().filter(cluster=row.cluster_id).order_by("pk"))
-        other = next((one for one in peers if one.wanted == WantedState.RUNNING and services.is_restarting(one)), None)
+        other = next(
+            (peer for peer in peers if peer.wanted == WantedState.RUNNING and services.is_restarting(peer)), None
+        )
         if other is not None:
             _note(row, f"Broker {other.number} restarts.")
             return
-        found = next(one for one in peers if one.pk == broker.pk)
+        result = next(peer for peer in peers if peer.pk == broker.pk)
         begun = RollingRestart.objects.filter(pk=row.pk, state=RestartState.RUNNING, done=row.done, is_begun=False)
         if not begun.update(is_begun=True, trouble=""):
             return
-        found.restart_generation += 1
-        found.save_changes(["restart_generation"])
-        audit.record(system_actor(ACTOR), "broker.restarted", found, None, {"number": found.number})
-        services.notify(found)
+        result.restart_generation += 1
+        result.save_changes(["restart_generation"])
+        audit.record(system_actor(ACTOR), "broker.restarted", result, None, {"number": result.number})
+        services.notify(result)
     row.is_begun, row.trouble = True, ""
     log.info("rolling_restart.broker", restart_id=row.pk, broker_id=broker.number)
 

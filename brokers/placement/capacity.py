@@ -63,7 +63,10 @@ def _promised(cluster: Cluster) -> set[tuple[str, str]]:
     rows = list(Rebalance.objects.filter(cluster=cluster, state__in=ways).values_list("state", "placements"))
     ids = dict(cluster.brokers.values_list("number", "pk")) if rows else {}
     return {
-        (one["owner"], ids[number]) for state, placements in rows for one in placements for number in one[ways[state]]
+        (item["owner"], ids[number])
+        for state, placements in rows
+        for item in placements
+        for number in item[ways[state]]
     }
 
 
@@ -78,8 +81,8 @@ def require_room(cluster: Cluster, placements: Iterable[Mapping[str, Any]]) -> N
     for instance_id, number in rows.values_list("instance_id", "broker__number"):
         before[instance_id].add(number)
     after = dict(before)
-    for one in placements:
-        after[one["owner"]] = (before[one["owner"]] | {*one["arriving"]}) - {*one["leaving"]}
+    for item in placements:
+        after[item["owner"]] = (before[item["owner"]] | {*item["arriving"]}) - {*item["leaving"]}
     sizes = {row.instance_id: row for row in Placement.objects.filter(cluster=cluster)}
     sold_before, sold_after = _sold(before, sizes), _sold(after, sizes)
     over = [
@@ -106,13 +109,16 @@ def _sold(
     is_placed_on: Mapping[str, Collection[int]], sizes: Mapping[str, Placement]
 ) -> dict[int, tuple[Fraction, Fraction]]:
     """Broker number -> (MB/s, GB): an instance is sold in equal shares to the brokers it keeps."""
-    found: dict[int, tuple[Fraction, Fraction]] = defaultdict(lambda: (Fraction(), Fraction()))
+    result: dict[int, tuple[Fraction, Fraction]] = defaultdict(lambda: (Fraction(), Fraction()))
     for instance_id, size in sizes.items():
         count = len(is_placed_on.get(instance_id, ()))
         for number in is_placed_on.get(instance_id, ()):
-            bandwidth, storage = found[number]
-            found[number] = bandwidth + Fraction(size.bandwidth_mb_s, count), storage + Fraction(size.storage_gb, count)
-    return found
+            bandwidth, storage = result[number]
+            result[number] = (
+                bandwidth + Fraction(size.bandwidth_mb_s, count),
+                storage + Fraction(size.storage_gb, count),
+            )
+    return result
 
 
 def candidates(instance: Instance) -> list[Cluster]:
@@ -123,11 +129,11 @@ def candidates(instance: Instance) -> list[Cluster]:
     is_dedicated = instance.cluster_type == ClusterType.DEDICATED
     kind = ClusterKind.DEDICATED if is_dedicated else ClusterKind.SHARED
     rows = Cluster.objects.select_for_update().filter(kind=kind, accepts_instances=True).order_by("pk")
-    found = list(rows)
+    result = list(rows)
     if is_dedicated:
-        resolved = set(Placement.objects.filter(cluster__in=found).values_list("cluster_id", flat=True))
-        found = [cluster for cluster in found if cluster.pk not in resolved]
-    return found
+        resolved = set(Placement.objects.filter(cluster__in=result).values_list("cluster_id", flat=True))
+        result = [cluster for cluster in result if cluster.pk not in resolved]
+    return result
 
 
 class Room:
@@ -137,21 +143,21 @@ class Room:
         """Take the room for another size of a placed instance in the caller's transaction: on the brokers it keeps, and
         on those that a rebalance brings it to.
         """
-        found = Placement.objects.select_related("cluster").filter(instance=instance).first()
-        if found is None:
+        result = Placement.objects.select_related("cluster").filter(instance=instance).first()
+        if result is None:
             return
-        cluster = Cluster.objects.select_for_update().get(pk=found.cluster_id)
+        cluster = Cluster.objects.select_for_update().get(pk=result.cluster_id)
         kept = PortLease.objects.filter(instance=instance, is_leaving=False)
         is_placed_on = set(kept.values_list("broker_id", flat=True))
         share = max(1, len(is_placed_on))
         is_placed_on |= {broker_id for owner, broker_id in _promised(cluster) if owner == instance.pk}
         for broker in rooms([cluster], besides=instance)[0].brokers:
-            grows = bandwidth_mb_s > found.bandwidth_mb_s or storage_gb > found.storage_gb
+            grows = bandwidth_mb_s > result.bandwidth_mb_s or storage_gb > result.storage_gb
             has_room = placement.accepts_replicas(broker, Fraction(bandwidth_mb_s, share), Fraction(storage_gb, share))
             if broker.id in is_placed_on and grows and not has_room:
                 raise Conflict(
                     f"The brokers of this instance have no room for {bandwidth_mb_s} MB/s and {storage_gb} GB.",
                     code="no_room",
                 )
-        found.bandwidth_mb_s, found.storage_gb = bandwidth_mb_s, storage_gb
-        found.save(update_fields=["bandwidth_mb_s", "storage_gb"])
+        result.bandwidth_mb_s, result.storage_gb = bandwidth_mb_s, storage_gb
+        result.save(update_fields=["bandwidth_mb_s", "storage_gb"])

@@ -91,20 +91,22 @@ def missing(clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int, storage_gb:
     if not any(cluster.brokers for cluster in clusters):
         return ("broker",)
     lacks = []
-    if choose([_without_storage(one) for one in clusters], bandwidth_mb_s=bandwidth_mb_s, storage_gb=0) is None:
+    if choose([_without_storage(item) for item in clusters], bandwidth_mb_s=bandwidth_mb_s, storage_gb=0) is None:
         lacks.append("bandwidth")
-    if choose([_without_bandwidth(one) for one in clusters], bandwidth_mb_s=0, storage_gb=storage_gb) is None:
+    if choose([_without_bandwidth(item) for item in clusters], bandwidth_mb_s=0, storage_gb=storage_gb) is None:
         lacks.append("storage")
     return tuple(lacks) or ("both",)
 
 
 def _without_storage(cluster: ClusterRoom) -> ClusterRoom:
     """As if no storage were to be sold: what is free of it, or sold too much, is no matter."""
-    return replace(cluster, brokers=tuple(replace(one, free_storage_gb=Fraction()) for one in cluster.brokers))
+    return replace(cluster, brokers=tuple(replace(broker, free_storage_gb=Fraction()) for broker in cluster.brokers))
 
 
 def _without_bandwidth(cluster: ClusterRoom) -> ClusterRoom:
-    return replace(cluster, brokers=tuple(replace(one, free_bandwidth_mb_s=Fraction()) for one in cluster.brokers))
+    return replace(
+        cluster, brokers=tuple(replace(broker, free_bandwidth_mb_s=Fraction()) for broker in cluster.brokers)
+    )
 
 
 def largest_bandwidth_mb_s(clusters: Sequence[ClusterRoom], *, storage_gb: int) -> int:

@@ -40,7 +40,7 @@ def lease(instance: Instance, brokers: Iterable[Broker]) -> list[PortLease]:
     Raises `PoolEmpty` when a host has no free port.
     """
     assert transaction.get_connection().in_atomic_block
-    kept = {found.broker_id: found for found in PortLease.objects.filter(instance=instance)}
+    kept = {result.broker_id: result for result in PortLease.objects.filter(instance=instance)}
     wanted = sorted(brokers, key=lambda broker: broker.number)
     # Locked in one order for everybody, so that two placements never wait for each other.
     host_ids = sorted({broker.host_id for broker in wanted if broker.pk not in kept})
@@ -57,10 +57,10 @@ def replace(leases: Iterable[PortLease]) -> None:
     Call in a transaction. Raises `PoolEmpty` when a host has no free port.
     """
     assert transaction.get_connection().in_atomic_block
-    found = list(leases)
-    host_ids = {item.host_id for item in found}
+    result = list(leases)
+    host_ids = {item.host_id for item in result}
     hosts = {host.pk: host for host in Host.objects.select_for_update().filter(pk__in=host_ids).order_by("pk")}
-    for item in found:
+    for item in result:
         item.port = _take(hosts[item.host_id])
         item.save(update_fields=["port"])
 

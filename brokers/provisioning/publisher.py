@@ -63,13 +63,13 @@ class Publisher:
         except NoNodeError:
             return {}
         asked = {instance_id: self._client.get_async(self._at(paths.instance(instance_id))) for instance_id in ids}
-        found: dict[str, int] = {}
+        result: dict[str, int] = {}
         for instance_id, answer in asked.items():
             try:
-                found[instance_id] = InstanceDocument.from_json(answer.get()[0]).generation
+                result[instance_id] = InstanceDocument.from_json(answer.get()[0]).generation
             except NoNodeError:
                 continue
-        return found
+        return result
 
     def publish_instance(self, instance_id: str, document: InstanceDocument) -> bool:
         """Make the document and its port nodes what is given; True when something was written.

@@ -74,10 +74,10 @@ def place(work: Work) -> Cluster:
 
     Raises `CannotProvision` when no cluster has room, or a host no port.
     """
-    found = Placement.objects.select_related("cluster").filter(instance=work.instance).first()
+    result = Placement.objects.select_related("cluster").filter(instance=work.instance).first()
     has_ports = PortLease.objects.filter(instance=work.instance).exists()
-    if found is not None and has_ports:
-        return found.cluster
+    if result is not None and has_ports:
+        return result.cluster
     work.started(Step.PLACED)
     with transaction.atomic():
         rows = Instance.objects.select_for_update(of=("self",)).select_related("tenant")
@@ -131,13 +131,13 @@ def _no_port(error: port_leases.PoolEmpty) -> CannotProvision:
 
 def note_address(work: Work) -> list[PortLease]:
     """The leases, with the address told to whoever waits for it."""
-    found = list(
+    result = list(
         PortLease.objects.filter(instance=work.instance).select_related("broker", "host").order_by("broker__number")
     )
     address = work.instance.bootstrap_servers
-    work.done(Step.PLACED, f"{len(found)} brokers", brokers=len(found))
+    work.done(Step.PLACED, f"{len(result)} brokers", brokers=len(result))
     work.done(Step.ADDRESS_RESERVED, address, bootstrap_servers=address)
-    return found
+    return result
 
 
 def publish(work: Work, publisher: Publisher, leases: list[PortLease]) -> bool:
@@ -272,4 +272,4 @@ def conditions_of(acks: Acks, *, is_probed: bool) -> list[dict[str, object]]:
 
 
 def _without_times(conditions: list[dict[str, object]]) -> list[dict[str, object]]:
-    return [{key: value for key, value in one.items() if key != "since"} for one in conditions]
+    return [{key: value for key, value in condition.items() if key != "since"} for condition in conditions]

@@ -24,15 +24,15 @@ OUTSIDE_TROUBLE = (DomainError, *zookeeper.TROUBLE)
 
 def needing_work(now: datetime) -> list[str]:
     """Ids of instances on the move, unconfirmed, due to be purged, or whose document is not what it should be."""
-    found = list(incomplete(now))
+    result = list(incomplete(now))
     for cluster in Cluster.objects.order_by("pk"):
         try:
             published = Publisher(zookeeper.session(cluster), cluster.chroot).generations()
         except OUTSIDE_TROUBLE as error:
             log.warning("sweep.no_zookeeper", cluster_id=cluster.pk, reason=type(error).__name__)
             continue
-        found += differing(cluster, published)
-    return list(dict.fromkeys(found))[:SWEEP_INSTANCES_MAX]
+        result += differing(cluster, published)
+    return list(dict.fromkeys(result))[:SWEEP_INSTANCES_MAX]
 
 
 def incomplete(now: datetime) -> list[str]:

@@ -27,7 +27,7 @@ def reconcile_once(row: Rebalance, admin_client: ClusterAdminClient) -> None:
     if not _called_off(row, admin_client):
         return
     throttle.lift(row)
-    if not instance_placement.stay(row.cluster, [one["owner"] for one in row.placements]):
+    if not instance_placement.stay(row.cluster, [placement["owner"] for placement in row.placements]):
         return
     ended = {"state": RebalanceState.ABANDONED, "trouble": "", "ended_at": timezone.now()}
     if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(**ended):

@@ -28,25 +28,25 @@ def data_loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> Plan:
     """Everything away from `broker`, which is among those `given_up`; a partition it shared with others of them leaves
     these as well, or it would wait for them for ever. What is pinned to it leaves it like the rest.
     """
-    held = {one.key: one for one in fleet.partitions if broker in one.replicas}
-    present = [replace(one, pinned=False) if one.key in held else one for one in fleet.partitions]
+    held = {change.key: change for change in fleet.partitions if broker in change.replicas}
+    present = [replace(change, pinned=False) if change.key in held else change for change in fleet.partitions]
     placements = dict(fleet.placements)
     placement_changes: dict[str, PlacementChange] = {}
     obstacles: list[Obstacle] = []
     for gone in (broker, *sorted(given_up - {broker})):
-        looked_at = [one for one in present if gone == broker or one.key in held]
+        looked_at = [change for change in present if gone == broker or change.key in held]
         step = drain_plan(
             replace(fleet, partitions=looked_at, placements=_concerned(placements, looked_at, gone, broker)), gone
         )
         obstacles += step.obstacles
         targets = {reassignment.key: reassignment.target for reassignment in step.moves}
-        present = [replace(one, replicas=targets.get(one.key, one.replicas)) for one in present]
-        for one in step.placement_changes:
-            placement_changes[one.owner] = _merged(placement_changes.get(one.owner), one)
-            placements[one.owner] = (placements[one.owner] | set(one.arriving)) - set(one.leaving)
+        present = [replace(change, replicas=targets.get(change.key, change.replicas)) for change in present]
+        for change in step.placement_changes:
+            placement_changes[change.owner] = _merged(placement_changes.get(change.owner), change)
+            placements[change.owner] = (placements[change.owner] | set(change.arriving)) - set(change.leaving)
     if obstacles:
         return Plan(obstacles=tuple(dict.fromkeys(obstacles)))
-    moves = [_reassignment(held[one.key], one.replicas, given_up) for one in present if one.key in held]
+    moves = [_reassignment(held[change.key], change.replicas, given_up) for change in present if change.key in held]
     return Plan(
         moves=tuple(sorted(moves, key=lambda reassignment: reassignment.key)),
         placement_changes=tuple(placement_changes[owner] for owner in sorted(placement_changes)),
@@ -59,7 +59,7 @@ def _concerned(
     """Whose placements a step may change: all that live on the broker, else those whose partitions it shares."""
     if gone == broker:
         return placements
-    owners = {one.owner for one in looked_at if gone in one.replicas}
+    owners = {item.owner for item in looked_at if gone in item.replicas}
     return {owner: kept for owner, kept in placements.items() if owner in owners}
 
 

@@ -85,7 +85,9 @@ def note(row: Rebalance, *, trouble: str = "", step: RebalanceStep | None = None
 
 def _ways(row: Rebalance) -> dict[str, tuple[list[int], list[int]]]:
     """Instance id -> (brokers it comes to, brokers it leaves), in the direction the rebalance goes."""
-    ways = {one["owner"]: (list(one["arriving"]), list(one["leaving"])) for one in row.placements}
+    ways = {
+        placement["owner"]: (list(placement["arriving"]), list(placement["leaving"])) for placement in row.placements
+    }
     return {owner: (leaves, comes) for owner, (comes, leaves) in ways.items()} if is_back(row) else ways
 
 
@@ -103,7 +105,7 @@ def _placements(row: Rebalance) -> bool:
 
 def _leaving(row: Rebalance) -> bool:
     plans = _left_behind(row)
-    obstacle = next((one for plan in plans for one in plan.obstacles), None)
+    obstacle = next((item for plan in plans for item in plan.obstacles), None)
     if obstacle is not None:
         note(row, trouble=f"{obstacle.topic or obstacle.owner}: {obstacle.detail}")
         return False
@@ -132,7 +134,7 @@ def _left_behind(row: Rebalance) -> list[Plan]:
             for number in leaves:
                 by_broker.setdefault(number, set()).add(owner)
         for number, owners in sorted(by_broker.items()):
-            partitions = [one for one in fleet.partitions if one.owner in owners]
+            partitions = [partition for partition in fleet.partitions if partition.owner in owners]
             own = {owner: fleet.placements[owner] for owner in owners if owner in fleet.placements}
             plans.append(drain_plan(replace(fleet, partitions=partitions, placements=own), number))
     return plans
@@ -144,11 +146,11 @@ def _append(row: Rebalance, plan: Plan) -> bool:
     if is_back(row):  # going back means going to `before`
         plan = replace(plan, moves=tuple(reassignment.reversed() for reassignment in plan.moves))
     else:
-        merged = {one["owner"]: one for one in row.placements}
-        for one in plan.placement_changes:
-            known = merged.setdefault(one.owner, {"owner": one.owner, "arriving": [], "leaving": []})
-            known["arriving"] = sorted({*known["arriving"], *one.arriving})
-            known["leaving"] = sorted({*known["leaving"], *one.leaving})
+        merged = {change["owner"]: change for change in row.placements}
+        for change in plan.placement_changes:
+            known = merged.setdefault(change.owner, {"owner": change.owner, "arriving": [], "leaving": []})
+            known["arriving"] = sorted({*known["arriving"], *change.arriving})
+            known["leaving"] = sorted({*known["leaving"], *change.leaving})
         row.placements = list(merged.values())
     row.step = RebalanceStep.HOMES
     if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(placements=row.placements, step=row.step):
@@ -173,14 +175,14 @@ def _wanted(row: Rebalance, reassignment: PartitionReassignment) -> tuple[int, .
 
 
 def _as_reassignment(row: Rebalance, reassignment: PartitionReassignment) -> Reassignment:
-    found = Reassignment(
+    result = Reassignment(
         topic=reassignment.topic,
         index=reassignment.partition,
         before=tuple(reassignment.before),
         target=tuple(reassignment.target),
         size_bytes=reassignment.size_bytes,
     )
-    return found.reversed() if is_back(row) else found
+    return result.reversed() if is_back(row) else result
 
 
 def _moves(row: Rebalance, *, measure: bool) -> bool:
@@ -367,9 +369,11 @@ def _releasing(row: Rebalance) -> bool:
     broker = Broker.objects.get(pk=row.broker_id)
     admin_client = ClusterAdminClient(row.cluster)
     fleet = snapshot.take(row.cluster, admin_client, sizes=False)
-    if any(broker.number in one.replicas for one in fleet.partitions):
+    if any(broker.number in partition.replicas for partition in fleet.partitions):
         ongoing = admin_client.reassignments()
-        resolved = replace(fleet, partitions=[one for one in fleet.partitions if one.key not in ongoing])
+        resolved = replace(
+            fleet, partitions=[partition for partition in fleet.partitions if partition.key not in ongoing]
+        )
         # Besides what it kept to the end: what was made on it just before its registration ended.
         if row.kind == RebalanceKind.LOSS:
             further = lost_broker.further(resolved, row)
@@ -378,7 +382,10 @@ def _releasing(row: Rebalance) -> bool:
             further = drain_plan(resolved, broker.number)
             moves = (*release_plan(resolved, broker.number).moves, *further.moves)
         refused = admin_client.reassign({reassignment.key: reassignment.target for reassignment in moves})
-        reasons = (*refused.values(), *(f"{one.topic or one.owner}: {one.detail}" for one in further.obstacles))
+        reasons = (
+            *refused.values(),
+            *(f"{partition.topic or partition.owner}: {partition.detail}" for partition in further.obstacles),
+        )
         note(row, trouble=next(iter(reasons), "The other brokers take over what they have copied."))
         return False
     membership.remove_broker(acting=system_actor(ACTOR), broker=broker)

@@ -113,7 +113,7 @@ def give_leaders(
         return [], ""
     view = admin_client.view({reassignment.topic for reassignment in (*running, *waiting)})
     lost = given_up(row.cluster)
-    leaderless = {key: one for key, one in view.partitions.items() if one.leader == NO_LEADER}
+    leaderless = {key: item for key, item in view.partitions.items() if item.leader == NO_LEADER}
     calm = [reassignment for reassignment in waiting if _key(reassignment) not in leaderless]
     stuck = [reassignment for reassignment in waiting if _key(reassignment) in leaderless]
     may_begin = [reassignment for reassignment in stuck if reassignment.loses == DataLoss.ALL]
@@ -187,9 +187,9 @@ def require_named(row: Rebalance, view: ClusterView) -> None:
     assert row.broker is not None
     lost = given_up(row.cluster) | {row.broker.number}
     for reassignment in row.moves.all():
-        one = view.partitions.get(_key(reassignment))
-        if one is None:
+        item = view.partitions.get(_key(reassignment))
+        if item is None:
             continue
-        found = loss_of(one.replicas, one.isr, lost, is_led=one.leader != NO_LEADER)
-        if found not in (DataLoss.NOTHING, reassignment.loses):
+        result = loss_of(item.replicas, item.isr, lost, is_led=item.leader != NO_LEADER)
+        if result not in (DataLoss.NOTHING, reassignment.loses):
             raise Conflict("More is lost by now than when this was planned. Plan again.", code="stale_plan")

@@ -34,7 +34,7 @@ class _Ledger:
         self.placements = {owner: set(brokers) for owner, brokers in fleet.placements.items()}
         count = len(fleet.partitions)
         self.unit = max(1, sum(partition.size_bytes for partition in fleet.partitions))
-        self.weight = {one.key: self.unit + one.size_bytes * count for one in fleet.partitions}
+        self.weight = {item.key: self.unit + item.size_bytes * count for item in fleet.partitions}
         self.load: dict[int, int] = defaultdict(int)
         self.leaders: Counter[int] = Counter()
         self.sold: dict[int, tuple[Fraction, Fraction]] = defaultdict(lambda: (Fraction(), Fraction()))
@@ -291,7 +291,7 @@ def _extend_instance(ledger: _Ledger, placement_changes: dict[str, PlacementChan
         return False
     heavy = order[-1]
     weights: dict[str, int] = defaultdict(int)
-    shifted = {one.owner for one in placement_changes.values() if one.leaving}
+    shifted = {change.owner for change in placement_changes.values() if change.leaving}
     for partition in ledger.fleet.partitions:
         owner = partition.owner
         if owner is not None and heavy in ledger.replicas[partition.key] and owner not in shifted:
@@ -326,10 +326,10 @@ def _shift_partitions(ledger: _Ledger, moved: set[PartitionKey], moves_max: int)
             if not partition.pinned:
                 held[broker].append(partition)
     while len(moved) < moves_max:
-        found = _best_shift(ledger, held)
-        if found is None:
+        result = _best_shift(ledger, held)
+        if result is None:
             return
-        partition, heavy, light, target = found
+        partition, heavy, light, target = result
         ledger.assign(partition.key, target)
         held[heavy].remove(partition)
         held[light].append(partition)
@@ -346,9 +346,9 @@ def _best_shift(
                 break  # the others are fuller still
             gap = ledger.load[heavy] - ledger.load[light]
             fitting = sorted(
-                (abs(2 * ledger.weight[one.key] - gap), one.key, one)
-                for one in held[heavy]
-                if ledger.weight[one.key] < gap and light in ledger.may_hold(one)
+                (abs(2 * ledger.weight[item.key] - gap), item.key, item)
+                for item in held[heavy]
+                if ledger.weight[item.key] < gap and light in ledger.may_hold(item)
             )
             for _, _, partition in fitting:
                 target = _swapped(ledger, partition, heavy, light)
@@ -390,8 +390,8 @@ def _useful(ledger: _Ledger, placement_changes: Mapping[str, PlacementChange]) -
         if partition.owner is not None:
             used[partition.owner].update(ledger.replicas[partition.key])
     kept = {}
-    for owner, one in placement_changes.items():
-        arriving = one.arriving if one.leaving else tuple(id for id in one.arriving if id in used[owner])
+    for owner, item in placement_changes.items():
+        arriving = item.arriving if item.leaving else tuple(id for id in item.arriving if id in used[owner])
         if arriving:
-            kept[owner] = PlacementChange(owner=owner, arriving=arriving, leaving=one.leaving)
+            kept[owner] = PlacementChange(owner=owner, arriving=arriving, leaving=item.leaving)
     return kept

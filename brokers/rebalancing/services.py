@@ -50,7 +50,7 @@ def plan_drain(
     fleet = snapshot.take(broker.cluster, ClusterAdminClient(broker.cluster))
     plan = drain_plan(fleet, broker.number)
     if not plan.obstacles:
-        capacity.require_room(broker.cluster, [asdict(one) for one in plan.placement_changes])
+        capacity.require_room(broker.cluster, [asdict(change) for change in plan.placement_changes])
     return _keep(
         acting,
         Rebalance(
@@ -131,13 +131,15 @@ def _keep(acting: Actor, row: Rebalance, fleet: Fleet, plan: Plan) -> Rebalance:
             "There is no place for everything on that broker. Add a broker, or give topics fewer replicas.",
             code="no_place",
             errors=[
-                FieldError(detail=f"{one.topic or one.owner}: {one.detail}", code="no_place", pointer="/broker_id")
-                for one in message
+                FieldError(
+                    detail=f"{change.topic or change.owner}: {change.detail}", code="no_place", pointer="/broker_id"
+                )
+                for change in message
             ],
         )
     if len(plan.moves) > MOVES_PER_PLAN_MAX:
         raise Conflict(f"A plan has at most {MOVES_PER_PLAN_MAX} moves.", code="plan_too_large")
-    row.placements = [asdict(one) for one in plan.placement_changes]
+    row.placements = [asdict(change) for change in plan.placement_changes]
     row.shares = {
         name: {str(broker): asdict(share) for broker, share in held.items()}
         for name, held in (
@@ -180,20 +182,20 @@ def start(*, acting: Actor, rebalance: Rebalance, confirmed: int | None = None) 
     (`not_confirmed`) without it.
     """
     access.require(acting, Scope.OPERATOR)
-    found = _locked(rebalance)
-    _require(found, RebalanceState.PLANNED)
-    _require_fresh(found)
-    _require_quiet(found.cluster)
-    found.state, found.started_at = RebalanceState.RUNNING, timezone.now()
-    if found.kind == RebalanceKind.DRAIN:
-        capacity.require_room(found.cluster, found.placements)
-    if found.kind == RebalanceKind.BALANCE:
-        _require_still_room(found)
-    if found.broker is not None:
-        if found.kind == RebalanceKind.LOSS:
-            _give_up(acting, found, found.broker, confirmed)
-        Broker.objects.filter(pk=found.broker_id).update(accepts_instances=False)
-    return _saved(acting, found, ["state", "started_at"], "rebalance.started")
+    result = _locked(rebalance)
+    _require(result, RebalanceState.PLANNED)
+    _require_fresh(result)
+    _require_quiet(result.cluster)
+    result.state, result.started_at = RebalanceState.RUNNING, timezone.now()
+    if result.kind == RebalanceKind.DRAIN:
+        capacity.require_room(result.cluster, result.placements)
+    if result.kind == RebalanceKind.BALANCE:
+        _require_still_room(result)
+    if result.broker is not None:
+        if result.kind == RebalanceKind.LOSS:
+            _give_up(acting, result, result.broker, confirmed)
+        Broker.objects.filter(pk=result.broker_id).update(accepts_instances=False)
+    return _saved(acting, result, ["state", "started_at"], "rebalance.started")
 
 
 def _give_up(acting: Actor, found: Rebalance, broker: Broker, confirmed: int | None) -> None:
@@ -215,47 +217,47 @@ def _give_up(acting: Actor, found: Rebalance, broker: Broker, confirmed: int | N
 def pause(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     """Begin no further move; those under way end by themselves."""
     access.require(acting, Scope.OPERATOR)
-    found = _locked(rebalance)
-    _require(found, RebalanceState.RUNNING)
-    found.state = RebalanceState.PAUSED
-    return _saved(acting, found, ["state"], "rebalance.paused")
+    result = _locked(rebalance)
+    _require(result, RebalanceState.RUNNING)
+    result.state = RebalanceState.PAUSED
+    return _saved(acting, result, ["state"], "rebalance.paused")
 
 
 @transaction.atomic
 def resume(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     """Go on after a pause."""
     access.require(acting, Scope.OPERATOR)
-    found = _locked(rebalance)
-    _require(found, RebalanceState.PAUSED)
-    _require_quiet(found.cluster)
-    found.state = RebalanceState.RUNNING
-    return _saved(acting, found, ["state"], "rebalance.resumed")
+    result = _locked(rebalance)
+    _require(result, RebalanceState.PAUSED)
+    _require_quiet(result.cluster)
+    result.state = RebalanceState.RUNNING
+    return _saved(acting, result, ["state"], "rebalance.resumed")
 
 
 @transaction.atomic
 def undo(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     """Call off what runs and move back what was moved. Refused once the broker is told to stop."""
     access.require(acting, Scope.OPERATOR)
-    found = _locked(rebalance)
-    _require(found, *UNDOABLE)
-    if found.kind == RebalanceKind.LOSS:
+    result = _locked(rebalance)
+    _require(result, *UNDOABLE)
+    if result.kind == RebalanceKind.LOSS:
         raise Conflict("A lost broker has nothing to move back to.", code="too_late")
-    if found.removes and found.step in POINTS_OF_NO_RETURN:
+    if result.removes and result.step in POINTS_OF_NO_RETURN:
         raise Conflict("The broker is being removed. Add it again instead.", code="too_late")
-    if found.state == RebalanceState.DONE:
-        later = Rebalance.objects.filter(cluster=found.cluster, started_at__gt=found.started_at)
+    if result.state == RebalanceState.DONE:
+        later = Rebalance.objects.filter(cluster=result.cluster, started_at__gt=result.started_at)
         if later.exists():
             raise Conflict("A later rebalance builds on this one.", code="too_late")
-    if found.state != RebalanceState.RUNNING:
-        _require_quiet(found.cluster)
-    if found.broker is not None:
+    if result.state != RebalanceState.RUNNING:
+        _require_quiet(result.cluster)
+    if result.broker is not None:
         # From here on, not from the end: what was made elsewhere meanwhile may have no other place to go to.
-        Broker.objects.filter(pk=found.broker_id).update(accepts_instances=True)
-    found.state, found.step, found.ended_at, found.trouble = RebalanceState.UNDOING, RebalanceStep.HOMES, None, ""
-    PartitionReassignment.objects.filter(rebalance=found, state=ReassignmentState.WAITING).update(
+        Broker.objects.filter(pk=result.broker_id).update(accepts_instances=True)
+    result.state, result.step, result.ended_at, result.trouble = RebalanceState.UNDOING, RebalanceStep.HOMES, None, ""
+    PartitionReassignment.objects.filter(rebalance=result, state=ReassignmentState.WAITING).update(
         state=ReassignmentState.UNDONE, ended_at=timezone.now()
     )
-    return _saved(acting, found, ["state", "step", "ended_at", "trouble"], "rebalance.undone")
+    return _saved(acting, result, ["state", "step", "ended_at", "trouble"], "rebalance.undone")
 
 
 @transaction.atomic
@@ -265,38 +267,38 @@ def abandon(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     For one that waits for a broker that does not come back; it stands in the way of every other one.
     """
     access.require(acting, Scope.OPERATOR)
-    found = _locked(rebalance)
-    _require(found, RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING)
-    if found.broker is not None:
-        Broker.objects.filter(pk=found.broker_id).update(accepts_instances=True)
-    found.state, found.trouble = RebalanceState.ABANDONING, ""
-    return _saved(acting, found, ["state", "trouble"], "rebalance.abandoned")
+    result = _locked(rebalance)
+    _require(result, RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING)
+    if result.broker is not None:
+        Broker.objects.filter(pk=result.broker_id).update(accepts_instances=True)
+    result.state, result.trouble = RebalanceState.ABANDONING, ""
+    return _saved(acting, result, ["state", "trouble"], "rebalance.abandoned")
 
 
 @transaction.atomic
 def limit_copies(*, acting: Actor, rebalance: Rebalance, copy_mb_s: int | None) -> Rebalance:
     """What each broker may send and receive for it, None for as fast as it can; also while it runs (QUO-60)."""
     access.require(acting, Scope.OPERATOR)
-    found = _locked(rebalance)
-    _require(found, RebalanceState.PLANNED, RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING)
+    result = _locked(rebalance)
+    _require(result, RebalanceState.PLANNED, RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING)
     if copy_mb_s is not None and not 1 <= copy_mb_s <= COPY_MB_S_MAX:
         raise Invalid.at("/copy_mb_s", f"A whole number from 1 to {COPY_MB_S_MAX:,}, or nothing.")
-    before = found.copy_mb_s
+    before = result.copy_mb_s
     if copy_mb_s != before:
-        found.copy_mb_s = copy_mb_s
-        found.save_changes(["copy_mb_s"])
-        audit.record(acting, "rebalance.limited", found, {"copy_mb_s": before}, {"copy_mb_s": copy_mb_s})
-    return found
+        result.copy_mb_s = copy_mb_s
+        result.save_changes(["copy_mb_s"])
+        audit.record(acting, "rebalance.limited", result, {"copy_mb_s": before}, {"copy_mb_s": copy_mb_s})
+    return result
 
 
 @transaction.atomic
 def discard(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     """Drop a plan that was never started."""
     access.require(acting, Scope.OPERATOR)
-    found = _locked(rebalance)
-    _require(found, RebalanceState.PLANNED)
-    found.state, found.ended_at = RebalanceState.DISCARDED, timezone.now()
-    return _saved(acting, found, ["state", "ended_at"], "rebalance.discarded")
+    result = _locked(rebalance)
+    _require(result, RebalanceState.PLANNED)
+    result.state, result.ended_at = RebalanceState.DISCARDED, timezone.now()
+    return _saved(acting, result, ["state", "ended_at"], "rebalance.discarded")
 
 
 def _locked(rebalance: Rebalance) -> Rebalance:
@@ -317,7 +319,7 @@ def _require_fresh(found: Rebalance) -> None:
     if any(key in view.partitions and view.partitions[key].replicas != before for key, before in planned.items()):
         raise Conflict("Replicas have moved since this was planned. Plan again.", code="stale_plan")
     receiving = {number for reassignment in moves for number in set(reassignment.target) - set(reassignment.before)}
-    receiving |= {number for one in found.placements for number in one["arriving"]}
+    receiving |= {number for placement in found.placements for number in placement["arriving"]}
     lost = sorted(receiving - snapshot.brokers_that_accept(found.cluster, view))
     if lost:
         raise Conflict(f"Broker {lost[0]} takes no replicas any more. Plan again.", code="stale_plan")

@@ -27,21 +27,21 @@ def take(cluster: Cluster, admin_client: ClusterAdminClient, *, sizes: bool = Tr
     rows = list(Broker.objects.filter(cluster=cluster, removed_at=None).order_by("number"))
     measured = _sizes(admin_client, view) if sizes else {}
     partitions = []
-    for key, one in sorted(view.partitions.items()):
+    for key, placement in sorted(view.partitions.items()):
         owner, _ = naming.split_internal(key[0])
         partitions.append(
             PartitionReplicas(
                 topic=key[0],
                 index=key[1],
-                replicas=one.replicas,
+                replicas=placement.replicas,
                 owner=owner,
                 size_bytes=max(measured.get(key, {}).values(), default=0),
                 sizes=measured.get(key, {}),
-                leader=one.leader,
+                leader=placement.leader,
                 pinned=key[0] == USAGE_TOPIC,
                 topic_id=view.topic_ids.get(key[0], ""),
-                is_led=one.leader != NO_LEADER,
-                isr=one.isr,
+                is_led=placement.leader != NO_LEADER,
+                isr=placement.isr,
             )
         )
     return Fleet(
@@ -49,7 +49,10 @@ def take(cluster: Cluster, admin_client: ClusterAdminClient, *, sizes: bool = Tr
         partitions=partitions,
         placements=placements(cluster),
         placements_min=cluster.brokers_per_instance_min,
-        sold={one.instance_id: (one.bandwidth_mb_s, one.storage_gb) for one in cluster.placements.all()},
+        sold={
+            placement.instance_id: (placement.bandwidth_mb_s, placement.storage_gb)
+            for placement in cluster.placements.all()
+        },
     )
 
 
@@ -72,16 +75,16 @@ def _accepts_replicas(broker: Broker, view: ClusterView) -> bool:
 
 def placements(cluster: Cluster) -> dict[str, frozenset[int]]:
     """Instance id -> the brokers it lives on and is to keep."""
-    found: dict[str, set[int]] = defaultdict(set)
+    result: dict[str, set[int]] = defaultdict(set)
     rows = PortLease.objects.filter(broker__cluster=cluster, is_leaving=False)
     for instance_id, number in rows.values_list("instance_id", "broker__number"):
-        found[instance_id].add(number)
-    return {instance_id: frozenset(numbers) for instance_id, numbers in found.items()}
+        result[instance_id].add(number)
+    return {instance_id: frozenset(numbers) for instance_id, numbers in result.items()}
 
 
 def _sizes(admin_client: ClusterAdminClient, view: ClusterView) -> dict[PartitionKey, dict[int, int]]:
     """The replicas of each partition by broker; one that does not answer leaves its sizes to the others."""
-    found: dict[PartitionKey, dict[int, int]] = defaultdict(dict)
+    result: dict[PartitionKey, dict[int, int]] = defaultdict(dict)
     for number in sorted(view.brokers):
         try:
             held = admin_client.replica_sizes(number)
@@ -89,5 +92,5 @@ def _sizes(admin_client: ClusterAdminClient, view: ClusterView) -> dict[Partitio
             log.warning("plan.sizes_not_known", broker=number)
             continue
         for key, size in held.items():
-            found[key][number] = size.size_bytes
-    return dict(found)
+            result[key][number] = size.size_bytes
+    return dict(result)

@@ -66,14 +66,14 @@ def _use_rate(row: Rebalance, admin_client: SettingsAdminClient, bytes_per_s: in
 def _name(row: Rebalance, admin_client: SettingsAdminClient, topics: list[str]) -> None:
     """Notes what there was of topics that are not paced yet."""
     for at in range(0, len(topics), PACED_TOPICS_AT_ONCE):
-        found = admin_client.of_topics(topics[at : at + PACED_TOPICS_AT_ONCE], REPLICAS)
-        noted: dict[str, Any] = {name: {"before": before, "is_set": False} for name, before in found.items()}
+        result = admin_client.of_topics(topics[at : at + PACED_TOPICS_AT_ONCE], REPLICAS)
+        noted: dict[str, Any] = {name: {"before": before, "is_set": False} for name, before in result.items()}
         row.pace["topics"] |= noted
         _keep(row)
 
 
 def _set(row: Rebalance, admin_client: SettingsAdminClient) -> None:
-    due = sorted(name for name, one in row.pace["topics"].items() if not one["is_set"])
+    due = sorted(name for name, item in row.pace["topics"].items() if not item["is_set"])
     for at in range(0, len(due), PACED_TOPICS_AT_ONCE):
         some = due[at : at + PACED_TOPICS_AT_ONCE]
         admin_client.set_for_topics({name: dict.fromkeys(REPLICAS, ALL_REPLICAS) for name in some})

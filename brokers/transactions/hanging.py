@@ -105,15 +105,23 @@ def overdue(cluster: Cluster, *, now_ms: int | None = None) -> OverdueList:
     """Transactions open for longer than their time-out and the coordinators' patience, the oldest first."""
     at_ms = _now_ms() if now_ms is None else now_ms
     admin_client = ClusterTransactions(cluster)
-    found = admin_client.transactions(open_for_ms=OVERDUE_GRACE_MS)
-    open_ = [one for one in found.transactions if one.state == ONGOING or one.state in DECIDED]
+    result = admin_client.transactions(open_for_ms=OVERDUE_GRACE_MS)
+    open_ = [
+        transaction
+        for transaction in result.transactions
+        if transaction.state == ONGOING or transaction.state in DECIDED
+    ]
     rows: list[Overdue] = []
-    silent = {one.broker_id: one for one in found.silent}
+    silent = {transaction.broker_id: transaction for transaction in result.silent}
     for at in range(0, len(open_), HANGING_DESCRIBED_AT_ONCE):
         part = open_[at : at + HANGING_DESCRIBED_AT_ONCE]
-        described = admin_client.describe([one.id for one in part])
+        described = admin_client.describe([transaction.id for transaction in part])
         silent |= _not_described(part, described)
-        rows += [row for one in described.values() if one is not None and (row := _overdue(one, at_ms)) is not None]
+        rows += [
+            row
+            for transaction in described.values()
+            if transaction is not None and (row := _overdue(transaction, at_ms)) is not None
+        ]
         if len(rows) >= HANGING_LISTED_MAX:
             break
     return OverdueList(
@@ -128,7 +136,7 @@ def scan(cluster: Cluster, *, after: str = "", now_ms: int | None = None) -> Sca
     admin_client = ClusterTransactions(cluster)
     places, following = _partitions(cluster, after)
     summaries = admin_client.producers(places)
-    open_ = [one for found in summaries.values() for one in found if one.started_at is not None]
+    open_ = [one for summary in summaries.values() for one in summary if one.started_at is not None]
     old = [one for one in open_ if at_ms - one.last_timestamp_ms >= HANGING_UNKNOWN_AFTER_MS]
     known, silent = _known_of(admin_client, old)
     # While a coordinator keeps silent, nobody can say that no coordinator knows.
@@ -161,8 +169,8 @@ def abort_overdue(*, acting: Actor, cluster: Cluster, transactional_id: str, dry
     described = admin_client.describe([transactional_id])
     if transactional_id not in described:
         raise Unavailable("The transaction's coordinator does not answer at the moment.", retry_after_s=1)
-    found = described[transactional_id]
-    row = _overdue(found, _now_ms()) if found is not None else None
+    result = described[transactional_id]
+    row = _overdue(result, _now_ms()) if result is not None else None
     if row is None:
         raise Conflict("The transaction has ended, or is within its time-out.", code="not_hanging")
     if row.is_decided:
@@ -194,7 +202,7 @@ def abort_orphan(
     summaries = admin_client.producers([(topic, partition)]).get((topic, partition))
     if summaries is None:
         raise Unavailable("The partition has no leader that answers at the moment.", retry_after_s=1)
-    mine = [one for one in summaries if one.producer_id == producer_id and one.started_at == started_at]
+    mine = [summary for summary in summaries if summary.producer_id == producer_id and summary.started_at == started_at]
     if not mine or _now_ms() - mine[0].last_timestamp_ms < HANGING_UNKNOWN_AFTER_MS:
         raise Conflict("The transaction has ended, or is not old enough to say that it hangs.", code="not_hanging")
     known, silent = _known_of(admin_client, mine)
@@ -246,17 +254,19 @@ def _known_of(
     admin_client: ClusterTransactions, producers: Iterable[ProducerState]
 ) -> tuple[dict[int, list[TransactionDescription]], tuple[BrokerUnresponsive, ...]]:
     """Producer id -> transactions of it that coordinators know, and which coordinators did not say."""
-    ids = sorted({one.producer_id for one in producers})
+    ids = sorted({producer.producer_id for producer in producers})
     if not ids:
         return {}, ()
     listed = admin_client.transactions(producer_ids=ids)
-    described = admin_client.describe([one.id for one in listed.transactions])
-    found: dict[int, list[TransactionDescription]] = {}
-    for one in described.values():
-        if one is not None:
-            found.setdefault(one.producer_id, []).append(one)
-    silent = {one.broker_id: one for one in listed.silent} | _not_described(listed.transactions, described)
-    return found, tuple(silent[number] for number in sorted(silent))
+    described = admin_client.describe([producer.id for producer in listed.transactions])
+    result: dict[int, list[TransactionDescription]] = {}
+    for producer in described.values():
+        if producer is not None:
+            result.setdefault(producer.producer_id, []).append(producer)
+    silent = {producer.broker_id: producer for producer in listed.silent} | _not_described(
+        listed.transactions, described
+    )
+    return result, tuple(silent[number] for number in sorted(silent))
 
 
 def _not_described(
@@ -264,17 +274,17 @@ def _not_described(
 ) -> dict[int, BrokerUnresponsive]:
     """Coordinators that listed an id and did not tell more of it."""
     return {
-        one.coordinator: BrokerUnresponsive(broker_id=one.coordinator, reason="does not answer")
-        for one in listed
-        if one.id not in described
+        item.coordinator: BrokerUnresponsive(broker_id=item.coordinator, reason="does not answer")
+        for item in listed
+        if item.id not in described
     }
 
 
 def _covers(found: Sequence[TransactionDescription], producer: ProducerState) -> bool:
     """Whether a coordinator has the partition in an open transaction, so that it will end it."""
     return any(
-        (producer.topic, producer.partition) in one.partitions and (one.state == ONGOING or one.state in DECIDED)
-        for one in found
+        (producer.topic, producer.partition) in item.partitions and (item.state == ONGOING or item.state in DECIDED)
+        for item in found
     )
 
 

@@ -64,8 +64,8 @@ def java_major(home: Path) -> int | None:
     release = home / "release"
     if not release.exists():
         return None
-    found = re.search(r'^JAVA_VERSION="(\d+)', release.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
-    return int(found.group(1)) if found else None
+    result = re.search(r'^JAVA_VERSION="(\d+)', release.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    return int(result.group(1)) if result else None
 
 
 def write_launcher(folder: Path, java: Path) -> Path:

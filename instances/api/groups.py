@@ -46,8 +46,8 @@ class GroupResource(ApiView):
     def get(self, request: Request, instance_id: str, group: str) -> Response:
         """Read a group with its members, what they were assigned, and how far each partition is read."""
         instance = access.instance(self.actor, instance_id)
-        found = selectors.group_detail(instance, group, topic=self.query.get("topic", ""))
-        return self.one(found, s.GroupOut, etag=found.etag)
+        result = selectors.group_detail(instance, group, topic=self.query.get("topic", ""))
+        return self.one(result, s.GroupOut, etag=result.etag)
 
     @endpoint("delete_group", Scope.GROUPS_WRITE, status=204, match=True, errors=DATA_PLANE_ERRORS)
     def delete(self, request: Request, instance_id: str, group: str) -> Response:
@@ -122,8 +122,8 @@ class TransactionResource(ApiView):
     @endpoint("get_transaction", Scope.GROUPS_READ, returns=s.TransactionDetailOut, errors=DATA_PLANE_ERRORS)
     def get(self, request: Request, instance_id: str, transactional_id: str) -> Response:
         """Read a transactional id, and how the leaders of its partitions know its producer."""
-        found = transaction_selectors.transaction_detail(access.instance(self.actor, instance_id), transactional_id)
-        shown = s.TransactionOut(found.row).data | {"producers": [_producer(*line) for line in found.producers]}
+        result = transaction_selectors.transaction_detail(access.instance(self.actor, instance_id), transactional_id)
+        shown = s.TransactionOut(result.row).data | {"producers": [_producer(*line) for line in result.producers]}
         return Response(shown)
 
 
@@ -151,7 +151,7 @@ def _target(body: Any) -> Target:
         raise Invalid.at("/topics", "`given` does not take it.", code="not_taken")
     given = None
     if aim is Aim.GIVEN:
-        given = {(one["topic"], one["partition"]): one["offset"] for one in body["offsets"]}
+        given = {(item["topic"], item["partition"]): item["offset"] for item in body["offsets"]}
         if len(given) != len(body["offsets"]):
             detail = "A partition stands here twice."
             raise Invalid(detail, errors=[FieldError(pointer="/offsets", detail=detail, code="repeated")])

@@ -35,8 +35,8 @@ class TopicCollection(ApiView):
         """List topics by name."""
         instance = access.instance(self.actor, instance_id)
         access.require_reachable(instance)
-        found = selectors.topics(instance, contains=self.query.get("contains", ""))
-        return self.page_items(found, s.TopicSummaryOut, key=lambda topic: topic.name)
+        result = selectors.topics(instance, contains=self.query.get("contains", ""))
+        return self.page_items(result, s.TopicSummaryOut, key=lambda topic: topic.name)
 
     @endpoint(
         "create_topic",

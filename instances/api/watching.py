@@ -108,24 +108,24 @@ class Throughput(ApiView):
         """What is bought, what flows, and who waits for which rule."""
         instance = access.instance(self.actor, instance_id)
         access.require_reachable(instance)
-        found = selectors.throughput(instance)
-        _require_observed(found.now_ms)
+        result = selectors.throughput(instance)
+        _require_observed(result.now_ms)
         shown = {
-            "now_ms": found.now_ms,
+            "now_ms": result.now_ms,
             "bought": {
-                "produce_bytes_per_s": found.produce_limit_bytes_per_s,
-                "consume_bytes_per_s": found.consume_limit_bytes_per_s,
+                "produce_bytes_per_s": result.produce_limit_bytes_per_s,
+                "consume_bytes_per_s": result.consume_limit_bytes_per_s,
             },
             "in_use": {
-                "produce_bytes_per_s": found.produce_bytes_per_s,
-                "consume_bytes_per_s": found.consume_bytes_per_s,
+                "produce_bytes_per_s": result.produce_bytes_per_s,
+                "consume_bytes_per_s": result.consume_bytes_per_s,
             },
             "by_broker": [
                 {"broker_id": broker, "produce_bytes_per_s": flow[0], "consume_bytes_per_s": flow[1]}
-                for broker, flow in sorted(found.by_broker.items())
+                for broker, flow in sorted(result.by_broker.items())
             ],
-            "throttling": found.throttles.entries,
-            "silent": found.silent,
+            "throttling": result.throttles.entries,
+            "silent": result.silent,
         }
         return self.one(shown, ThroughputOut)
 

@@ -55,14 +55,14 @@ class ResetForm(forms.Form):
         text = self.cleaned_data["partitions"].strip()
         if not text:
             return None
-        found: set[int] = set()
+        result: set[int] = set()
         for part in text.split(","):
             read = _SPANS.match(part)
             first, last = (int(read[1]), int(read[2] or read[1])) if read else (1, 0)
             if not read or not first <= last < PARTITIONS_PER_TOPIC_MAX:
                 raise forms.ValidationError(_("Use numbers and ranges, for example 0, 3-5."))
-            found |= set(range(first, last + 1))
-        return sorted(found)
+            result |= set(range(first, last + 1))
+        return sorted(result)
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}

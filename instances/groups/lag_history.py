@@ -62,7 +62,7 @@ def note(
     note_lags(instance_id, {group: sum(each.values()) for group, each in lags.items()}, now_ms)
     _grow(
         {
-            _key(instance_id, group, "ends"): (now_ms, _watched({one: ends[one] for one in lags[group]}))
+            _key(instance_id, group, "ends"): (now_ms, _watched({lag: ends[lag] for lag in lags[group]}))
             for group in lags
         },
         now_ms,
@@ -86,7 +86,7 @@ def note_ends(instance_id: str, group: str, ends: Mapping[Partition, int], now_m
 def latest(instance_id: str, now_ms: int) -> dict[str, Latest]:
     """The last sample of each group that has one."""
     kept: dict[str, Latest] = cache.get(_latest_key(instance_id)) or {}
-    return {group: one for group, one in kept.items() if now_ms - one[0] <= LAG_SHOWN_FOR_S * MS_PER_S}
+    return {group: item for group, item in kept.items() if now_ms - item[0] <= LAG_SHOWN_FOR_S * MS_PER_S}
 
 
 def has_grown(samples: Sequence[Sample]) -> bool:
@@ -98,7 +98,7 @@ def has_grown(samples: Sequence[Sample]) -> bool:
     if not older:
         return False
     lags = [older[-1][1], *(lag for at_ms, lag in samples if at_ms > from_ms)]
-    never_less = all(one <= other for one, other in pairwise(lags))
+    never_less = all(item <= other for item, other in pairwise(lags))
     return never_less and lags[-1] > lags[0]
 
 
@@ -107,7 +107,7 @@ def behind(place: Partition, committed: int, ends: Sequence[Ends]) -> Behind | N
 
     Pure.
     """
-    known = [(at_ms, found[place]) for at_ms, found in ends if place in found]
+    known = [(at_ms, result[place]) for at_ms, result in ends if place in result]
     if not known:
         return None
     now_ms, end = known[-1]

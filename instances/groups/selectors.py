@@ -142,8 +142,8 @@ def group_page(
 ) -> GroupPage:
     """A page of groups by name (in some states, or all), without what takes asking each; `with_lags` fills that in."""
     access.require_reachable(instance)
-    found = group_admin_client.it.groups(instance.pk)
-    named = [group for group in found.groups if contains.lower() in group.id.lower()]
+    result = group_admin_client.it.groups(instance.pk)
+    named = [group for group in result.groups if contains.lower() in group.id.lower()]
     rows, next_token = pages.page_of_items(
         [group for group in named if not states or group.state in states],
         key=lambda group: group.id,
@@ -155,7 +155,7 @@ def group_page(
         rows=tuple(_bare(group) for group in rows),
         next_token=next_token,
         counts=Counter(group.state for group in named),
-        silent=found.silent,
+        silent=result.silent,
     )
 
 
@@ -193,7 +193,7 @@ def group_detail(
     summary = group_admin_client.it.describe(instance.pk, [group], fresh=fresh)[group]
     description = known(group, summary)
     owners = {place: member for member in description.members for place in member.assignment or ()}
-    committed = {one.place: one for one in summary.offsets or ()}
+    committed = {item.place: item for item in summary.offsets or ()}
     wanted = sorted(place for place in {*committed, *owners} if not topic or place[0] == topic)
     places = wanted[:GROUP_PARTITIONS_SHOWN_MAX]
     ends = group_admin_client.it.bounds(instance.pk, places, fresh=fresh)
@@ -257,7 +257,7 @@ def _counted(offsets: Mapping[str, tuple[Committed, ...]]) -> set[Partition]:
     places: set[Partition] = set()
     for committed in offsets.values():
         if len(committed) <= LAG_PARTITIONS_PER_GROUP_MAX:
-            wanted = places | {one.place for one in committed}
+            wanted = places | {item.place for item in committed}
             if len(wanted) <= LAG_PARTITIONS_PER_LIST_MAX:
                 places = wanted
     return places
@@ -268,7 +268,7 @@ def _with_lag(
 ) -> GroupRow:
     if summary is None:
         return row
-    lags = [(one, max(0, ends[one.place] - one.offset)) for one in offsets if one.place in ends]
+    lags = [(offset, max(0, ends[offset.place] - offset.offset)) for offset in offsets if offset.place in ends]
     worst = max(lags, key=lambda pair: pair[1], default=None)
     description = summary.description
     return replace(

@@ -78,8 +78,8 @@ def transaction_page(
 ) -> TransactionPage:
     """Transactional ids by name, those in some states or all; only the page's are described."""
     access.require_reachable(instance)
-    found = transaction_admin_client.it.transactions(instance.pk)
-    named = [one for one in found.transactions if contains.lower() in one.id.lower()]
+    result = transaction_admin_client.it.transactions(instance.pk)
+    named = [one for one in result.transactions if contains.lower() in one.id.lower()]
     rows, next_token = pages.page_of_items(
         [one for one in named if not states or one.state in states],
         key=lambda one: one.id,
@@ -93,7 +93,7 @@ def transaction_page(
         rows=tuple(_row(one, described.get(one.id), at_ms) for one in rows),
         next_token=next_token,
         counts=Counter(one.state for one in named),
-        silent=found.silent,
+        silent=result.silent,
     )
 
 
@@ -105,19 +105,19 @@ def transaction_detail(instance: Instance, transactional_id: str, *, now_ms: int
         transactional_id not in described
     ):  # the list does not help: those of a silent coordinator are missing there, too
         raise Unavailable("The transaction's coordinator does not answer at the moment.", retry_after_s=1)
-    found = described[transactional_id]
-    if found is None:
+    result = described[transactional_id]
+    if result is None:
         raise NotFound
-    producers = transaction_admin_client.it.producers(instance.pk, found.partitions)
+    producers = transaction_admin_client.it.producers(instance.pk, result.partitions)
     lines = []
-    for place in found.partitions:
-        mine = [one for one in producers.get(place, ()) if one.producer_id == found.producer_id]
+    for place in result.partitions:
+        mine = [item for item in producers.get(place, ()) if item.producer_id == result.producer_id]
         lines.append((place, mine[0] if mine else None, place in producers))
     at_ms = _now_ms() if now_ms is None else now_ms
     listing = TransactionListing(
-        id=found.id, producer_id=found.producer_id, state=found.state, coordinator=found.coordinator
+        id=result.id, producer_id=result.producer_id, state=result.state, coordinator=result.coordinator
     )
-    return TransactionDetail(row=_row(listing, found, at_ms), producers=tuple(lines))
+    return TransactionDetail(row=_row(listing, result, at_ms), producers=tuple(lines))
 
 
 def _row(listing: TransactionListing, found: TransactionDescription | None, now_ms: int) -> TransactionRow:

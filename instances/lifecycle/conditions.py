@@ -41,32 +41,34 @@ def observed(
 ) -> list[Condition]:
     """The conditions after a look; `leaderless` None is not known, and then what was said of it stays."""
     brokers = sorted(silent)
-    found = _put(
+    result = _put(
         conditions, ConditionType.BROKERS_ANSWER, not brokers, _silent_words(brokers), {"brokers": brokers}, now
     )
     if leaderless is None:
-        return found
+        return result
     data = {"count": leaderless.count, "partitions": list(leaderless.names[:PARTITIONS_NAMED_MAX])}
-    return _put(found, ConditionType.PARTITIONS_LED, not leaderless.count, _leaderless_words(leaderless), data, now)
+    return _put(result, ConditionType.PARTITIONS_LED, not leaderless.count, _leaderless_words(leaderless), data, now)
 
 
 def kept(conditions: Iterable[Condition]) -> list[Condition]:
     """Those that are observed, for who writes the others anew."""
-    return [one for one in conditions if one["type"] in OBSERVED]
+    return [condition for condition in conditions if condition["type"] in OBSERVED]
 
 
 def changed(old: Iterable[Condition], new: Iterable[Condition]) -> list[Condition]:
     """The new conditions whose status is another one: what begins or ends."""
-    before = {one["type"]: one["status"] for one in old}
-    return [one for one in new if one["type"] in OBSERVED and before.get(one["type"], True) != one["status"]]
+    before = {item["type"]: item["status"] for item in old}
+    return [item for item in new if item["type"] in OBSERVED and before.get(item["type"], True) != item["status"]]
 
 
 def faults_of(conditions: Iterable[Condition]) -> list[Fault]:
     """What is wrong at the moment."""
     return [
-        Fault(type=one["type"], since=datetime.fromisoformat(one["since"]), data=one.get("data") or {})
-        for one in conditions
-        if one["type"] in OBSERVED and not one["status"]
+        Fault(
+            type=condition["type"], since=datetime.fromisoformat(condition["since"]), data=condition.get("data") or {}
+        )
+        for condition in conditions
+        if condition["type"] in OBSERVED and not condition["status"]
     ]
 
 
@@ -78,12 +80,12 @@ def _put(
     data: dict[str, Any],
     now: datetime,
 ) -> list[Condition]:
-    old = next((one for one in conditions if one["type"] == kind.value), None)
+    old = next((condition for condition in conditions if condition["type"] == kind.value), None)
     if old is None and status:
         return list(conditions)
     since = old["since"] if old is not None and old["status"] == status else now.isoformat()
     new = {"type": kind.value, "status": status, "message": message, "since": since, "data": data}
-    others = [one for one in conditions if one["type"] != kind.value]
+    others = [condition for condition in conditions if condition["type"] != kind.value]
     return [*others, new]
 
 

@@ -25,8 +25,8 @@ def effects_on_tenant(tenant: Tenant) -> list[Effect]:
 def effects_of(instances: Iterable[Instance]) -> list[Effect]:
     """One line for each."""
     return [
-        Effect(name=one.name, hint=one.pk, change=_change(one), now=_now(one) if at < EFFECTS_MEASURED_MAX else "")
-        for at, one in enumerate(instances)
+        Effect(name=item.name, hint=item.pk, change=_change(item), now=_now(item) if at < EFFECTS_MEASURED_MAX else "")
+        for at, item in enumerate(instances)
     ]
 
 

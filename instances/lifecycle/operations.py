@@ -78,10 +78,10 @@ def _blank(step: Step) -> dict[str, Any]:
 
 
 def _set(operation: Operation, step: Step, state: StepState, fact: str, data: Mapping[str, Any]) -> None:
-    for found in operation.steps:
-        if found["name"] == step.value and found["state"] != StepState.DONE:
+    for result in operation.steps:
+        if result["name"] == step.value and result["state"] != StepState.DONE:
             at_ms = _at_ms(operation) if state is StepState.DONE else None
-            found |= {"state": state.value, "at_ms": at_ms, "fact": fact, "data": dict(data)}
+            result |= {"state": state.value, "at_ms": at_ms, "fact": fact, "data": dict(data)}
             operation.state = OperationState.RUNNING
             _write(operation, "steps", "state")
 

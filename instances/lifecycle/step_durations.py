@@ -27,4 +27,4 @@ def _measure() -> dict[str, int]:
             at_ms = step["at_ms"] if step["at_ms"] is not None else before_ms
             durations.setdefault(step["name"], []).append(max(0, at_ms - before_ms))
             before_ms = max(before_ms, at_ms)
-    return {name: round(median(found)) for name, found in durations.items()}
+    return {name: round(median(result)) for name, result in durations.items()}

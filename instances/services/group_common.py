@@ -95,30 +95,30 @@ def listed(offsets: Offsets) -> list[list[Any]]:
     """
     rows: list[list[Any]] = []
     left = METADATA_KEPT_CHARS_MAX
-    for (topic, index), one in offsets.items():
-        rows.append([topic, index, None if one is None else one.offset])
-        if one is not None and (one.leader_epoch >= 0 or one.metadata):
-            metadata = one.metadata if len(one.metadata) <= left else ""
+    for (topic, index), item in offsets.items():
+        rows.append([topic, index, None if item is None else item.offset])
+        if item is not None and (item.leader_epoch >= 0 or item.metadata):
+            metadata = item.metadata if len(item.metadata) <= left else ""
             left -= len(metadata)
-            rows[-1] += [one.leader_epoch, metadata.split("\x00") if "\x00" in metadata else metadata]
+            rows[-1] += [item.leader_epoch, metadata.split("\x00") if "\x00" in metadata else metadata]
     return rows
 
 
 def committed_of(values: Mapping[str, Any] | None) -> dict[Partition, Committed | None]:
     """The offsets that `listed` put into an audit row."""
-    found: dict[Partition, Committed | None] = {}
+    result: dict[Partition, Committed | None] = {}
     for topic, index, offset, *more in (values or {}).get("offsets", ()):
         epoch, metadata = more or (NO_EPOCH, "")
-        found[topic, index] = None if offset is None else Committed(
+        result[topic, index] = None if offset is None else Committed(
             topic=topic, partition=index, offset=offset, leader_epoch=epoch,
             metadata=metadata if isinstance(metadata, str) else "\x00".join(metadata),
         )  # fmt: skip
-    return found
+    return result
 
 
 def offsets_of(values: Mapping[str, Any] | None) -> dict[Partition, int | None]:
     """The same, as numbers alone."""
-    return {place: one.offset if one else None for place, one in committed_of(values).items()}
+    return {place: item.offset if item else None for place, item in committed_of(values).items()}
 
 
 def group_ref(instance: Instance, group: str) -> tuple[str, str]:
@@ -130,8 +130,8 @@ def group_ref(instance: Instance, group: str) -> tuple[str, str]:
 
 
 def _write(instance: Instance, group: str, wanted: Offsets) -> dict[Partition, DomainError]:
-    commits = [one for _, one in sorted(wanted.items(), key=lambda item: item[0]) if one is not None]
-    forgotten = sorted(place for place, one in wanted.items() if one is None)
+    commits = [entry for _, entry in sorted(wanted.items(), key=lambda item: item[0]) if entry is not None]
+    forgotten = sorted(place for place, entry in wanted.items() if entry is None)
     refused: dict[Partition, DomainError] = {}
     if commits:
         refused |= group_admin_client.it.commit(instance.pk, group, commits)

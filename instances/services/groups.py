@@ -53,7 +53,7 @@ def undo_offsets(*, acting: Actor, instance: Instance, group: str, entry_id: str
             Message(gettext_noop("Nothing is known of the group at the moment: %(why)s."), why=summary.trouble),
             retry_after_s=1,
         )
-    now = {one.place: one for one in offsets_known(summary.offsets, summary.trouble)}
+    now = {item.place: item for item in offsets_known(summary.offsets, summary.trouble)}
     require_empty(group, summary.description.state)
     if any((now[place].offset if place in now else None) != became.get(place) for place in was):
         raise Conflict("Offsets have moved since, so the earlier ones are not put back.", code="changed_since")
@@ -76,7 +76,7 @@ def delete_group(*, acting: Actor, instance: Instance, group: str, dry_run: bool
     require_empty(group, description.state)
     before: dict[str, object] = {"partitions": len(committed)}
     if len(committed) <= RESET_PARTITIONS_MAX:
-        before["offsets"] = listed({one.place: one for one in committed})
+        before["offsets"] = listed({item.place: item for item in committed})
     entry = record(acting, instance, group, "group.deleted", before, None)
     if not dry_run:
         with audit.in_doubt(entry):
@@ -100,7 +100,7 @@ def delete_offsets(
     The audit row returned tells of those that are forgotten.
     """
     description, committed = present(acting, instance, group)
-    mine = [one for one in committed if one.topic == topic and (partitions is None or one.partition in partitions)]
+    mine = [item for item in committed if item.topic == topic and (partitions is None or item.partition in partitions)]
     if not mine:
         raise NotFound
     if len(mine) > RESET_PARTITIONS_MAX:
@@ -113,12 +113,12 @@ def delete_offsets(
         with transaction.atomic():
             entry = _record_forgotten(acting, instance, group, mine)
             with audit.in_doubt(entry):
-                places = [one.place for one in mine]
+                places = [item.place for item in mine]
                 refused = {} if dry_run else group_admin_client.it.delete_offsets(instance.pk, group, places)
             if refused:
                 raise _RefusedInPart(refused)
     except _RefusedInPart as refusal:
-        forgotten = [one for one in mine if one.place not in refusal.refused]
+        forgotten = [item for item in mine if item.place not in refusal.refused]
         if not forgotten:
             raise next(iter(refusal.refused.values())) from None
         entry = _record_forgotten(acting, instance, group, forgotten)
@@ -134,7 +134,7 @@ class _RefusedInPart(Exception):
 
 
 def _record_forgotten(acting: Actor, instance: Instance, group: str, forgotten: Iterable[Committed]) -> AuditEntry:
-    before = {one.place: one for one in forgotten}
+    before = {item.place: item for item in forgotten}
     after = dict.fromkeys(before)
     return record(
         acting, instance, group, "group.offsets_deleted", {"offsets": listed(before)}, {"offsets": listed(after)}

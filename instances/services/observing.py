@@ -25,12 +25,12 @@ def note_health(instance_id: str, *, silent: set[int], leaderless: Leaderless | 
     if instance is None or instance.current_phase not in REACHABLE:
         return False
     mine = {number for number in silent if str(number) in instance.endpoints}
-    found = conditions.observed(instance.conditions, silent=mine, leaderless=leaderless, now=now)
-    if found == instance.conditions:
+    result = conditions.observed(instance.conditions, silent=mine, leaderless=leaderless, now=now)
+    if result == instance.conditions:
         return False
-    Instance.objects.filter(pk=instance_id).update(conditions=found)
+    Instance.objects.filter(pk=instance_id).update(conditions=result)
     acting = system_actor("watcher", instance.tenant)
-    for one in conditions.changed(instance.conditions, found):
-        action = "instance.recovered" if one["status"] else "instance.degraded"
-        audit.record(acting, action, instance, None, {"condition": one["type"], "message": one["message"]})
+    for item in conditions.changed(instance.conditions, result):
+        action = "instance.recovered" if item["status"] else "instance.degraded"
+        audit.record(acting, action, instance, None, {"condition": item["type"], "message": item["message"]})
     return True

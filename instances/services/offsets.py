@@ -64,7 +64,7 @@ def plan_reset(*, acting: Actor, instance: Instance, group: str, target: Target,
     does not say what it holds.
     """
     description, offsets = present(acting, instance, group)
-    committed = {one.place: one for one in offsets}
+    committed = {offset.place: offset for offset in offsets}
     places = _places(instance, target, wanted, committed)
     if len(places) > RESET_PARTITIONS_MAX:
         raise Invalid.at(
@@ -115,20 +115,20 @@ def reset_offsets(
 
     `expected` is the fingerprint of the table somebody agreed to: another one raises `Conflict(changed_since)`.
     """
-    found = plan_reset(acting=acting, instance=instance, group=group, target=target, wanted=wanted)
-    require_empty(group, found.state)
-    if expected and expected != found.fingerprint:
+    result = plan_reset(acting=acting, instance=instance, group=group, target=target, wanted=wanted)
+    require_empty(group, result.state)
+    if expected and expected != result.fingerprint:
         raise Conflict("The offsets have changed since the table was made. Look at it again.", code="changed_since")
-    was = {change.place: found.committed.get(change.place) for change in found.changed}
-    becomes = {change.place: _committed(change) for change in found.changed}
+    was = {change.place: result.committed.get(change.place) for change in result.changed}
+    becomes = {change.place: _committed(change) for change in result.changed}
     if not becomes:
-        return found
+        return result
     after = {**_aim_words(target), "offsets": listed(becomes)}
     entry = record(acting, instance, group, "group.offsets_reset", {"offsets": listed(was)}, after)
     if not dry_run:
         with audit.in_doubt(entry):
             write(instance, group, becomes, was)
-    return replace(found, entry_id=entry.pk)
+    return replace(result, entry_id=entry.pk)
 
 
 # --- which partitions -------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def _require_known(target: Target, unknown: Sequence[Partition]) -> None:
     detail = "There is no such topic or partition."
     if unknown:
         errors = [
-            FieldError(pointer=f"/offsets/{named.index(one)}", detail=detail, code="not_found") for one in unknown
+            FieldError(pointer=f"/offsets/{named.index(item)}", detail=detail, code="not_found") for item in unknown
         ]
         raise Invalid(detail, errors=errors)
 

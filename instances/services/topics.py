@@ -69,11 +69,11 @@ def update_topic(
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
     hold_topic(instance, name)
-    found = interfaces.data_plane.it.topic(instance.pk, name)
-    grows = partitions is not None and partitions != len(found.partitions)
-    if grows and partitions is not None and partitions < len(found.partitions):
+    result = interfaces.data_plane.it.topic(instance.pk, name)
+    grows = partitions is not None and partitions != len(result.partitions)
+    if grows and partitions is not None and partitions < len(result.partitions):
         raise Invalid.at("/partitions", "A topic never loses partitions.", code="cannot_shrink")
-    before = {"partitions": len(found.partitions)} if grows else {}
+    before = {"partitions": len(result.partitions)} if grows else {}
     after = {**({"partitions": partitions} if grows else {}), **({"config": dict(config)} if config else {})}
     if not after:
         return
@@ -104,8 +104,8 @@ def delete_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool 
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
     hold_topic(instance, name)
-    found = interfaces.data_plane.it.topic(instance.pk, name)
-    before = {"partitions": len(found.partitions)}
+    result = interfaces.data_plane.it.topic(instance.pk, name)
+    before = {"partitions": len(result.partitions)}
     entry = audit.record(acting, "topic.deleted", topic_ref(instance, name), before, None, tenant=instance.tenant)
     # Emptied rather than removed: the brokers keep what they were last told, so they have to be told.
     if TopicAllowList.objects.filter(instance=instance, topic=name).update(produce_ips=[], consume_ips=[]):
@@ -143,11 +143,11 @@ def set_allow_list(
     if old is None:
         _require_room_for_a_list(instance)
     before = {"produce_ips": old.produce_ips, "consume_ips": old.consume_ips} if old else None
-    found, _ = TopicAllowList.objects.update_or_create(instance=instance, topic=topic, defaults=wanted)
+    result, _ = TopicAllowList.objects.update_or_create(instance=instance, topic=topic, defaults=wanted)
     if before != wanted:
         audit.record(acting, "allow_list.changed", topic_ref(instance, topic), before, wanted, tenant=instance.tenant)
         want_published(instance, dry_run=dry_run)
-    return found
+    return result
 
 
 def _require_room_for_a_list(instance: Instance) -> None:

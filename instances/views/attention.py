@@ -29,15 +29,15 @@ class Need:
 
 def needs_of(instance: Instance) -> list[Need]:
     """Everything about one instance that is not well, what stops it first."""
-    found = [need for need in (_suspended(instance), _failed(instance)) if need]
-    return found + faults(instance)
+    result = [need for need in (_suspended(instance), _failed(instance)) if need]
+    return result + faults(instance)
 
 
 def faults(instance: Instance) -> list[Need]:
     """What is wrong with the brokers of an instance that clients may use."""
     if instance.current_phase not in REACHABLE:
         return []
-    return [_fault(instance, one) for one in faults_of(instance.conditions)]
+    return [_fault(instance, item) for item in faults_of(instance.conditions)]
 
 
 def _suspended(instance: Instance) -> Need | None:

@@ -172,18 +172,18 @@ def _lines(request: HttpRequest, instance: Instance, detail: GroupDetail) -> Par
 def _members(detail: GroupDetail) -> list[tuple[Any, list[tuple[str, str]] | None, int | None]]:
     """Members with what they were assigned, by topic as `0-3, 7`, and their lag (None: not known)."""
     lags = {line.place: line.lag for line in detail.lines}
-    found: list[tuple[Any, list[tuple[str, str]] | None, int | None]] = []
+    result: list[tuple[Any, list[tuple[str, str]] | None, int | None]] = []
     for member in detail.description.members[:MEMBERS_SHOWN_MAX]:
         if member.assignment is None:
-            found.append((member, None, None))
+            result.append((member, None, None))
             continue
         by_topic: dict[str, list[int]] = {}
         for topic, index in member.assignment:
             by_topic.setdefault(topic, []).append(index)
         own = [lags.get(place) for place in member.assignment]
         lag = sum(value for value in own if value is not None) if any(value is not None for value in own) else None
-        found.append((member, [(topic, ranges(indexes)) for topic, indexes in sorted(by_topic.items())], lag))
-    return found
+        result.append((member, [(topic, ranges(indexes)) for topic, indexes in sorted(by_topic.items())], lag))
+    return result
 
 
 def ranges(indexes: Sequence[int]) -> str:

@@ -49,11 +49,11 @@ def instances_page(request: HttpRequest) -> HttpResponse:
     rows = selectors.instance_list(tenant, contains=words)
     if group in GROUPS:
         rows = rows.filter(phase__in=[phase.value for phase in GROUPS[group]])
-    found, next_token = page_of_rows(
+    result, next_token = page_of_rows(
         rows, order=ORDER, page_size=ROWS_PER_PAGE, page_token=page_token or None, binding=f"instances {words} {group}"
     )
     is_part = bool(request.headers.get("HX-Request"))
-    shown = [(row, figures(row) if is_part else unknown(row), faults(row)) for row in found]
+    shown = [(row, figures(row) if is_part else unknown(row), faults(row)) for row in result]
     unwell = selectors.unwell(tenant)
     unwell_count = unwell.count()
     phases = Counter(everything.values_list("phase", flat=True))
@@ -77,7 +77,7 @@ def instances_page(request: HttpRequest) -> HttpResponse:
         "watched_count": phases.total() - phases[Phase.DELETING.value],
         "now": timezone.now(),
         "is_part": is_part,
-        "period_s": max(PERIOD_S_MIN, len(found) * PERIOD_S_PER_ROW),
+        "period_s": max(PERIOD_S_MIN, len(result) * PERIOD_S_PER_ROW),
     }
     template = "instances/rows.html" if is_part else "instances/list.html"
     return render_page(request, template, context, section="instances", crumbs=[(_("Instances"), None)])

@@ -71,19 +71,19 @@ def traffic(request: HttpRequest, instance: Instance) -> HttpResponse:
     since = request.GET.get("since_ms", "0")
     since_ms = int(since) if since.isascii() and since.isdigit() and len(since) < 16 else 0
     born_ms = round((instance.first_running_at or instance.created_at).timestamp() * 1_000)
-    found = selectors.traffic(instance, since_ms=since_ms)
-    if not found.now_ms:
+    result = selectors.traffic(instance, since_ms=since_ms)
+    if not result.now_ms:
         raise Unavailable("No broker of this instance answers.")
-    points, gaps, partial = series(found, since_ms=since_ms, born_ms=born_ms)
+    points, gaps, partial = series(result, since_ms=since_ms, born_ms=born_ms)
     return JsonResponse({
-        "now_ms": found.now_ms,
-        "from_ms": found.now_ms - SPAN_MS,
-        "step_ms": found.step_ms,
+        "now_ms": result.now_ms,
+        "from_ms": result.now_ms - SPAN_MS,
+        "step_ms": result.step_ms,
         "points": points,
         "gaps": gaps,
         "partial": partial,
         "limit_bytes_per_s": instance.bandwidth_bytes_per_s,
-        "silent": [silence.broker_id for silence in found.silent],
+        "silent": [silence.broker_id for silence in result.silent],
     })  # fmt: skip
 
 
@@ -102,14 +102,14 @@ def why_part(request: HttpRequest, instance: Instance) -> HttpResponse:
 @require_GET
 def topics_part(request: HttpRequest, instance: Instance) -> HttpResponse:
     """The heaviest topics and the storage gauge, filled after the page stands."""
-    found = selectors.topics(instance)
-    heaviest = sorted(found, key=lambda topic: -(topic.size_bytes or 0))[:TOPICS_SHOWN]
+    result = selectors.topics(instance)
+    heaviest = sorted(result, key=lambda topic: -(topic.size_bytes or 0))[:TOPICS_SHOWN]
     biggest = max((topic.size_bytes or 0 for topic in heaviest), default=0)
     context = {
         "topics": heaviest,
-        "total": len(found),
+        "total": len(result),
         "biggest": biggest,
-        "partitions": sum(topic.partition_count for topic in found),
+        "partitions": sum(topic.partition_count for topic in result),
         "figures": figures(instance),
     }
     return render_instance(request, "instances/topics_part.html", instance, context, section="overview")

@@ -56,22 +56,22 @@ def names(search: Search) -> list[Entry]:
     acting = search.actor
     if not search.words or acting.tenant is None or not access.permits(acting, Scope.INSTANCES_READ):
         return []
-    found: list[Entry] = []
+    result: list[Entry] = []
     is_whole = True
     until_s = time.monotonic() + NAMES_WITHIN_S
-    reachable = [one for one in _asked(search) if one.current_phase in REACHABLE]
+    reachable = [item for item in _asked(search) if item.current_phase in REACHABLE]
     for summary in [(source, instance) for instance in reachable for source in (_topics, _groups)]:
         source, instance = summary
         if time.monotonic() > until_s:
             is_whole = False
             break
         try:
-            found += source(search, instance)
+            result += source(search, instance)
         except DomainError:
             is_whole = False
     if not is_whole:
-        raise NotAnswered(found)
-    return found
+        raise NotAnswered(result)
+    return result
 
 
 def _instances(search: Search) -> list[Instance]:

@@ -115,8 +115,8 @@ def _row(quota: ClientQuota) -> dict[str, object]:
 
 def _answers(instance: Instance, asked: ExplainForm) -> list[dict[str, object]]:
     user, client_id = asked.cleaned_data["user"] or ANONYMOUS, asked.cleaned_data["client_id"]
-    found = selectors.effective_quota(instance, user=user, client_id=client_id)
-    return [_answer(effective) for effective in found if effective.quota in SHOWN_KEYS]
+    result = selectors.effective_quota(instance, user=user, client_id=client_id)
+    return [_answer(effective) for effective in result if effective.quota in SHOWN_KEYS]
 
 
 def _answer(effective: Effective) -> dict[str, object]:

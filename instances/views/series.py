@@ -33,23 +33,23 @@ def series(traffic: Traffic, *, since_ms: int, born_ms: int) -> Series:
     start_ms = max(since_ms, traffic.now_ms - SPAN_MS, born_ms)
     start_ms -= start_ms % step_ms
     seen = {point[0]: point for point in traffic.points}
-    found = Series([], [], [])
+    result = Series([], [], [])
     for at_ms in range(start_ms, last_ms + 1, step_ms):
         end_ms = at_ms + step_ms
         missing = _missing(traffic, at_ms)
         is_known = any(since <= at_ms for since in traffic.alive_since_by_broker.values())
         if at_ms in seen:
             _start, produced, consumed, delay_ms = seen[at_ms]
-            found.points.append((at_ms, produced * MS_PER_S / step_ms, consumed * MS_PER_S / step_ms, delay_ms))
+            result.points.append((at_ms, produced * MS_PER_S / step_ms, consumed * MS_PER_S / step_ms, delay_ms))
         elif is_known:
-            found.points.append((at_ms, 0, 0, 0))
-        elif found.gaps and found.gaps[-1][1] == at_ms:
-            found.gaps[-1] = (found.gaps[-1][0], end_ms)
+            result.points.append((at_ms, 0, 0, 0))
+        elif result.gaps and result.gaps[-1][1] == at_ms:
+            result.gaps[-1] = (result.gaps[-1][0], end_ms)
         else:
-            found.gaps.append((at_ms, end_ms))
+            result.gaps.append((at_ms, end_ms))
         if is_known and missing:
-            _extend(found.partial, at_ms, end_ms, missing)
-    return found
+            _extend(result.partial, at_ms, end_ms, missing)
+    return result
 
 
 def _missing(traffic: Traffic, at_ms: int) -> tuple[int, ...]:

@@ -37,15 +37,15 @@ def topics_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """50 topics by name; filter and place are in the URL, and filtering changes the rows alone."""
     form = AuditFilterForm(request.GET)
     words, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
-    found, next_token = selectors.topic_page(
+    result, next_token = selectors.topic_page(
         instance, contains=words, page_token=page_token or None, page_size=PAGE_SIZE_DEFAULT
     )
     context = {
-        "topics": found, "words": words, "next_token": next_token, "is_first": not page_token,
-        "biggest": max((topic.size_bytes or 0 for topic in found), default=0),
+        "topics": result, "words": words, "next_token": next_token, "is_first": not page_token,
+        "biggest": max((topic.size_bytes or 0 for topic in result), default=0),
     }  # fmt: skip
     context["refused"] = [
-        {"name": one.name, "reason": localized(one.reason)} for one in selectors.refused_topics(instance)
+        {"name": item.name, "reason": localized(item.reason)} for item in selectors.refused_topics(instance)
     ]
     template = "instances/topic_rows.html" if request.headers.get("HX-Request") else "instances/topics.html"
     return render_instance(request, template, instance, context, section="topics", crumbs=[(_("Topics"), None)])

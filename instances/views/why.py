@@ -83,8 +83,8 @@ def rules_now(ledger: Throttles, bandwidth_bytes_per_s: int) -> list[Rule]:
         if entry.active or ledger.now_ms - entry.last_ms < ENDED_SHOWN_MS:
             key = (entry.kind, entry.quota, entry.level, tuple(sorted(entry.entity.items(), key=str)))
             groups.setdefault(key, []).append(entry)
-    found = [_rule(entries, ledger.now_ms, bandwidth_bytes_per_s) for entries in groups.values()]
-    return sorted(found, key=lambda rule: (not rule.active, -rule.delay_ms))
+    result = [_rule(entries, ledger.now_ms, bandwidth_bytes_per_s) for entries in groups.values()]
+    return sorted(result, key=lambda rule: (not rule.active, -rule.delay_ms))
 
 
 def _mean(entries: Iterable[Throttle]) -> float:
@@ -104,7 +104,7 @@ def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int) -> R
     since_ms = min(entry.since_ms for entry in entries)
     end_ms = now_ms if any(entry.active for entry in entries) else max(entry.last_ms for entry in entries)
     mean_ms = _mean(entries)
-    shares = {} if is_client_quota else {broker: _share(found) for broker, found in sorted(by_broker.items())}
+    shares = {} if is_client_quota else {broker: _share(result) for broker, result in sorted(by_broker.items())}
     limit = first.limit_bytes_per_s if is_client_quota else bandwidth_bytes_per_s
     return Rule(
         title=_title(first),
@@ -117,7 +117,7 @@ def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int) -> R
         p95_ms=max(entry.delay_ms_p95 for entry in entries),
         waiters=tuple(names[:WAITERS_SHOWN_MAX]),
         waiters_more=max(0, len(names) - WAITERS_SHOWN_MAX),
-        brokers=tuple((broker, _mean(found), shares.get(broker)) for broker, found in sorted(by_broker.items())),
+        brokers=tuple((broker, _mean(result), shares.get(broker)) for broker, result in sorted(by_broker.items())),
         since_ms=since_ms,
         seconds=max(0, end_ms - since_ms) / 1_000,
         active=any(entry.active for entry in entries),

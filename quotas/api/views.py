@@ -76,8 +76,8 @@ class EffectiveQuota(ApiView):
         instance = interfaces.instance_access.it(self.actor, instance_id)
         interfaces.require_reachable.it(instance)
         user, client_id = self.query["user"], self.query["client_id"]
-        found = selectors.effective_quota(instance, user=user, client_id=client_id)
-        return self.one({"user": user, "client_id": client_id, "quotas": found}, s.EffectiveListOut)
+        result = selectors.effective_quota(instance, user=user, client_id=client_id)
+        return self.one({"user": user, "client_id": client_id, "quotas": result}, s.EffectiveListOut)
 
 
 def _key(quota: ClientQuota) -> str:

@@ -56,12 +56,12 @@ class ConsoleAuthentication(SessionAuthentication):
 
     def authenticate(self, request: Request) -> tuple[Any, Actor] | None:
         try:
-            found = super().authenticate(request)
+            result = super().authenticate(request)
         except DrfPermissionDenied as refusal:
             raise PermissionDenied(str(refusal.detail), code="csrf_failed") from None
-        if found is None:
+        if result is None:
             return None
-        user = found[0]
+        user = result[0]
         return user, session_actor(request._request, user)
 
 

@@ -215,13 +215,13 @@ class ApiView(APIView):
 
     def page(self, rows: QuerySet[Any], out: SerializerClass, *, order: Sequence[str]) -> Response:
         """A page of a queryset, in an order whose last field is unique."""
-        found, token = pages.page_of_rows(rows, order=order, **self._page_asked())
-        return self._page(found, token, out)
+        result, token = pages.page_of_rows(rows, order=order, **self._page_asked())
+        return self._page(result, token, out)
 
     def page_items(self, items: Iterable[Any], out: SerializerClass, *, key: Callable[[Any], str]) -> Response:
         """A page of things that are not rows, in the order of a unique string key."""
-        found, token = pages.page_of_items(items, key=key, **self._page_asked())
-        return self._page(found, token, out)
+        result, token = pages.page_of_items(items, key=key, **self._page_asked())
+        return self._page(result, token, out)
 
     def _page_asked(self) -> dict[str, Any]:
         filters = {n: v for n, v in self.request.query_params.items() if n not in ("page_token", "page_size")}

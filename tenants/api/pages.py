@@ -53,10 +53,10 @@ def page_of_rows(
     rows = rows.order_by(*order)
     if page_token:
         rows = rows.filter(_after(order, decode_token(page_token, binding, len(order))))
-    found = list(rows[: page_size + 1])
-    if len(found) <= page_size:
-        return found, None
-    page = found[:page_size]
+    result = list(rows[: page_size + 1])
+    if len(result) <= page_size:
+        return result, None
+    page = result[:page_size]
     return page, encode_token([_value(page[-1], name.lstrip("-")) for name in order], binding)
 
 

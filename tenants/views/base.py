@@ -38,16 +38,16 @@ TENANT_FIELD = "in_tenant"  # of forms whose address names nothing of the tenant
 
 def shell(request: HttpRequest, acting: Actor | None) -> dict[str, Any]:
     """What the frame around a page shows."""
-    found: dict[str, Any] = {"actor": acting}
+    result: dict[str, Any] = {"actor": acting}
     if acting is None or acting.user is None:
-        return found
+        return result
     name = acting.user.name or acting.user.email.partition("@")[0]
     words = [word for word in name.replace(".", " ").replace("_", " ").split() if word]
-    found["initials"] = "".join(word[0] for word in words[:2]).upper() or "?"
-    found["role_label"] = acting.role.label if acting.role else ""
-    found["can"] = access.scopes_of(acting)
-    found["memberships"] = selectors.memberships(acting.user)
-    return found
+    result["initials"] = "".join(word[0] for word in words[:2]).upper() or "?"
+    result["role_label"] = acting.role.label if acting.role else ""
+    result["can"] = access.scopes_of(acting)
+    result["memberships"] = selectors.memberships(acting.user)
+    return result
 
 
 def render_page(
@@ -132,8 +132,8 @@ def _onward(request: HttpRequest) -> str:
         return request.get_full_path()
     came_from = request.headers.get("Referer", "")
     is_ours = url_has_allowed_host_and_scheme(came_from, {request.get_host()}, require_https=request.is_secure())
-    found = urlsplit(came_from)
-    return urlunsplit(("", "", found.path, found.query, "")) if is_ours and found.path else "/"
+    result = urlsplit(came_from)
+    return urlunsplit(("", "", result.path, result.query, "")) if is_ours and result.path else "/"
 
 
 def _zone_of(request: HttpRequest) -> ZoneInfo:

@@ -103,12 +103,12 @@ def account_places(search: Search) -> list[Entry]:
 
 def permitted(actor: Actor, places: Iterable[tuple[str, str, str, str | None]], *args: str) -> list[Entry]:
     """The lines of `(label, hint, page, scope)` that exist and that the actor may open."""
-    found = (
+    result = (
         entry_of(label, hint, page, *args)
         for label, hint, page, scope in places
         if scope is None or access.permits(actor, scope)
     )
-    return [entry for entry in found if entry is not None]
+    return [entry for entry in result if entry is not None]
 
 
 @console_page()
@@ -123,13 +123,13 @@ def palette(request: HttpRequest) -> HttpResponse:
         instance_id=asked.get("instance", ""),
     )
     part: Part = "names" if asked.get("part") == "names" else "places"
-    found: list[Entry] = []
+    result: list[Entry] = []
     is_partial = False
     for source in (*_sources[part], *((account_places,) if part == "places" else ())):
         try:
-            found += source(search)
+            result += source(search)
         except NotAnswered as trouble:
-            found += trouble.found
+            result += trouble.found
             is_partial = True
-    best = sorted(filter(search.matches, found), key=search.rank)[:ENTRIES_MAX]
+    best = sorted(filter(search.matches, result), key=search.rank)[:ENTRIES_MAX]
     return JsonResponse({"entries": best, "is_partial": is_partial})

@@ -208,9 +208,9 @@ def _equal(cluster: EngineCluster) -> bool:
     holds = True
     for name in sorted(set.intersection(*(set(marks) for marks in known))):
         end_offset = min(marks[name] for marks in known)
-        found = differing([replicas.stored_batches(home / name, end_offset) for home in homes])
-        if found is not None:
-            say(f"{name}: the replicas differ from offset {found} on, below {end_offset}")
+        result = differing([replicas.stored_batches(home / name, end_offset) for home in homes])
+        if result is not None:
+            say(f"{name}: the replicas differ from offset {result} on, below {end_offset}")
             holds = False
     say(f"replicas of {len(known[0])} partitions compared: {'equal' if holds else 'NOT equal'}")
     return holds

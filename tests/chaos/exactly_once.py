@@ -246,7 +246,7 @@ class ExactlyOnce:
         """Up to the last stable offset: the end of the partition for readers of committed records. The position of a
         client does not say when that is reached, if there are only markers between.
         """
-        found: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
+        result: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
         consumer = self._reader("read_committed", ends=True)
         consumer.assign([TopicPartition(SINK, index, 0) for index in range(PARTITIONS)])
         unread = set(range(PARTITIONS))
@@ -259,7 +259,7 @@ class ExactlyOnce:
                     unread.discard(partition)
                     continue
                 assert error is None and value is not None, error
-                found[partition].append(int(value))
+                result[partition].append(int(value))
         consumer.close()
         assert not unread, f"the ends of {sorted(unread)} were not reached"
-        return found
+        return result

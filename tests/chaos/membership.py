@@ -97,13 +97,13 @@ class Membership:
                 self._add()
             ends = ends_of(self._instance.bootstrap, TOPIC, self._partitions)
             group.until_all_read(ends, CATCH_UP_S)
-            found = group.findings(ends)
-        for what, items in (("unread", found.unread), ("went back", found.went_back), ("skipped", found.skipped)):
+            result = group.findings(ends)
+        for what, items in (("unread", result.unread), ("went back", result.went_back), ("skipped", result.skipped)):
             self._say(f"{len(items)} {what}{f', first: {items[0]}' if items else ''}")
         self._say(f"{sum(ends.values())} records, {self._members} members in all, {self._largest} at once")
         if not self._largest:
             self._say("the group was never complete: more seconds, or fewer members")
-        return found.hold and not self._load.failed and self._largest > 0
+        return result.hold and not self._load.failed and self._largest > 0
 
     def _add(self) -> None:
         name = self._group.add(self._rolls.choice(self._who.clients))

@@ -19,13 +19,13 @@ def topics_of(cluster: EngineCluster) -> dict[str, TopicDocument]:
 
 def states_of(cluster: EngineCluster) -> dict[tuple[str, int], PartitionStateDocument]:
     """The state of every partition that has one."""
-    found = {}
+    result = {}
     for name, topic in topics_of(cluster).items():
         for index in topic.assignment:
             path = paths.partition_state(name, index)
             if cluster.zookeeper.exists(path):
-                found[name, index] = PartitionStateDocument.from_json(cluster.zookeeper.get(path)[0])
-    return found
+                result[name, index] = PartitionStateDocument.from_json(cluster.zookeeper.get(path)[0])
+    return result
 
 
 def all_in_sync(cluster: EngineCluster) -> bool:
@@ -56,7 +56,7 @@ def coordinator_of(cluster: EngineCluster, state_topic: str, internal_id: str) -
 
 def stored_batches(directory: Path, end_offset: int) -> list[tuple[int, bytes]]:
     """(base offset, batch) of a stopped broker's partition, up to `end_offset`."""
-    found = []
+    result = []
     for file in sorted(directory.glob("*.log")):
         data = file.read_bytes()
         position = 0
@@ -64,9 +64,9 @@ def stored_batches(directory: Path, end_offset: int) -> list[tuple[int, bytes]]:
             header = layout.read_header(data, position)
             if header.base_offset >= end_offset or position + header.size_bytes > len(data):
                 break
-            found.append((header.base_offset, data[position : position + header.size_bytes]))
+            result.append((header.base_offset, data[position : position + header.size_bytes]))
             position += header.size_bytes
-    return found
+    return result
 
 
 def high_watermarks(data_dir: Path) -> dict[str, int]:

@@ -112,7 +112,7 @@ class Workload:
             "log_level": 0,
         }
         consumer = Consumer(settings)
-        found: dict[int, list[int]] = {partition: [] for partition in range(self.partitions)}
+        result: dict[int, list[int]] = {partition: [] for partition in range(self.partitions)}
         ends = {
             partition: consumer.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=30)[1]
             for partition in range(self.partitions)
@@ -124,7 +124,7 @@ class Workload:
             for message in consumer.consume(10_000, 0.5):
                 value, partition, offset = message.value(), message.partition(), message.offset()
                 assert message.error() is None and value is not None and partition is not None and offset is not None
-                found[partition].append(number_of(value))
+                result[partition].append(number_of(value))
                 reached[partition] = offset + 1
         consumer.close()
-        return found
+        return result

@@ -51,7 +51,7 @@ class Committing:
             member_id=member,
             group_instance_id=instance,
             retention_time_ms=retention_ms,
-            topics=[OffsetCommitRequestTopic(name=name, partitions=list(found)) for name, found in named.items()],
+            topics=[OffsetCommitRequestTopic(name=name, partitions=list(result)) for name, result in named.items()],
         )
         return self.player.begin(label, ApiKey.OFFSET_COMMIT, self.version, request).answer()
 
@@ -61,14 +61,14 @@ def wanted(version: int, group: str, topics: Mapping[str, Sequence[int]] | None,
     if version >= GROUPS_FROM:
         return OffsetFetchRequest(groups=[of_group(group, topics)], **more)
     asked = [
-        OffsetFetchRequestTopic(name=name, partition_indexes=list(found)) for name, found in (topics or {}).items()
+        OffsetFetchRequestTopic(name=name, partition_indexes=list(result)) for name, result in (topics or {}).items()
     ]
     return OffsetFetchRequest(group_id=group, topics=None if topics is None else asked, **more)
 
 
 def of_group(group: str, topics: Mapping[str, Sequence[int]] | None, **more: Any) -> OffsetFetchRequestGroup:
     asked = [
-        OffsetFetchRequestTopics(name=name, partition_indexes=list(found)) for name, found in (topics or {}).items()
+        OffsetFetchRequestTopics(name=name, partition_indexes=list(result)) for name, result in (topics or {}).items()
     ]
     return OffsetFetchRequestGroup(group_id=group, topics=None if topics is None else asked, **more)
 

@@ -51,17 +51,17 @@ def _is_loaded(player: Player) -> bool:
     groups = player.call(ApiKey.DESCRIBE_GROUPS, 0, DescribeGroupsRequest(groups=names)).groups
     wanted = DescribeTransactionsRequest(transactional_ids=names)
     transactions = player.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, wanted).transaction_states
-    return not COORDINATOR_ERRORS & {found.error_code for found in (*groups, *transactions)}
+    return not COORDINATOR_ERRORS & {result.error_code for result in (*groups, *transactions)}
 
 
 def find_coordinator(player: Player, key: str, kind: int) -> None:
     """Waits until there is one (the first to ask has the topic made)."""
     deadline = time.monotonic() + LEADER_S
     while True:
-        found = player.call(ApiKey.FIND_COORDINATOR, 1, FindCoordinatorRequest(key=key, key_type=kind))
-        if found.error_code == 0:
+        result = player.call(ApiKey.FIND_COORDINATOR, 1, FindCoordinatorRequest(key=key, key_type=kind))
+        if result.error_code == 0:
             return
-        assert time.monotonic() < deadline, f"no coordinator: {found}"
+        assert time.monotonic() < deadline, f"no coordinator: {result}"
 
 
 def subscription(*topics: str, version: int = 0, data: bytes | None = None) -> bytes:

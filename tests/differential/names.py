@@ -41,9 +41,9 @@ class Names:
         }
 
     def __call__(self, answer: Any) -> Any:
-        found = normalised(answer, self._rules)
+        result = normalised(answer, self._rules)
         # A list of nothing but others' is one of nothing.
-        return {name: value for name, value in found.items() if value != [] or name not in FILTERED}
+        return {name: value for name, value in result.items() if value != [] or name not in FILTERED}
 
     def producer(self, producer_id: int) -> Any:
         if producer_id < 0:

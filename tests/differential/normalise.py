@@ -95,17 +95,17 @@ def records_with(producer: Callable[[int], Any]) -> Callable[[bytes | None], Any
 def _records(value: bytes | None, named: Callable[[int], Any]) -> Any:
     if value is None:
         return None
-    found: list[Any] = []
+    result: list[Any] = []
     position = 0
     while position < len(value):
         length = int.from_bytes(value[position + _LENGTH_AT : position + _LOG_OVERHEAD], "big")
         end = position + _LOG_OVERHEAD + length
         if end > len(value) or position + _LOG_OVERHEAD > len(value):
-            found.append({"cut_bytes": len(value) - position})
+            result.append({"cut_bytes": len(value) - position})
             break
-        found.append(_batch(value[position:end], named))
+        result.append(_batch(value[position:end], named))
         position = end
-    return found
+    return result
 
 
 def _batch(data: bytes, named: Callable[[int], Any]) -> Any:

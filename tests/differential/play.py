@@ -279,9 +279,9 @@ class Player:
     def until(self, holds: Callable[[], Any], what: str) -> Any:
         """Waits until it holds."""
         deadline = time.monotonic() + LEADER_S
-        while not (found := holds()):
+        while not (result := holds()):
             assert time.monotonic() < deadline, f"in vain: {what}"
-        return found
+        return result
 
     def until_led(self, name: str) -> bytes:
         """Waits until every partition of a topic has a leader; answers the topic's id."""

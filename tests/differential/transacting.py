@@ -112,12 +112,12 @@ class Transactional:
                     name=name,
                     partitions=[
                         TxnOffsetCommitRequestPartition(
-                            partition_index=one.partition_index,
-                            committed_offset=one.committed_offset,
-                            committed_leader_epoch=one.committed_leader_epoch,
-                            committed_metadata=one.committed_metadata,
+                            partition_index=offset.partition_index,
+                            committed_offset=offset.committed_offset,
+                            committed_leader_epoch=offset.committed_leader_epoch,
+                            committed_metadata=offset.committed_metadata,
                         )
-                        for one in offsets
+                        for offset in offsets
                     ],
                 )
                 for name, offsets in topics.items()
@@ -162,10 +162,10 @@ class Transactional:
         request = DescribeTransactionsRequest(transactional_ids=[self.name])
         deadline = time.monotonic() + LEADER_S
         while True:
-            (found,) = self.at.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, request).transaction_states
-            if found.transaction_state == state:
+            (result,) = self.at.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, request).transaction_states
+            if result.transaction_state == state:
                 return
-            assert time.monotonic() < deadline, f"the transaction stays, wanted {state}: {found}"
+            assert time.monotonic() < deadline, f"the transaction stays, wanted {state}: {result}"
 
     def _ask(self, label: str | None, api_key: int, version: int, message: Any) -> Any:
         if label is None:

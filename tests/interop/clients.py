@@ -176,4 +176,4 @@ def _by_partition(records: Iterable[Record]) -> dict[int, bytes]:
     lines: dict[int, list[bytes]] = {}
     for partition, key, value in records:
         lines.setdefault(partition, []).append(key + b"\t" + value + b"\n")
-    return {partition: b"".join(found) for partition, found in lines.items()}
+    return {partition: b"".join(result) for partition, result in lines.items()}

@@ -56,15 +56,15 @@ class _Tenure:
 
 def examine(diaries: Mapping[str, Iterable[Line]], ends: Mapping[int, int]) -> Findings:
     """`diaries` by member, `ends` the log end offset of each partition; offsets of a log have no gaps here."""
-    found = Findings()
+    findings = Findings()
     tenures, commits, asked = _tenures(diaries), _commits(diaries), _asked(diaries)
     for partition, end in ends.items():
         read = {line.offset for tenure in tenures[partition] for line in tenure.read}
-        found.unread += [(partition, offset) for offset in range(end) if offset not in read]
+        findings.unread += [(partition, offset) for offset in range(end) if offset not in read]
         for tenure in tenures[partition]:
-            _examine_tenure(found, partition, tenure, commits[partition], asked[partition])
-        _examine_commits(found, partition, commits[partition])
-    return found
+            _examine_tenure(findings, partition, tenure, commits[partition], asked[partition])
+        _examine_commits(findings, partition, commits[partition])
+    return findings
 
 
 def _tenures(diaries: Mapping[str, Iterable[Line]]) -> dict[int, list[_Tenure]]:
@@ -156,10 +156,10 @@ def stopped_in_vain(diaries: Mapping[str, Iterable[Line]]) -> list[str]:
         if line.kind in ("assigned", "revoked")
     )
     stopped: dict[int, str] = {}
-    found = []
+    result = []
     for _, kind, partition, member in moves:
         if kind == "revoked":
             stopped[partition] = member
         elif stopped.pop(partition, None) == member:
-            found.append(f"{member}: stopped partition {partition} and went on with it")
-    return found
+            result.append(f"{member}: stopped partition {partition} and went on with it")
+    return result

@@ -54,9 +54,9 @@ def test_a_cleaned_directory_holds_what_a_cleaner_can_leave(directory: Path) -> 
     assert any(header.attributes & layout.DELETE_HORIZON and header.is_control for header in headers)
     assert any(header.is_control and not header.attributes & layout.DELETE_HORIZON for header in headers)
     assert [header.producer_id for header in headers if not header.record_count] == [cleaned.IDEMPOTENT_PRODUCER]
-    found = cleaned.values(log)
-    assert "gone" not in found
-    assert (found["k1"], found["k2"], found["t3"], found["codec 4"]) == (None, "again", "again", "3")
+    result = cleaned.values(log)
+    assert "gone" not in result
+    assert (result["k1"], result["k2"], result["t3"], result["codec 4"]) == (None, "again", "again", "3")
     code, rows = sample.run("verify", directory.parent)
     assert (code, sample.findings(rows)) == (0, [])
 
@@ -67,9 +67,9 @@ def test_another_implementation_reads_it_whole(directory: Path) -> None:
         (offset, record.timestamp_ms, record.key, record.value, list(record.headers))
         for offset, record in cleaned.records(log)
     ]
-    seen = [one for file in sorted(directory.glob("*.log")) for one in as_kafka_python_reads(file.read_bytes())]
+    seen = [item for file in sorted(directory.glob("*.log")) for item in as_kafka_python_reads(file.read_bytes())]
     markers = cleaned.markers(log)
-    assert [one for one in seen if one[0] not in markers] == ours
+    assert [item for item in seen if item[0] not in markers] == ours
 
 
 def java() -> list[str]:
@@ -101,7 +101,7 @@ def test_apache_kafkas_dump_tool_reads_a_cleaned_directory_whole(directory: Path
     assert {int(base) for base, _ in stamped} == {
         header.base_offset for header in headers if header.attributes & layout.DELETE_HORIZON
     }
-    offsets = [int(found) for found in re.findall(r"^\| offset: (\d+) ", text, re.MULTILINE)]
+    offsets = [int(result) for result in re.findall(r"^\| offset: (\d+) ", text, re.MULTILINE)]
     records = [offset for offset, _ in cleaned.records(log)]
     assert sorted(offsets) == sorted(records + cleaned.markers(log))
     assert not [complaint for complaint in COMPLAINTS if complaint in text], text
@@ -155,19 +155,19 @@ def served(address: str, count: int) -> list[int]:
     """The offsets that a reader of committed records is given."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": "reader", "enable.auto.commit": False})
     consumer.assign([TopicPartition("orders", 0, 0)])
-    found: list[int] = []
+    result: list[int] = []
 
     def all_there() -> bool:
         for message in consumer.consume(1_000, 0.2):
             assert message.error() is None, message.error()
-            found.append(message.offset())
-        return len(found) >= count
+            result.append(message.offset())
+        return len(result) >= count
 
     try:
         eventually(all_there, "Apache Kafka serves what we cleaned", 60)
     finally:
         consumer.close()
-    return found
+    return result
 
 
 def write_there(address: str) -> None:
@@ -221,17 +221,17 @@ def test_apache_kafka_goes_on_cleaning_what_we_cleaned_and_we_what_it_cleaned(
     theirs = partition.log
     values = {**before, "k1": "second", "theirs": "second", "k2": None}
     for now_ms in (cleaned.NOW_MS, time.time_ns() // 1_000_000 + 10 * 24 * cleaned.HOUR_MS):
-        found = cleaned.values(theirs)
-        assert {key: value for key, value in found.items() if not key.startswith("filler")} == values
-        assert found["filler 2"] == "59" * 50
+        result = cleaned.values(theirs)
+        assert {key: value for key, value in result.items() if not key.startswith("filler")} == values
+        assert result["filler 2"] == "59" * 50
         if theirs.active.size_bytes:
             theirs.roll(now_ms)
         clean(theirs, now_ms=now_ms)
         theirs.check()
     values = {key: value for key, value in values.items() if value is not None}
     clean(theirs, now_ms=now_ms + cleaned.HOUR_MS)
-    found = cleaned.values(theirs)
-    assert {key: value for key, value in found.items() if not key.startswith("filler") and value is not None} == values
+    result = cleaned.values(theirs)
+    assert {key: value for key, value in result.items() if not key.startswith("filler") and value is not None} == values
     table.close()
     code, rows = sample.run("verify", data, "--compacted")
     assert (code, sample.findings(rows)) == (0, [])

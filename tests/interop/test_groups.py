@@ -104,8 +104,8 @@ def test_members_join_leave_die_and_stop_and_every_record_is_read(
             within_s=30,
             what="the last commits",
         )
-        found = group.findings(ends)
-        assert found.hold, found
+        result = group.findings(ends)
+        assert result.hold, result
 
 
 @pytest.mark.parametrize("client", COOPERATIVE)
@@ -181,5 +181,5 @@ def test_a_large_group_of_every_client_shares_the_topic(
             )
         ends = ends_of(coordinating_bootstrap, topic, PARTITIONS)
         group.until_all_read(ends)
-        found = group.findings(ends)
-        assert found.hold, found
+        result = group.findings(ends)
+        assert result.hold, result

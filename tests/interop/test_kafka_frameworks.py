@@ -133,8 +133,8 @@ def test_the_transactional_copier_copies_each_record_once(coordinating_bootstrap
         f"{TOOLS}.consumer.ConsoleConsumer", "--bootstrap-server", coordinating_bootstrap, "--topic", "copied-to",
         "--from-beginning", "--isolation-level", "read_committed", "--timeout-ms", "5000", expected_code=None,
     )  # fmt: skip
-    found = sorted(int(line) for line in read.splitlines() if line.isdigit())
-    assert found == list(range(RECORDS))
+    result = sorted(int(line) for line in read.splitlines() if line.isdigit())
+    assert result == list(range(RECORDS))
 
 
 def test_the_verifiable_clients_agree(coordinating_bootstrap: str, orders: str) -> None:
@@ -144,7 +144,7 @@ def test_the_verifiable_clients_agree(coordinating_bootstrap: str, orders: str) 
             "--max-messages", "50", "--acks", "-1",
         )
     )  # fmt: skip
-    acknowledged = [one["offset"] for one in sent if one["name"] == "producer_send_success"]
+    acknowledged = [item["offset"] for item in sent if item["name"] == "producer_send_success"]
     assert acknowledged == list(range(RECORDS, RECORDS + 50))
 
     seen = _sent(
@@ -153,8 +153,8 @@ def test_the_verifiable_clients_agree(coordinating_bootstrap: str, orders: str) 
             "--group-id", "verifying", "--reset-policy", "earliest", "--max-messages", str(RECORDS + 50),
         )
     )  # fmt: skip
-    assert all(one["success"] for one in seen if one["name"] == "offsets_committed")
-    counted = [part["count"] for one in seen if one["name"] == "records_consumed" for part in one["partitions"]]
+    assert all(item["success"] for item in seen if item["name"] == "offsets_committed")
+    counted = [part["count"] for item in seen if item["name"] == "records_consumed" for part in item["partitions"]]
     assert sum(counted) == RECORDS + 50
 
 

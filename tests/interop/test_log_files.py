@@ -37,23 +37,23 @@ def as_we_read(directory: Path) -> Seen:
 def as_kafka_python_reads(data: bytes) -> Seen:
     from kafka.record import MemoryRecords
 
-    found: Seen = []
+    result: Seen = []
     records = MemoryRecords(data)
     while (batch := records.next_batch()) is not None:
         assert batch.validate_crc()
-        found += [(one.offset, one.timestamp, one.key, one.value, list(one.headers)) for one in batch]
-    return found
+        result += [(item.offset, item.timestamp, item.key, item.value, list(item.headers)) for item in batch]
+    return result
 
 
 def as_aiokafka_reads(data: bytes) -> Seen:
     from aiokafka.record.memory_records import MemoryRecords
 
-    found: Seen = []
+    result: Seen = []
     records = MemoryRecords(data)
     while (batch := records.next_batch()) is not None:
         assert batch.validate_crc()
-        found += [(one.offset, one.timestamp, one.key, one.value, list(one.headers)) for one in batch]
-    return found
+        result += [(item.offset, item.timestamp, item.key, item.value, list(item.headers)) for item in batch]
+    return result
 
 
 @pytest.mark.parametrize("reader", [as_kafka_python_reads, as_aiokafka_reads])
@@ -127,7 +127,7 @@ def test_apache_kafkas_dump_tool_reads_our_directory_whole(ours: Path) -> None:
     batches = re.findall(r"^baseOffset: (\d+) .* isvalid: (\w+)$", text, re.MULTILINE)
     assert len(batches) == sample.BATCHES
     assert {valid for _, valid in batches} == {"true"}
-    offsets = [int(found) for found in re.findall(r"^\| offset: (\d+) ", text, re.MULTILINE)]
+    offsets = [int(result) for result in re.findall(r"^\| offset: (\d+) ", text, re.MULTILINE)]
     assert sorted(offsets) == [offset for offset, *_ in as_we_read(ours)]
     assert text.count("producerId: 7 producerEpoch: 0 coordinatorEpoch: -1") == len(list(ours.glob("*.snapshot")))
     for complaint in ("Mismatches", "Non-consecutive", "Found timestamp mismatch", "out of order", "Exception"):

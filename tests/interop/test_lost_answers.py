@@ -50,17 +50,17 @@ def produced(bootstrap: str, topic: str, count: int) -> None:
 
 def read(bootstrap: str, topic: str) -> dict[int, list[int]]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "log_level": 0})
-    found: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
+    result: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
     places = [TopicPartition(topic, index, 0) for index in range(PARTITIONS)]
     ends = {place.partition: consumer.get_watermark_offsets(place, timeout=TIMEOUT_S)[1] for place in places}
     consumer.assign(places)
-    while any(len(found[index]) < end for index, end in ends.items()):
+    while any(len(result[index]) < end for index, end in ends.items()):
         messages = consumer.consume(1_000, 10)
         assert messages, "the records stay away"
         for message in messages:
-            found[message.partition()].append(int(message.value() or b""))
+            result[message.partition()].append(int(message.value() or b""))
     consumer.close()
-    return found
+    return result
 
 
 def test_an_idempotent_producer_loses_answers_but_neither_records_nor_their_order(
@@ -77,5 +77,5 @@ def test_an_idempotent_producer_loses_answers_but_neither_records_nor_their_orde
             admin.create_topics([NewTopic("sequenced", PARTITIONS, 1)])["sequenced"].result(30)
             produced(instance.bootstrap, "sequenced", RECORDS)
             assert proxy.lost >= 8, "too few answers were lost to prove anything"
-            found = read(instance.bootstrap, "sequenced")
-    assert found == {index: list(range(index, RECORDS, PARTITIONS)) for index in range(PARTITIONS)}
+            result = read(instance.bootstrap, "sequenced")
+    assert result == {index: list(range(index, RECORDS, PARTITIONS)) for index in range(PARTITIONS)}

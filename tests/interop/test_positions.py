@@ -26,8 +26,8 @@ def test_a_successor_goes_on_from_the_last_commit() -> None:
 
 
 def test_a_successor_that_begins_before_the_last_commit_is_found() -> None:
-    found = examine({"a": ALL, "b": diary((6, "assigned", -1), (7, "read", 1))}, {0: 2})
-    assert len(found.went_back) == 1 and not found.skipped
+    result = examine({"a": ALL, "b": diary((6, "assigned", -1), (7, "read", 1))}, {0: 2})
+    assert len(result.went_back) == 1 and not result.skipped
 
 
 def test_a_successor_may_read_again_what_was_not_committed() -> None:
@@ -37,19 +37,19 @@ def test_a_successor_may_read_again_what_was_not_committed() -> None:
 
 
 def test_a_successor_that_begins_behind_what_anybody_committed_is_found() -> None:
-    found = examine({"a": ALL[:3], "b": diary((6, "assigned", -1), (7, "read", 1))}, {0: 2})
-    assert len(found.skipped) == 1 and not found.went_back
+    result = examine({"a": ALL[:3], "b": diary((6, "assigned", -1), (7, "read", 1))}, {0: 2})
+    assert len(result.skipped) == 1 and not result.went_back
 
 
 def test_a_reader_that_skips_or_goes_back_is_found() -> None:
-    found = examine({"a": diary((1, "assigned", -1), *((2, "read", offset) for offset in (0, 2, 1)))}, {0: 3})
-    assert (len(found.skipped), len(found.went_back)) == (1, 1)
+    result = examine({"a": diary((1, "assigned", -1), *((2, "read", offset) for offset in (0, 2, 1)))}, {0: 3})
+    assert (len(result.skipped), len(result.went_back)) == (1, 1)
 
 
 def test_a_late_commit_of_a_former_member_is_found() -> None:
     late = diary((1, "assigned", -1), (2, "read", 0), (6, "sends", 1), (7, "committed", 1))
-    found = examine({"late": late, "a": ALL}, {0: 2})
-    assert len(found.went_back) == 1
+    result = examine({"late": late, "a": ALL}, {0: 2})
+    assert len(result.went_back) == 1
 
 
 def test_commits_that_cross_on_their_way_prove_nothing() -> None:

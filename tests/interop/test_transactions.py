@@ -47,7 +47,7 @@ class Topics:
             }
         )
         consumer.assign([TopicPartition(self.sink, 0, 0)])
-        found: list[bytes] = []
+        result: list[bytes] = []
         try:
             while True:
                 message = consumer.poll(TIMEOUT_S)
@@ -55,10 +55,10 @@ class Topics:
                 error = message.error()
                 if error is not None:
                     assert error.code() == KafkaError._PARTITION_EOF, error
-                    return found
+                    return result
                 value = message.value()
                 assert value is not None
-                found.append(value)
+                result.append(value)
         finally:
             consumer.close()
 

@@ -92,8 +92,8 @@ def log_events_page() -> str:
         levels[event.name].add(event.level)
         fields[event.name].update(dict.fromkeys(event.fields))
     rows = (
-        [f"`{name}`", ", ".join(sorted(found)), ", ".join(f"`{field}`" for field in fields[name])]
-        for name, found in sorted(levels.items())
+        [f"`{name}`", ", ".join(sorted(result)), ", ".join(f"`{field}`" for field in fields[name])]
+        for name, result in sorted(levels.items())
     )
     text = "One JSON object a line, which also has `event`, `level` and `timestamp`. What to do about it:\n"
     return page(
@@ -111,6 +111,6 @@ def error_codes_page() -> str:
 
 
 def limits_page() -> str:
-    rows = ([f"`{one.name}`", f"{one.value:,}", one.unit, one.description] for one in registered())
+    rows = ([f"`{item.name}`", f"{item.value:,}", item.unit, item.description] for item in registered())
     text = "What a tenant can run into; `GET /api/v1/limits` answers the same.\n"
     return page("Limits", text, table(["limit", "value", "unit", "is"], rows))

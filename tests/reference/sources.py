@@ -40,7 +40,7 @@ def trees() -> list[tuple[Path, ast.Module]]:
 
 def log_events() -> list[LogEvent]:
     """Calls such as `log.info("coordinator_loaded", records=…)`."""
-    found = set()
+    result = set()
     for file, tree in trees():
         module = file.relative_to(BASE_DIR).as_posix()
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
@@ -48,16 +48,16 @@ def log_events() -> list[LogEvent]:
                 case ast.Call(func=ast.Attribute(attr=level), args=[ast.Constant(value=str(event))], keywords=keywords):
                     if level in LEVELS and EVENT.fullmatch(event):
                         fields = tuple(word.arg for word in keywords if word.arg not in (None, "exc_info"))
-                        found.add(LogEvent(event, level, tuple(map(str, fields)), module))
-    return sorted(found)
+                        result.add(LogEvent(event, level, tuple(map(str, fields)), module))
+    return sorted(result)
 
 
 def metrics() -> list[Metric]:
-    found: dict[str, Metric] = {}
+    result: dict[str, Metric] = {}
     for _, tree in trees():
         for metric in _metrics_of(tree):
-            found.setdefault(metric.name, metric)
-    return sorted(found.values())
+            result.setdefault(metric.name, metric)
+    return sorted(result.values())
 
 
 def _metrics_of(tree: ast.Module) -> Iterator[Metric]:

@@ -69,8 +69,8 @@ def test_the_suspicions_are_the_right_ones(code: str) -> None:
 
 
 def test_no_compiled_module_says_what_the_compiler_misunderstands() -> None:
-    found = {name: list(suspicions(ast.parse(source_of(name).read_text()))) for name in MODULES}
-    assert {name: lines for name, lines in found.items() if lines} == {}
+    result = {name: list(suspicions(ast.parse(source_of(name).read_text()))) for name in MODULES}
+    assert {name: lines for name, lines in result.items() if lines} == {}
 
 
 # Classes of these kinds are plain Python also where their module is compiled.

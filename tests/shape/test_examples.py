@@ -25,15 +25,15 @@ def _value(node: ast.expr, names: dict[str, int]) -> int | None:
 
 def _constants(tree: ast.Module) -> dict[str, int]:
     """Module constants; of `depth.number_from(NAME, short=…, long=…)` the last, which counts in a long run."""
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for node in tree.body:
         target = node.target if isinstance(node, ast.AnnAssign) else None
         if isinstance(target, ast.Name) and node.value is not None:
             last = [part for part in ast.walk(node.value) if isinstance(part, ast.Constant | ast.Name)]
-            values = [value for part in last if (value := _value(part, found)) is not None]
+            values = [value for part in last if (value := _value(part, result)) is not None]
             if values:
-                found[target.id] = values[-1]
-    return found
+                result[target.id] = values[-1]
+    return result
 
 
 def _asked(tree: ast.Module) -> Iterator[int]:

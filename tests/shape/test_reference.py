@@ -27,9 +27,9 @@ def test_every_variable_of_ours_that_is_read_is_described() -> None:
 def test_every_name_of_a_metric_in_the_sources_is_found() -> None:
     pattern = re.compile(r'"(penstock_(?:broker|instance|topic|group|metrics)_[a-z_]+)"')
     named = {name for file, _ in trees() for name in pattern.findall(file.read_text(encoding="utf-8"))}
-    found = {metric.name for metric in metrics()}
-    assert not named - found
-    assert {"penstock_broker_transactions_timed_out", "penstock_cluster_offline_partitions"} <= found
+    result = {metric.name for metric in metrics()}
+    assert not named - result
+    assert {"penstock_broker_transactions_timed_out", "penstock_cluster_offline_partitions"} <= result
 
 
 def test_events_are_found_with_their_fields() -> None:

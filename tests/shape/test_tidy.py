@@ -34,8 +34,8 @@ SELF = "tests/shape/test_tidy.py"
 
 
 def python_files() -> list[Path]:
-    found = [file for folder in FOLDERS for file in (BASE_DIR / folder).rglob("*.py")]
-    return sorted(file for file in found if not set(file.relative_to(BASE_DIR).parts) & set(GENERATED))
+    result = [file for folder in FOLDERS for file in (BASE_DIR / folder).rglob("*.py")]
+    return sorted(file for file in result if not set(file.relative_to(BASE_DIR).parts) & set(GENERATED))
 
 
 def name_of(file: Path) -> str:
@@ -104,8 +104,8 @@ def test_every_module_says_what_it_is() -> None:
 
 def test_nothing_is_left_for_later() -> None:
     others = [file for file in surveys() if file.name != SELF]
-    found = {file.name: match.group(0) for file in others if (match := LEFTOVERS.search(file.text))}
-    assert not found, f"finish or delete: {found}"
+    result = {file.name: match.group(0) for file in others if (match := LEFTOVERS.search(file.text))}
+    assert not result, f"finish or delete: {result}"
 
 
 def test_tests_wait_on_conditions_instead_of_sleeping() -> None:
@@ -153,5 +153,5 @@ def test_views_reach_rows_through_the_fence(app: str) -> None:
 
 def test_no_document_names_a_machine_path() -> None:
     files = [*(BASE_DIR / "docs").rglob("*.md"), BASE_DIR / "README.md", BASE_DIR / "CHANGELOG.md"]
-    found = [name_of(file) for file in files if re.search(r"/(work|root|home)/\w", file.read_text(encoding="utf-8"))]
-    assert not found
+    result = [name_of(file) for file in files if re.search(r"/(work|root|home)/\w", file.read_text(encoding="utf-8"))]
+    assert not result

@@ -40,10 +40,10 @@ def test_placeholders_survive_translation() -> None:
 def test_texts_of_templates_are_in_the_catalog() -> None:
     known = {entry.msgid for file in chinese() for entry in polib.pofile(str(file))}
     wanted = {
-        found["text"]
+        result["text"]
         for app in APPS
         for template in (BASE_DIR / app).rglob("templates/**/*.html")
-        for found in TEMPLATE_TAG.finditer(template.read_text(encoding="utf-8"))
+        for result in TEMPLATE_TAG.finditer(template.read_text(encoding="utf-8"))
     }
     assert not sorted(wanted - known)
 

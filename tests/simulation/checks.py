@@ -27,9 +27,9 @@ def read_all(log: Log) -> tuple[list[tuple[int, Record]], list[BatchHeader]]:
     while (piece := log.read(offset, READ_BYTES, log.log_end_offset, min_one_batch=True)) is not None:
         data = piece.read()
         piece.release()
-        found = list(layout.scan_headers(data))
-        assert sum(header.size_bytes for _, header in found) == len(data), "a slice holds whole batches"
-        for position, header in found:
+        result = list(layout.scan_headers(data))
+        assert sum(header.size_bytes for _, header in result) == len(data), "a slice holds whole batches"
+        for position, header in result:
             content = data[position : position + header.size_bytes]
             assert layout.checksum(content) == header.crc, f"a rotten batch is served at {header.base_offset}"
             records += [pair for pair in read_records(content) if pair[0] >= offset]
@@ -56,18 +56,18 @@ def check_promises(partition: Partition, model: Promises, step: int, *, power_lo
     if promise.lost_end or not power_lost:
         assert offsets == list(range(start, end)), f"offsets of {start} to {end} have holes"
     assert offsets == sorted(set(offsets))
-    found = []
+    result = []
     for offset, record in records:
         candidates = model.candidates(offset, step)
         same = [written for written in candidates if written.record == record]
         assert same, f"the record at {offset} was never written there, or was taken back: {record}"
-        found.append(same[-1])
+        result.append(same[-1])
     _check_epochs(log, headers)
     if offsets == list(range(start, end)):
-        _check_producers(log, found)
+        _check_producers(log, result)
     check_transactions(log)
     check_lookups(log, records)
-    return found
+    return result
 
 
 def check_compacted(partition: Partition, model: Promises, step: int, *, power_lost: bool) -> None:

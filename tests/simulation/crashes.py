@@ -45,8 +45,8 @@ class Unsynced:
                     kept.update(map(id, waiting.pop((op.node, is_names), ())))
             else:
                 waiting.setdefault((op.node, op.kind in NAMES), []).append(op)
-        self.data = {node: found for (node, is_names), found in waiting.items() if not is_names}
-        self.names = {node: found for (node, is_names), found in waiting.items() if is_names}
+        self.data = {node: result for (node, is_names), result in waiting.items() if not is_names}
+        self.names = {node: result for (node, is_names), result in waiting.items() if is_names}
         self.durable = start.copy()
         for op in ops[:step]:
             if id(op) in kept:
@@ -58,11 +58,11 @@ class Unsynced:
     def left(self, names: dict[int, list[Op]], data: dict[int, list[Op]], zeroed: Sequence[Op] = ()) -> Listing:
         """The listing with some of what was not durable; `zeroed` writes gave a file its length and nothing else."""
         tree = self.durable.copy()
-        for found in names.values():
-            for op in found:
+        for name in names.values():
+            for op in name:
                 tree.apply(op)
-        for found in data.values():
-            for op in found:
+        for name in data.values():
+            for op in name:
                 tree.apply(op)
         for op in zeroed:
             tree.apply(op._replace(data=bytes(len(op.data))))
@@ -71,17 +71,17 @@ class Unsynced:
 
 def after_power_loss(start: Tree, ops: Sequence[Op], step: int, dice: random.Random, draws: int) -> Iterator[Listing]:
     """The extremes, then `draws` at random."""
-    found = Unsynced(start, ops, step)
-    if not found:
+    unsynced = Unsynced(start, ops, step)
+    if not unsynced:
         return
     lost: dict[int, list[Op]] = {}
-    yield found.left(lost, lost)
-    yield found.left(found.names, lost)
-    yield found.left(lost, found.data)
-    writes = [op for ops_of in found.data.values() for op in ops_of if op.kind == WRITE]
-    yield found.left(found.names, lost, writes)
+    yield unsynced.left(lost, lost)
+    yield unsynced.left(unsynced.names, lost)
+    yield unsynced.left(lost, unsynced.data)
+    writes = [op for ops_of in unsynced.data.values() for op in ops_of if op.kind == WRITE]
+    yield unsynced.left(unsynced.names, lost, writes)
     for _ in range(draws):
-        yield _drawn(found, dice)
+        yield _drawn(unsynced, dice)
 
 
 def _drawn(found: Unsynced, dice: random.Random) -> Listing:

@@ -180,11 +180,11 @@ class SimulatedLog:
         """As a follower does; the leader's next records take the offsets."""
         log = self.partition.log
         target = max(offset, log.log_start_offset)
-        found = log.position_of(target) if target < log.log_end_offset else None
-        if found is None:
+        result = log.position_of(target) if target < log.log_end_offset else None
+        if result is None:
             return
-        segment = log.segments[found[0]]
-        end = max(next(header.base_offset for _, header in segment.headers(found[1])), 0)
+        segment = log.segments[result[0]]
+        end = max(next(header.base_offset for _, header in segment.headers(result[1])), 0)
         if end < log.log_start_offset:
             return
         last = self.model.last

@@ -48,8 +48,8 @@ class Tried(NamedTuple):
 @contextmanager
 def quick_directory() -> Iterator[Path]:
     """In memory where that can be had: thousands of directories come and go."""
-    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as found:
-        yield Path(found)
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as result:
+        yield Path(result)
 
 
 class _Remains:

@@ -55,8 +55,8 @@ class Promises:
     def write(self, records: list[Record], epoch: int, producer_id: int, sequence: int) -> None:
         first, last = self.end, self.end + len(records) - 1
         for offset, record in enumerate(records, first):
-            found = Written(record, epoch, producer_id, sequence, first, last)
-            self._written.setdefault(offset, []).append(found)
+            written = Written(record, epoch, producer_id, sequence, first, last)
+            self._written.setdefault(offset, []).append(written)
         self.end = last + 1
 
     def take_back(self, offset: int, step: int) -> None:
@@ -67,7 +67,7 @@ class Promises:
 
     def candidates(self, offset: int, step: int) -> list[Written]:
         """What may lie at an offset after a crash at `step`, the latest last."""
-        return [found for found in self._written.get(offset, []) if step < found.gone_at]
+        return [result for result in self._written.get(offset, []) if step < result.gone_at]
 
     @classmethod
     def resumed(cls, found: list[Written], start: int, end: int) -> Promises:

@@ -93,14 +93,14 @@ class LogRun:
         with self._disk.recording():
             again = SimulatedLog(self._top, disk=self._disk, epoch=before.epoch + 1, numbered=before.numbered)
             held = again.partition.log
-            found = check_promises(again.partition, before.model, step, power_lost=power_lost)
+            result = check_promises(again.partition, before.model, step, power_lost=power_lost)
             check_files(Path(held.directory), held)
-        if len(found) < held.log_end_offset - held.log_start_offset:
+        if len(result) < held.log_end_offset - held.log_start_offset:
             # Never flushed, and nothing is promised of it then: another one begins.
             self.history.append("what is left has holes; begin again")
             self._begin_again()
             return
-        again.model = Promises.resumed(found, held.log_start_offset, held.log_end_offset)
+        again.model = Promises.resumed(result, held.log_start_offset, held.log_end_offset)
         again.learn_sequences()
         self.log = again
 

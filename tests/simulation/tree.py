@@ -77,14 +77,14 @@ class Tree:
 
     def listing(self, node: int = TOP, prefix: str = "") -> dict[str, bytes | None]:
         """Path -> content, None for a directory: what a person would see."""
-        found: dict[str, bytes | None] = {}
+        result: dict[str, bytes | None] = {}
         for name, child in sorted(self.directories[node].items()):
             if child in self.directories:
-                found[prefix + name] = None
-                found.update(self.listing(child, f"{prefix}{name}/"))
+                result[prefix + name] = None
+                result.update(self.listing(child, f"{prefix}{name}/"))
             else:
-                found[prefix + name] = bytes(self.files.get(child, b""))
-        return found
+                result[prefix + name] = bytes(self.files.get(child, b""))
+        return result
 
 
 def materialise(listing: dict[str, bytes | None], top: Path) -> None:

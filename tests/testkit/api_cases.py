@@ -53,9 +53,9 @@ def make_tenant(name: str = "Acme") -> Tenant:
 
 def owner_of(tenant: Tenant) -> Member:
     """The first owner of a tenant."""
-    found = Member.objects.select_related("user", "tenant").filter(tenant=tenant, role=Role.OWNER).first()
-    assert found is not None
-    return found
+    result = Member.objects.select_related("user", "tenant").filter(tenant=tenant, role=Role.OWNER).first()
+    assert result is not None
+    return result
 
 
 def make_member(role: Role | str = Role.OWNER, tenant: Tenant | None = None) -> Member:

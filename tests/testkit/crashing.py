@@ -56,10 +56,10 @@ def _strike(file: Path, moment: str, records: Any) -> None:
         return
     for record in records:
         try:
-            found = decode_value(decode_key(record.key), record.value or b"")
+            value = decode_value(decode_key(record.key), record.value or b"")
         except UnknownFormat:
             continue
-        if Crash(found.transactional_id, NAMES[found.state], len(found.partitions), moment) == wanted:
+        if Crash(value.transactional_id, NAMES[value.state], len(value.partitions), moment) == wanted:
             file.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
 

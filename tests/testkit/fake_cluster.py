@@ -31,10 +31,10 @@ LOOKS_MAX = 200
 @contextmanager
 def four_brokers(tmp_path: Path) -> Iterator[Cluster]:
     """Rows of a cluster whose brokers run; who is asked to reconcile does nothing."""
-    found = make_fleet(tmp_path, brokers=4)
-    found.brokers.update(process_state=ProcessState.RUNNING)
+    fleet = make_fleet(tmp_path, brokers=4)
+    fleet.brokers.update(process_state=ProcessState.RUNNING)
     with plugged(interfaces.reconcile, lambda _instance_id: None):
-        yield found
+        yield fleet
 
 
 @dataclass(slots=True)

@@ -84,9 +84,9 @@ class FakeDataPlane:
 
     def grow_topic(self, instance_id: str, name: str, partitions: int, *, validate_only: bool) -> None:
         if not validate_only:
-            found = self.topic(instance_id, name)
+            result = self.topic(instance_id, name)
             self._lose()
-            self.descriptions[instance_id, name] = replace(found, partitions=_partitions(partitions, 1))
+            self.descriptions[instance_id, name] = replace(result, partitions=_partitions(partitions, 1))
 
     def alter_topic_config(
         self, instance_id: str, name: str, config: Mapping[str, str | None], *, validate_only: bool

@@ -75,14 +75,14 @@ class FakeGroups:
 
     def committed(self, instance_id: str, name: str) -> dict[Partition, int]:
         """What a test compares."""
-        return {place: one.offset for place, one in self.offsets.get((instance_id, name), {}).items()}
+        return {place: item.offset for place, item in self.offsets.get((instance_id, name), {}).items()}
 
     def groups(self, instance_id: str) -> GroupList:
         self._require_up()
         return GroupList(
             groups=tuple(
-                GroupListing(id=name, protocol_type="consumer", state=found.state, coordinator=COORDINATOR)
-                for (owner, name), found in sorted(self.descriptions.items())
+                GroupListing(id=name, protocol_type="consumer", state=result.state, coordinator=COORDINATOR)
+                for (owner, name), result in sorted(self.descriptions.items())
                 if owner == instance_id
             ),
             silent=self.silent,
@@ -91,7 +91,7 @@ class FakeGroups:
     def describe(self, instance_id: str, ids: Sequence[str], *, fresh: bool = False) -> Mapping[str, GroupSummary]:
         self._require_up()
         self.looked_at.append(tuple(ids))
-        return {one: self._look(instance_id, one) for one in ids}
+        return {item: self._look(instance_id, item) for item in ids}
 
     def _look(self, instance_id: str, name: str) -> GroupSummary:
         if name in self.mute:
@@ -107,19 +107,19 @@ class FakeGroups:
         self, instance_id: str, places: Iterable[Partition], at: int = LATEST, *, fresh: bool = False
     ) -> Mapping[Partition, int]:
         self._require_up()
-        found = {place: self.logs[place] for place in places if place in self.logs and place not in self.deaf}
+        result = {place: self.logs[place] for place in places if place in self.logs and place not in self.deaf}
         if at in (EARLIEST, LATEST):
-            return {place: log[0] if at == EARLIEST else log[1] for place, log in found.items()}
-        return {place: self.at_time.get(place, -1) for place in found}
+            return {place: log[0] if at == EARLIEST else log[1] for place, log in result.items()}
+        return {place: self.at_time.get(place, -1) for place in result}
 
     def commit(self, instance_id: str, group: str, offsets: Sequence[Committed]) -> Mapping[Partition, DomainError]:
         self._require_empty(instance_id, group)
         if (instance_id, group) not in self.descriptions:
             self.add(instance_id, group, {})
-        self._set(instance_id, group, [one for one in offsets if one.place not in self.refuses])
+        self._set(instance_id, group, [offset for offset in offsets if offset.place not in self.refuses])
         self._lose()
         refusal = Unavailable("The brokers answered: Refused by a test.", retry_after_s=1)
-        return {one.place: refusal for one in offsets if one.place in self.refuses}
+        return {offset.place: refusal for offset in offsets if offset.place in self.refuses}
 
     def delete_group(self, instance_id: str, group: str) -> None:
         self._require_empty(instance_id, group)
@@ -135,19 +135,19 @@ class FakeGroups:
         for place in places:
             if place not in self.keeps:
                 self.offsets[instance_id, group].pop(place, None)
-        found = self.descriptions.get((instance_id, group))
-        if found is not None and found.state in EMPTY_STATES and not self.offsets[instance_id, group]:
+        description = self.descriptions.get((instance_id, group))
+        if description is not None and description.state in EMPTY_STATES and not self.offsets[instance_id, group]:
             del self.descriptions[instance_id, group]  # a group with neither members nor offsets is gone
         self._lose()
         return {place: self.keeps[place] for place in places if place in self.keeps}
 
     def _set(self, instance_id: str, name: str, offsets: Iterable[Committed]) -> None:
-        self.offsets[instance_id, name] |= {one.place: one for one in offsets}
+        self.offsets[instance_id, name] |= {offset.place: offset for offset in offsets}
 
     def _require_empty(self, instance_id: str, group: str) -> None:
         self._require_up()
-        found = self.descriptions.get((instance_id, group))
-        if found is not None and found.state not in EMPTY_STATES:
+        description = self.descriptions.get((instance_id, group))
+        if description is not None and description.state not in EMPTY_STATES:
             raise Conflict("The group has running members.", code="group_not_empty")
 
     def _lose(self) -> None:
@@ -192,15 +192,15 @@ class FakeTransactions:
     def transactions(self, instance_id: str) -> TransactionList:
         return TransactionList(
             transactions=tuple(
-                TransactionListing(id=name, producer_id=one.producer_id, state=one.state, coordinator=COORDINATOR)
-                for (owner, name), one in sorted(self.found.items())
+                TransactionListing(id=name, producer_id=item.producer_id, state=item.state, coordinator=COORDINATOR)
+                for (owner, name), item in sorted(self.found.items())
                 if owner == instance_id and name not in self.unlisted
             ),
             silent=self.silent,
         )
 
     def describe(self, instance_id: str, ids: Sequence[str]) -> Mapping[str, TransactionDescription | None]:
-        return {one: self.found.get((instance_id, one)) for one in ids if one not in self.mute}
+        return {item: self.found.get((instance_id, item)) for item in ids if item not in self.mute}
 
     def producers(self, instance_id: str, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerState]]:
         return {place: self.looks[place] for place in places if place in self.looks}

@@ -49,15 +49,15 @@ class FakeClusterTransactions:
     def transactions(self, *, producer_ids: Sequence[int] = (), open_for_ms: int = -1) -> TransactionList:
         return TransactionList(
             transactions=tuple(
-                TransactionListing(id=name, producer_id=one.producer_id, state=one.state, coordinator=1)
-                for name, one in sorted(self.found.items())
-                if not producer_ids or one.producer_id in producer_ids
+                TransactionListing(id=name, producer_id=item.producer_id, state=item.state, coordinator=1)
+                for name, item in sorted(self.found.items())
+                if not producer_ids or item.producer_id in producer_ids
             ),
             silent=self.silent,
         )
 
     def describe(self, ids: Sequence[str]) -> Mapping[str, TransactionDescription | None]:
-        return {one: self.found.get(one) for one in ids if one not in self.mute}
+        return {item: self.found.get(item) for item in ids if item not in self.mute}
 
     def producers(self, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerState]]:
         return {place: self.looks.get(place, []) for place in places if place not in self.deaf}

@@ -78,11 +78,11 @@ async def fetch(client: WireClient, topic: str, offset: int = 0, *, version: int
 
 def values(records: bytes | None) -> list[bytes | None]:
     """The values of all records of all batches."""
-    found: list[bytes | None] = []
+    result: list[bytes | None] = []
     position = 0
     data = records or b""
     while position < len(data):
         size = 12 + int.from_bytes(data[position + 8 : position + 12], "big")
-        found += [record.value for _, record in read_records(data[position : position + size])]
+        result += [record.value for _, record in read_records(data[position : position + size])]
         position += size
-    return found
+    return result

@@ -129,7 +129,7 @@ def environment() -> dict[str, str]:
 
 def processes_of(state_dir: Path) -> list[psutil.Process]:
     """Processes whose command line or working directory names the state directory."""
-    found = []
+    result = []
     for process in psutil.process_iter():
         try:
             words = process.cmdline()
@@ -138,8 +138,8 @@ def processes_of(state_dir: Path) -> list[psutil.Process]:
         except psutil.Error:
             continue
         if is_ours and process.status() != psutil.STATUS_ZOMBIE:
-            found.append(process)
-    return found
+            result.append(process)
+    return result
 
 
 def words_of(process: psutil.Process) -> list[str]:

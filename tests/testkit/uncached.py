@@ -63,12 +63,12 @@ def cached_pages(path: Path) -> int:
     if not size:
         return 0
     with path.open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) as mapped:
-        found = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+        result = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
         start = ctypes.c_char.from_buffer(mapped)
-        failed = ctypes.CDLL(None, use_errno=True).mincore(ctypes.c_void_p(ctypes.addressof(start)), size, found)
+        failed = ctypes.CDLL(None, use_errno=True).mincore(ctypes.c_void_p(ctypes.addressof(start)), size, result)
         del start
         assert not failed, os.strerror(ctypes.get_errno())
-        return sum(page & 1 for page in found)
+        return sum(page & 1 for page in result)
 
 
 def _type_of(path: Path) -> str:

@@ -20,13 +20,13 @@ def eventually(reconcile_once: Callable[[], Found], *, within_s: float = 10.0, w
     failure: Exception | None = None
     while True:
         try:
-            found = reconcile_once()
+            result = reconcile_once()
             failure = None
         except (AssertionError, OSError, LookupError) as error:
             failure = error
         else:
-            if found:
-                return found
+            if result:
+                return result
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {within_s:g} s for {what} in vain") from failure
         time.sleep(POLL_S)

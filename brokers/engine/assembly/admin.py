@@ -68,10 +68,10 @@ class AdminPort:
             return Reply.json(self._delays())
         if request.path == "/v1/partitions":
             return Reply.json(self._partitions(request))
-        found = _INSTANCE.match(request.path)
-        if found is None:
+        result = _INSTANCE.match(request.path)
+        if result is None:
             return Reply.json({"error": "no such path"}, 404)
-        instance_id, what = found.groups()
+        instance_id, what = result.groups()
         if instance_id not in self.engine.current.image.instances:
             return Reply.json({"error": "no such instance"}, 404)
         if what == "traffic":
@@ -155,11 +155,11 @@ class AdminPort:
     def _delays(self) -> dict[str, Any]:
         """Of every instance whose clients were delayed here lately, the longest delay of each minute."""
         now_ms = self.engine.clock.now_ms()
-        found = (
+        result = (
             (instance_id, accounting.traffic.delayed_minutes(now_ms))
             for instance_id, accounting in self.engine.accountings
         )
-        return {"now_ms": now_ms, "instances": {instance_id: minutes for instance_id, minutes in found if minutes}}
+        return {"now_ms": now_ms, "instances": {instance_id: minutes for instance_id, minutes in result if minutes}}
 
     def _topics(self, instance_id: str) -> dict[str, Any]:
         """The partitions led here, under the tenant's names, the bytes of all that are held here, and what could not be
@@ -278,10 +278,10 @@ class AdminPort:
 def volume(path: Path) -> dict[str, int]:
     """The size of the volume that a directory lies on, and what of it is usable; nothing when it does not say."""
     try:
-        found = os.statvfs(path)
+        result = os.statvfs(path)
     except OSError:
         return {}
-    return {"total_bytes": found.f_blocks * found.f_frsize, "usable_bytes": found.f_bavail * found.f_frsize}
+    return {"total_bytes": result.f_blocks * result.f_frsize, "usable_bytes": result.f_bavail * result.f_frsize}
 
 
 def rss_bytes() -> int:

@@ -69,16 +69,16 @@ class ClusterReport:
             raise ValueError(state)
         self._inspect(image)
         limit = max(1, min(limit, PAGE_MAX))
-        found: list[dict[str, Any]] = []
+        result: list[dict[str, Any]] = []
         for topic, partition in self._from(image, after):
             if broker is not None and broker not in partition.replicas:
                 continue
             if not _is_in(state, topic, partition, image):
                 continue
-            if len(found) == limit:
-                return {"partitions": found, "next": f"{found[-1]['topic']}/{found[-1]['partition']}"}
-            found.append(_line(topic, partition, image))
-        return {"partitions": found, "next": None}
+            if len(result) == limit:
+                return {"partitions": result, "next": f"{result[-1]['topic']}/{result[-1]['partition']}"}
+            result.append(_line(topic, partition, image))
+        return {"partitions": result, "next": None}
 
     def _from(self, image: ClusterImage, after: str) -> Iterator[tuple[TopicImage, PartitionImage]]:
         name, _, index = after.rpartition("/")

@@ -133,8 +133,8 @@ def samples(counts: Counts, groups: Runtime[Any], transactions: Runtime[Any], no
         label = (("state", state.value),)
         yield Sample("penstock_broker_groups", "gauge", "Consumer groups coordinated here.", by_state[state], label)
     yield Sample("penstock_broker_group_members", "gauge", "Members of these groups.", members)
-    found = sum(len(shard.machine.ends_ms) for shard in transactions.shards())
-    yield Sample("penstock_broker_transactions_open", "gauge", "Transactions open here.", found)
+    result = sum(len(shard.machine.ends_ms) for shard in transactions.shards())
+    yield Sample("penstock_broker_transactions_open", "gauge", "Transactions open here.", result)
     text = "Open transactions that their time-out should have ended: they hang."
     yield Sample("penstock_broker_transactions_overdue", "gauge", text, overdue(transactions, now_ms))
     loading = sum(

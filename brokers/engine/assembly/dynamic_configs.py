@@ -125,12 +125,12 @@ def _hand(taker: _Taker, effective: Effective) -> None:
 
 def _static(config: EngineConfig) -> dict[str, str]:
     """With what the broker was started, under the names that operators know."""
-    found = dict(config.overrides)
-    found["broker.id"] = str(config.broker_id)
-    found["log.dirs"] = ",".join(str(directory) for directory in config.data_dirs)
+    result = dict(config.overrides)
+    result["broker.id"] = str(config.broker_id)
+    result["log.dirs"] = ",".join(str(directory) for directory in config.data_dirs)
     if config.rack is not None:
-        found["broker.rack"] = config.rack
-    return found
+        result["broker.rack"] = config.rack
+    return result
 
 
 # --- who goes by what -------------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ class MmapCounters:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             unreported = list(_unreported_in(self._directory))
-            number = 1 + max((one.number for one in unreported), default=0)
+            number = 1 + max((item.number for item in unreported), default=0)
             counters, keys = (self._directory / f"usage.{number}.{kind}" for kind in ("counters", "keys"))
             self._counters_fd = os.open(counters, flags, 0o600)
             self._keys_fd = os.open(keys, flags | os.O_APPEND, 0o600)
@@ -187,7 +187,7 @@ def own_head() -> memoryview:
 
 
 def _unreported_in(directory: Path) -> Iterator[UnreportedUsage]:
-    numbers = {int(found[1]) for file in directory.iterdir() if (found := _NAME.match(file.name))}
+    numbers = {int(result[1]) for file in directory.iterdir() if (result := _NAME.match(file.name))}
     for number in sorted(numbers):
         yield UnreportedUsage(number, directory / f"usage.{number}.counters", directory / f"usage.{number}.keys")
 

@@ -89,18 +89,18 @@ class PartitionLog:
         while True:
             if not self.is_led:
                 raise LogUnreadable("the leadership is gone")
-            found = self._partition.read(offset, READ_BYTES, min_one_batch=True, isolation=LOG_END, wait=False)
-            if found.uncached is not None:
-                await prefetch(self._engine, [Missing(self._partition, found.uncached)])
+            result = self._partition.read(offset, READ_BYTES, min_one_batch=True, isolation=LOG_END, wait=False)
+            if result.uncached is not None:
+                await prefetch(self._engine, [Missing(self._partition, result.uncached)])
                 continue
-            if found.error_code:
-                raise LogUnreadable(f"reading from offset {offset} failed with error {found.error_code}")
-            if found.slice is None:
+            if result.error_code:
+                raise LogUnreadable(f"reading from offset {offset} failed with error {result.error_code}")
+            if result.slice is None:
                 return [], offset
             try:
-                data = found.slice.read()
+                data = result.slice.read()
             finally:
-                found.slice.release()
+                result.slice.release()
             return _parsed(data)
 
 

@@ -32,17 +32,17 @@ async def read(tree: Tree, ids: Sequence[int | None]) -> dict[int | None, Mappin
     known before stays in force.
     """
     nodes = await tree.get_many([paths.broker_config(id) for id in ids])
-    found: dict[int | None, Mapping[str, str]] = {}
+    result: dict[int | None, Mapping[str, str]] = {}
     for id, node in zip(ids, nodes, strict=True):
         path = paths.broker_config(id)
         if node is None or not node.data:
-            found[id] = {}
+            result[id] = {}
             continue
         try:
             config = loader.understand(path, node, documents.config_from_json)
         except loader.Malformed:
             continue
-        found[id] = usable(config)
-        for key in config.keys() - found[id].keys():
+        result[id] = usable(config)
+        for key in config.keys() - result[id].keys():
             log.warning("broker_setting_ignored", path=path, key=key, reason="not a text")
-    return found
+    return result

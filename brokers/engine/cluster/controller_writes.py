@@ -183,8 +183,8 @@ async def finish_deletion(tree: Tree, held_epoch: ControllerEpoch, topic: TopicI
     if instance_id is not None and not (topic.produce_ips or topic.consume_ips):
         last.append(paths.instance_topic(instance_id, topic.name))
     present = await tree.get_many(last)
-    found: Iterable[Operation] = (Delete(p, None) for p, node in zip(last, present, strict=True) if node is not None)
-    await _commit_guarded(tree, [*guards, *found, changes.topics_changed([topic.name])])
+    result: Iterable[Operation] = (Delete(p, None) for p, node in zip(last, present, strict=True) if node is not None)
+    await _commit_guarded(tree, [*guards, *result, changes.topics_changed([topic.name])])
 
 
 async def clean_changes(tree: Tree, created_before_ms: int) -> int:

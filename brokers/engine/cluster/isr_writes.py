@@ -32,9 +32,9 @@ async def write(tree: Tree, writes: Sequence[StateWrite]) -> list[StateWrite]:
         if not won:
             # One that lost took its neighbours with it.
             (alone if len(chunk) > 1 else lost).extend(chunk)
-    for one, won in zip(alone, await asyncio.gather(*(_try(tree, [one]) for one in alone)), strict=True):
+    for item, won in zip(alone, await asyncio.gather(*(_try(tree, [item]) for item in alone)), strict=True):
         if not won:
-            lost.append(one)
+            lost.append(item)
     return lost
 
 

@@ -89,13 +89,13 @@ async def _plan(tree: Tree, group: str, offsets: Mapping[PartitionKey, int]) -> 
     parents = [root, f"{root}/offsets", *(f"{root}/offsets/{topic}" for topic in topics)]
     keys = list(offsets)
     wanted = [offset_path(group, *key) for key in keys]
-    found = await tree.get_many([*parents, *wanted])
-    if found[0] is None:
+    result = await tree.get_many([*parents, *wanted])
+    if result[0] is None:
         await _check_room(tree, group)
     operations: list[Operation] = [
-        Create(path) for path, node in zip(parents, found[: len(parents)], strict=True) if node is None
+        Create(path) for path, node in zip(parents, result[: len(parents)], strict=True) if node is None
     ]
-    for key, path, node in zip(keys, wanted, found[len(parents) :], strict=True):
+    for key, path, node in zip(keys, wanted, result[len(parents) :], strict=True):
         data = str(offsets[key]).encode()
         operations.append(Create(path, data) if node is None else Set(path, data, node.version))
     return operations

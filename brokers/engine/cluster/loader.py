@@ -110,13 +110,13 @@ async def read_topics(
     is then no replica by the document. Whoever led with such an image would not wait for that one; so both are read
     again. Writers keep them in step, each change of both is one transaction.
     """
-    found = await _read_once(tree, wanted, known)
+    result = await _read_once(tree, wanted, known)
     for _ in range(READINGS_MAX - 1):
-        mixed = [name for name, topic in found.items() if topic is not None and not all(map(_fits, topic.partitions))]
+        mixed = [name for name, topic in result.items() if topic is not None and not all(map(_fits, topic.partitions))]
         if not mixed:
             break
-        found |= await _read_once(tree, dict.fromkeys(mixed), known)
-    return found
+        result |= await _read_once(tree, dict.fromkeys(mixed), known)
+    return result
 
 
 def _fits(partition: PartitionImage) -> bool:
@@ -212,34 +212,34 @@ async def _with_states(
 async def read_instances(tree: Tree, ids: Sequence[str]) -> dict[str, InstanceDocument | None]:
     """Documents by id, None when gone; a malformed one is left out, so the one known before stays in force."""
     nodes = await tree.get_many([paths.instance(id) for id in ids])
-    found: dict[str, InstanceDocument | None] = {}
+    result: dict[str, InstanceDocument | None] = {}
     for id, node in zip(ids, nodes, strict=True):
         try:
-            found[id] = None if node is None else understand(paths.instance(id), node, InstanceDocument.from_json)
+            result[id] = None if node is None else understand(paths.instance(id), node, InstanceDocument.from_json)
         except Malformed:
             continue
-    return found
+    return result
 
 
 async def read_quotas(tree: Tree, entity_paths: Iterable[str]) -> dict[tuple[str, QuotaEntity], dict[str, float]]:
     """Limits by (instance id, entity); an entity that is gone or names no limit is empty."""
     wanted = list(entity_paths)
     nodes = await tree.get_many([f"/config/{path}" for path in wanted])
-    found: dict[tuple[str, QuotaEntity], dict[str, float]] = {}
+    result: dict[tuple[str, QuotaEntity], dict[str, float]] = {}
     for path, node in zip(wanted, nodes, strict=True):
         try:
             key = quota_key(path)
         except ValueError as error:
             log.warning("document_ignored", path=f"/config/{path}", reason=repr(error))
             continue
-        found[key] = {}
+        result[key] = {}
         if node is not None and node.data:
             try:
                 config = understand(f"/config/{path}", node, documents.config_from_json)
             except Malformed:
                 continue
-            found[key] = _limits(path, config)
-    return found
+            result[key] = _limits(path, config)
+    return result
 
 
 async def list_quota_entities(tree: Tree) -> list[str]:

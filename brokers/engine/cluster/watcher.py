@@ -137,12 +137,12 @@ class ClusterWatcher:
         topics = _topics(entities)
         # What was written about the others of its partitions meanwhile is not in the image either.
         topics |= dict.fromkeys(self._kept & topics.keys())
-        found = await loader.read_topics(self._tree, topics, image.topics) if topics else {}
-        self._kept = (self._kept - topics.keys()) | _kept(found, image)
+        result = await loader.read_topics(self._tree, topics, image.topics) if topics else {}
+        self._kept = (self._kept - topics.keys()) | _kept(result, image)
         not_understood = image.not_understood
-        if again := not_understood & found.keys():
+        if again := not_understood & result.keys():
             not_understood = (not_understood - again) | await self._not_understood(
-                name for name in again if found[name] is None
+                name for name in again if result[name] is None
             )
         instances = [name for kind, name in _split(entities) if kind == "instances"]
         quota_paths = [path for path in entities if path.startswith(("users/", "clients/"))]
@@ -156,7 +156,7 @@ class ClusterWatcher:
                 controller_id=controller,
                 controller_epoch=epoch,
                 brokers=brokers,
-                topics=found or None,
+                topics=result or None,
                 instances=await loader.read_instances(self._tree, instances) if instances else None,
                 quotas=image.quotas.with_changes(quotas) if quotas else None,
                 broker_configs=image.broker_configs.with_changes(broker_configs) if broker_configs else None,
@@ -208,8 +208,8 @@ class ClusterWatcher:
     async def _list_log(self, part: Part) -> dict[int, str]:
         parent = paths.CHANGES if part is Part.CHANGES else paths.CONFIG_CHANGES
         names = await self._tree.children(parent, lambda: self.mark(part)) or []
-        found = {changes.sequence_of(name): f"{parent}/{name}" for name in names}
-        return {sequence: path for sequence, path in found.items() if sequence is not None}
+        result = {changes.sequence_of(name): f"{parent}/{name}" for name in names}
+        return {sequence: path for sequence, path in result.items() if sequence is not None}
 
     async def _read_log(self, part: Part) -> set[str]:
         """The entities named by the nodes behind the last one seen.
@@ -260,15 +260,15 @@ def _topics(entities: Iterable[str]) -> dict[str, set[int] | None]:
     """Internal name -> the partitions whose states are to be read again, None for all. Address lists of an instance's
     topic (`instances/<id>/topics/<t>`) count as its documents.
     """
-    found: dict[str, set[int] | None] = {}
+    result: dict[str, set[int] | None] = {}
     for entity in sorted(entities):
         match entity.split("/"):
             case ["topics", name]:
-                found[name] = None
+                result[name] = None
             case ["instances", _, "topics", name] | ["topics", name, ""]:
-                found.setdefault(name, set())
+                result.setdefault(name, set())
             case ["topics", name, index] if index.isdecimal():
-                known = found.setdefault(name, set())
+                known = result.setdefault(name, set())
                 if known is not None:
                     known.add(int(index))
-    return found
+    return result

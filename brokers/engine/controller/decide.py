@@ -168,8 +168,8 @@ def _balance(state: ControllerState) -> Decision:
         return state, []
     context = ElectionContext(state.image.brokers, state.held_epoch.epoch)
     topics = (topic for name, topic in state.image.topics.items() if name not in state.busy)
-    found = preferred_writes(topics, context, imbalance_percent_max=state.policy.imbalance_percent_max)
-    writes = tuple(write for write in found if write.key not in state.awaited)
+    result = preferred_writes(topics, context, imbalance_percent_max=state.policy.imbalance_percent_max)
+    writes = tuple(write for write in result if write.key not in state.awaited)
     if not writes:
         return state, []
     awaited = {**state.awaited, **{write.key: WRITING for write in writes}}

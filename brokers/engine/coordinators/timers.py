@@ -50,7 +50,7 @@ class Timers:
 
     def due(self, now_ms: int) -> list[Hashable]:
         """Takes out what is due, earliest first."""
-        found: list[Hashable] = []
+        result: list[Hashable] = []
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
             queued_ms, _, key = heappop(heap)
@@ -63,10 +63,10 @@ class Timers:
                 continue
             if deadline_ms <= now_ms:
                 del self._deadlines[key]
-                found.append(key)
+                result.append(key)
             else:
                 self._push(key, deadline_ms)
-        return found
+        return result
 
     def _push(self, key: Hashable, deadline_ms: int) -> None:
         self._made += 1

@@ -237,17 +237,17 @@ class View:
         return self._endpoints
 
     def _find_endpoints(self) -> list[tuple[int, Endpoint]]:
-        found = []
+        result = []
         given = None if self.instance is None else self.instance.document.endpoints
         for broker_id, broker in sorted(self.image.brokers.items()):
             if given is not None and broker_id not in given:
                 continue
             if self.internal or given is None:
-                found.append((broker_id, Endpoint(broker_id, broker.host, broker.port, broker.rack)))
+                result.append((broker_id, Endpoint(broker_id, broker.host, broker.port, broker.rack)))
             else:
                 host, _, port = given[broker_id].rpartition(":")
-                found.append((broker_id, Endpoint(broker_id, host.strip("[]"), int(port), None)))
-        return found
+                result.append((broker_id, Endpoint(broker_id, host.strip("[]"), int(port), None)))
+        return result
 
     @property
     def controller_id(self) -> int:

@@ -33,9 +33,9 @@ def parser() -> argparse.ArgumentParser:
     shown = acts.add_parser("dump", help="print what lies in a log, as text or as one JSON object a line")
     checked = acts.add_parser("verify", help="check everything, write nothing; exit code 1 if there is a fault")
     mended = acts.add_parser("recover", help="do what a broker does after a crash; only says so without --yes")
-    for one in (shown, checked, mended):
-        one.add_argument("directory", type=Path, help="a partition's directory, or a whole log directory")
-        one.add_argument("--json", action="store_true", help="one JSON object a line")
+    for item in (shown, checked, mended):
+        item.add_argument("directory", type=Path, help="a partition's directory, or a whole log directory")
+        item.add_argument("--json", action="store_true", help="one JSON object a line")
     shown.add_argument("--records", action="store_true", help="the records of every batch as well")
     shown.add_argument("--indexes", action="store_true", help="every entry of the indexes as well")
     shown.add_argument("--from-offset", type=_count, default=0, help="skip batches that end before this offset")

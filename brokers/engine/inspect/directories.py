@@ -54,7 +54,7 @@ def find(directory: Path) -> Logs:
         raise NoLog(f"{directory} is no directory{hint}")
     match = PARTITION_DIRECTORY.match(directory.name)
     is_root = (directory / META_FILE).exists()
-    within = [found for found in _partitions(directory) if is_root or _may_be_log(found.path)]
+    within = [partition for partition in _partitions(directory) if is_root or _may_be_log(partition.path)]
     if match and not within and not is_root and _may_be_log(directory):
         return Logs(directory.parent, [PartitionDirectory(directory, match["topic"], int(match["index"]))], False)
     if not within and not is_root:
@@ -63,12 +63,12 @@ def find(directory: Path) -> Logs:
 
 
 def _partitions(root: Path) -> list[PartitionDirectory]:
-    found = []
+    result = []
     for entry in sorted(root.iterdir()):
         match = PARTITION_DIRECTORY.match(entry.name)
         if match and entry.is_dir():
-            found.append(PartitionDirectory(entry, match["topic"], int(match["index"])))
-    return found
+            result.append(PartitionDirectory(entry, match["topic"], int(match["index"])))
+    return result
 
 
 def _may_be_log(directory: Path) -> bool:

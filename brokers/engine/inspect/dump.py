@@ -133,18 +133,18 @@ def _segment_row(directory: Path, base: int) -> Row:
 
 def _batch_rows(path: Path, wanted: Wanted, limit: int | None) -> Iterator[Row]:
     number = 0
-    for found in batches(path):
-        if isinstance(found, Unreadable):
-            yield {KIND: "unreadable", "position": found.position, "bytes": found.size_bytes, "why": found.reason}
+    for batch in batches(path):
+        if isinstance(batch, Unreadable):
+            yield {KIND: "unreadable", "position": batch.position, "bytes": batch.size_bytes, "why": batch.reason}
             return
-        if found.header.last_offset < wanted.from_offset:
+        if batch.header.last_offset < wanted.from_offset:
             continue
         if limit is not None and number >= limit:
             return
         number += 1
-        yield _batch_row(found)
+        yield _batch_row(batch)
         if wanted.records:
-            yield from _record_rows(found)
+            yield from _record_rows(batch)
 
 
 def _batch_row(batch: Batch) -> Row:
@@ -179,11 +179,11 @@ def _batch_row(batch: Batch) -> Row:
 
 def _record_rows(batch: Batch) -> Iterator[Row]:
     try:
-        found = read_records(batch.data) if batch.header.record_count else []
+        result = read_records(batch.data) if batch.header.record_count else []
     except (Malformed, Undecodable, Oversized, KeyError) as error:
         yield {KIND: "unreadable", "position": batch.position, "why": f"records: {error}"}
         return
-    for offset, record in found:
+    for offset, record in result:
         row: Row = {KIND: "record", "offset": offset, "timestamp": record.timestamp_ms}
         row["key"] = None if record.key is None else escaped(record.key)
         row["value"] = None if record.value is None else escaped(record.value)

@@ -60,11 +60,11 @@ def batches(path: Path) -> Iterator[Batch | Unreadable]:
     with path.open("rb", buffering=READ_AHEAD_BYTES) as file:
         position = 0
         while position < size:
-            found = _next(file, position, size - position)
-            yield found
-            if isinstance(found, Unreadable):
+            result = _next(file, position, size - position)
+            yield result
+            if isinstance(result, Unreadable):
                 return
-            position += found.header.size_bytes
+            position += result.header.size_bytes
 
 
 def _next(file: BinaryIO, position: int, left: int) -> Batch | Unreadable:
@@ -105,8 +105,8 @@ def index_entries(path: Path, entry: Struct) -> Entries:
         used -= 1
     if count - used == 1:  # one alone is no preallocation but a damaged entry
         used = count
-    found = [entry.unpack_from(content, number * entry.size) for number in range(used)]
-    return Entries(found, (count - used) * entry.size, odd_bytes)
+    result = [entry.unpack_from(content, number * entry.size) for number in range(used)]
+    return Entries(result, (count - used) * entry.size, odd_bytes)
 
 
 def offset_entries(path: Path) -> Entries:

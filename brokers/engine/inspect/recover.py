@@ -108,7 +108,7 @@ def _foresee(partition: PartitionDirectory, marks: Marks, emit: Emit) -> Outcome
     change = _Change(partition, emit)
     bases, others = segment_files(directory)
     segments = bases.get(LOG_SUFFIX, [])
-    for name in [*others, *(f"{base:020d}{suffix}" for suffix, found in bases.items() for base in found)]:
+    for name in [*others, *(f"{base:020d}{suffix}" for suffix, result in bases.items() for base in result)]:
         if is_debris(name):
             change("remove", name, "a deletion, a cleaning or a crash left it")
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
@@ -191,16 +191,16 @@ def _refusal(path: Path, position: int) -> str:
 def _good_part(path: Path, base: int, limit_offset: int, dense_from: int) -> tuple[int, int, str]:
     """(next offset, bytes up to the first bad batch, what is bad there)."""
     end, good_bytes = base, 0
-    for found in batches(path):
-        if isinstance(found, Unreadable):
-            return end, good_bytes, found.reason
-        if not found.intact:
-            return end, good_bytes, f"the checksum of the batch at offset {found.header.base_offset} is wrong"
-        if out_of_range(found.header, end, limit_offset):
-            return end, good_bytes, f"offset {found.header.base_offset} is out of order after {end - 1}"
-        if max(end, dense_from) < found.header.base_offset:
-            return end, good_bytes, f"the offsets from {end} to {found.header.base_offset} are missing"
-        end, good_bytes = found.header.next_offset, found.position + found.header.size_bytes
+    for batch in batches(path):
+        if isinstance(batch, Unreadable):
+            return end, good_bytes, batch.reason
+        if not batch.intact:
+            return end, good_bytes, f"the checksum of the batch at offset {batch.header.base_offset} is wrong"
+        if out_of_range(batch.header, end, limit_offset):
+            return end, good_bytes, f"offset {batch.header.base_offset} is out of order after {end - 1}"
+        if max(end, dense_from) < batch.header.base_offset:
+            return end, good_bytes, f"the offsets from {end} to {batch.header.base_offset} are missing"
+        end, good_bytes = batch.header.next_offset, batch.position + batch.header.size_bytes
     return end, good_bytes, ""
 
 

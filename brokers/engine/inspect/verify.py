@@ -82,8 +82,8 @@ def verify_partition(
     end = log_start_offset if end is None else end
     epochs.end(end)
     producers.end(end)
-    for suffix, found in bases.items():
-        for base in found:
+    for suffix, result in bases.items():
+        for base in result:
             if suffix not in INDEX_SUFFIXES:
                 findings.fault(f"{base:020d}{suffix}", "is no file of a log")
             elif base not in logs:

@@ -80,27 +80,27 @@ class SegmentCheck:
                 self.findings.fault(self.file, f"begins below {expected}, where the segment before ends")
             elif self.base > expected and not self.rules.gaps:
                 self.findings.fault(self.file, f"offsets {expected} to {self.base - 1} are missing before it")
-        for found in batches(path):
-            if isinstance(found, Unreadable):
-                if found.position == 0 and old_message_at(str(path), 0) is not None:
+        for batch in batches(path):
+            if isinstance(batch, Unreadable):
+                if batch.position == 0 and old_message_at(str(path), 0) is not None:
                     return self._old_messages(path, next_offset)
-                what = f"{found.reason}; {found.size_bytes} bytes from here on are unreadable"
-                self.findings.fault(self.file, what, position=found.position, offset=next_offset)
+                what = f"{batch.reason}; {batch.size_bytes} bytes from here on are unreadable"
+                self.findings.fault(self.file, what, position=batch.position, offset=next_offset)
                 break
             self.findings.count("batches")
-            self.findings.count("bytes", len(found.data))
+            self.findings.count("bytes", len(batch.data))
             before = self.findings.faults
-            self._check(found, next_offset)
-            header = found.header
-            epochs.see(self.file, found.position, header)
-            aborted = producers.see(found)
+            self._check(batch, next_offset)
+            header = batch.header
+            epochs.see(self.file, batch.position, header)
+            aborted = producers.see(batch)
             if aborted is not None:
                 self.aborted.append(aborted)
             if header.is_control:
                 self.markers[header.last_offset] = header.producer_id
             if self.findings.faults == before and self.faultless == len(self.places):
                 self.faultless += 1
-            self.places.append(Place(found.position, header.base_offset, header.last_offset, header.max_timestamp))
+            self.places.append(Place(batch.position, header.base_offset, header.last_offset, header.max_timestamp))
             next_offset = max(next_offset, header.next_offset)
         if not self._is_to_be_split(following, recovery_point):
             self._check_offset_index()
@@ -183,12 +183,12 @@ class SegmentCheck:
         path = self._existing(INDEX_SUFFIX)
         if path is None:
             return
-        found = offset_entries(path)
-        _check_tail(self.findings, path.name, found.zero_bytes, found.odd_bytes)
+        result = offset_entries(path)
+        _check_tail(self.findings, path.name, result.zero_bytes, result.odd_bytes)
         starts = {place.position: number for number, place in enumerate(self.places)}
         before = (-1, -1)
         covering = 0
-        for number, (relative, position) in enumerate(found.entries):
+        for number, (relative, position) in enumerate(result.entries):
             at, offset = number * 8, self.base + relative
             if relative <= before[0] or position <= before[1]:
                 self.findings.fault(path.name, "entries do not grow", position=at, offset=offset)
@@ -213,11 +213,11 @@ class SegmentCheck:
         path = self._existing(TIME_INDEX_SUFFIX)
         if path is None:
             return
-        found = time_entries(path)
-        _check_tail(self.findings, path.name, found.zero_bytes, found.odd_bytes)
+        result = time_entries(path)
+        _check_tail(self.findings, path.name, result.zero_bytes, result.odd_bytes)
         before = (-1, -1)
         greatest, seen = -1, 0
-        for number, (timestamp, relative) in enumerate(found.entries):
+        for number, (timestamp, relative) in enumerate(result.entries):
             at, offset = number * 12, self.base + relative
             if timestamp <= before[0] or relative < before[1]:
                 self.findings.fault(path.name, "entries do not grow", position=at, offset=offset)

@@ -71,14 +71,14 @@ def check_entries(path: Path, ended: Ended, findings: Findings, *, gaps: bool, w
     """Compares a `.txnindex` with what its segment tells. With `gaps` a cleaner may have taken the data of some
     transactions, and `whole` tells that none may be missing.
     """
-    found = index_entries(path, TRANSACTION_ENTRY) if path.exists() else Entries([], 0, 0)
-    if found.odd_bytes:
-        findings.fault(path.name, f"{found.odd_bytes} bytes at its end are no whole entry")
-    if found.zero_bytes:
-        findings.note(path.name, f"{found.zero_bytes} bytes of zeros at its end, as Apache Kafka preallocates")
+    result = index_entries(path, TRANSACTION_ENTRY) if path.exists() else Entries([], 0, 0)
+    if result.odd_bytes:
+        findings.fault(path.name, f"{result.odd_bytes} bytes at its end are no whole entry")
+    if result.zero_bytes:
+        findings.note(path.name, f"{result.zero_bytes} bytes of zeros at its end, as Apache Kafka preallocates")
     missing = {aborted.marker_offset: aborted for aborted in ended.aborted}
     before = -1
-    for number, (version, *fields) in enumerate(found.entries):
+    for number, (version, *fields) in enumerate(result.entries):
         entry = Aborted(*fields)
         offset = entry.marker_offset
         right = missing.pop(offset, None)

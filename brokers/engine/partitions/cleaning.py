@@ -81,7 +81,7 @@ class Cleaner:
         self._settings = settings
         # What is being cleaned, and where the shortest end of its log was meanwhile.
         self._busy: dict[PartitionKey, int] = {}
-        self._known: dict[PartitionKey, Partition] = {(found.topic, found.index): found for found in table}
+        self._known: dict[PartitionKey, Partition] = {(result.topic, result.index): result for result in table}
         self._checkpoints: dict[PartitionKey, int] = {}
         self.disbelieved: list[PartitionKey] = []
         self.uncleanable: dict[PartitionKey, str] = {}
@@ -97,13 +97,13 @@ class Cleaner:
 
     def _load(self, root: Path) -> None:
         try:
-            found = checkpoints.read_offsets(root / CHECKPOINT, root)
+            offsets = checkpoints.read_offsets(root / CHECKPOINT, root)
         except checkpoints.Unreadable:
             return  # every log of the root counts as dirty from its start (CMP-11)
         except StorageFailed as failure:
             self._table.storage_failed(failure)
             return
-        for key, offset in found.items():
+        for key, offset in offsets.items():
             partition = self._known.get(key)
             if partition is None or partition.log.root != root:
                 continue
@@ -124,10 +124,10 @@ class Cleaner:
             chosen = selection.filthiest(self._ranges(now_ms))
             if chosen is None:
                 return None
-            partition, found, rules = chosen
+            partition, result, rules = chosen
             key = (partition.topic, partition.index)
             try:
-                flush = FlushJob(partition.log) if partition.log.recovery_point < found.first_uncleanable else None
+                flush = FlushJob(partition.log) if partition.log.recovery_point < result.first_uncleanable else None
                 swap.discard(partition.log.directory, partition.log.root)
             except StorageFailed as failure:
                 self._table.storage_failed(failure)
@@ -137,8 +137,8 @@ class Cleaner:
                 continue
             self._busy[key] = partition.log.log_end_offset
             is_first = key not in self._checkpoints
-            self._checkpoints.setdefault(key, found.first_dirty)
-            return Work(partition, self._job(partition, found, rules, now_ms), found.ratio, flush, is_first)
+            self._checkpoints.setdefault(key, result.first_dirty)
+            return Work(partition, self._job(partition, result, rules, now_ms), result.ratio, flush, is_first)
 
     def _ranges(self, now_ms: int) -> Iterator[tuple[Partition, Range, CompactionRules]]:
         for partition in self._table:
@@ -159,13 +159,13 @@ class Cleaner:
                 self.disbelieved.append(key)
             stable = partition.last_stable_offset
             try:
-                found = selection.measure(
+                result = selection.measure(
                     _facts(log), rules, first_dirty=first_dirty, stable_offset=stable, now_ms=now_ms
                 )
             except StorageFailed as failure:
                 self._table.storage_failed(failure)
                 continue
-            yield partition, found, rules
+            yield partition, result, rules
 
     def _forget_strangers(self) -> None:
         """A topic of the same name as one that was deleted starts with nothing cleaned."""

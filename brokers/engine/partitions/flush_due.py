@@ -18,7 +18,7 @@ class FlushDue:
         """Those with `flush.messages` records not flushed, or with one that was there `flush.ms` ago; of more than
         `logs_max` those that wait longest.
         """
-        found: list[tuple[int, Partition]] = []
+        result: list[tuple[int, Partition]] = []
         known, self._dirty_since_ms = self._dirty_since_ms, {}
         for partition in partitions:
             config, log = partition.config, partition.log
@@ -32,6 +32,6 @@ class FlushDue:
                 since_ms = now_ms
             self._dirty_since_ms[key] = (log.recovery_point, since_ms)
             if waiting >= config.flush_messages or now_ms - since_ms >= config.flush_ms:
-                found.append((since_ms, partition))
-        found.sort(key=lambda each: each[0])
-        return [partition for _, partition in found[:logs_max]]
+                result.append((since_ms, partition))
+        result.sort(key=lambda each: each[0])
+        return [partition for _, partition in result[:logs_max]]

@@ -275,16 +275,16 @@ class FollowerSession:
 
     def news(self) -> list[FollowedPartition]:
         """Takes out the lines whose high watermark or log start is another than the follower was told."""
-        found: list[FollowedPartition] = []
+        result: list[FollowedPartition] = []
         for line in self._moved:
             partition = line.partition
             if partition is None or line.code or partition.leadership is None or not self.knows(line):
                 continue
             high_watermark, start_offset = partition.high_watermark, partition.log_start_offset
             if line.sent_high_watermark != high_watermark or line.sent_start_offset != start_offset:
-                found.append(line)
+                result.append(line)
         self._moved = {}
-        return found
+        return result
 
     def nothing_for(self, line: FollowedPartition) -> None:
         """It was taken out, and there is nothing to tell."""

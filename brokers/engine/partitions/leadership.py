@@ -121,13 +121,13 @@ class Leadership:
     def committed_below(self, high_watermark: int) -> list[DelayedReplication]:
         """Takes out whoever waits for an offset below; each may be over for another reason."""
         produces = self._produces
-        found: list[DelayedReplication] = []
+        result: list[DelayedReplication] = []
         while produces and produces[0][0] < high_watermark:
-            found.append(heappop(produces)[2])
-        return found
+            result.append(heappop(produces)[2])
+        return result
 
     def delayed_operations(self) -> list[DelayedOperation]:
         """Takes out everybody, to be told that the leadership is over."""
-        found: list[DelayedOperation] = [*self.fetches, *(wait for _, _, wait in self._produces)]
+        result: list[DelayedOperation] = [*self.fetches, *(wait for _, _, wait in self._produces)]
         self._produces = []
-        return found
+        return result

@@ -49,7 +49,7 @@ def list_offsets(
     if lags and timestamp == LATEST:
         return not_yet
     try:
-        found = find(partition.log, timestamp, limit, partition.leader_epoch, wait)
+        result = find(partition.log, timestamp, limit, partition.leader_epoch, wait)
     except NotCached as missing:
         return ListedOffset(error_codes.NONE, uncached=missing.uncached)
     except StorageFailed as failure:
@@ -57,10 +57,10 @@ def list_offsets(
         return ListedOffset(error_codes.KAFKA_STORAGE_ERROR)
     except DamagedSegment as found_damage:
         return ListedOffset(damage.met(partition.log, found_damage, partition.log.log_start_offset))
-    if found is None:
+    if result is None:
         return not_yet if lags else ListedOffset(error_codes.NONE)
     return ListedOffset(
-        error_codes.NONE, found.timestamp_ms, found.offset, found.leader_epoch if version >= EPOCH_FROM else -1
+        error_codes.NONE, result.timestamp_ms, result.offset, result.leader_epoch if version >= EPOCH_FROM else -1
     )
 
 
@@ -73,7 +73,7 @@ def find(log: Log, timestamp: int, limit_offset: int, leader_epoch: int, wait: b
     if timestamp == LATEST_TIERED:
         return None
     if timestamp == MAX_TIMESTAMP:
-        found = greatest_timestamp(log, wait)
+        at_or_after = greatest_timestamp(log, wait)
     else:
-        found = first_at_or_after(log, timestamp, wait)
-    return found if found is not None and found.offset < limit_offset else None
+        at_or_after = first_at_or_after(log, timestamp, wait)
+    return at_or_after if at_or_after is not None and at_or_after.offset < limit_offset else None

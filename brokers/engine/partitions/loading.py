@@ -58,15 +58,15 @@ class RootLoader:
         report.foreign += self._root.foreign
         if self._root.clean:
             # A crash may have come between a deletion and the next writing of these files, a clean stop may not.
-            for topic, number in sorted(self.checkpointed - {(found.topic, found.partition) for found in held}):
+            for topic, number in sorted(self.checkpointed - {(result.topic, result.partition) for result in held}):
                 report.unreadable[str(self._root.path)] = f"checkpoints name {topic}-{number}, which is not there"
-        for found in held:
-            key = (found.topic, found.partition)
+        for result in held:
+            key = (result.topic, result.partition)
             try:
-                yield key, self._open(found, key, report)
+                yield key, self._open(result, key, report)
             except OldFormat as refusal:
-                report.refused.append((found.topic, found.partition, str(refusal)))
-                yield key, self._refused(found)
+                report.refused.append((result.topic, result.partition, str(refusal)))
+                yield key, self._refused(result)
 
     def _open(self, found: FoundPartition, key: PartitionKey, report: RecoveryReport) -> Partition:
         recovery_point = self._recovery_points.get(key, 0)

@@ -53,13 +53,13 @@ class HighWatermarks:
 
     def plan(self, partitions: Iterable[tuple[PartitionKey, Partition]], roots: Iterable[Path]) -> dict[Path, Offsets]:
         """What the files of those `roots` have to say in which something moved since the last plan."""
-        found: dict[Path, Offsets] = {root: {} for root in roots}
+        result: dict[Path, Offsets] = {root: {} for root in roots}
         for key, partition in partitions:
-            offsets = found.get(partition.log.root)
+            offsets = result.get(partition.log.root)
             if offsets is not None and not partition.offline:
                 offsets[key] = partition.high_watermark
-        moved = {root: offsets for root, offsets in found.items() if self._last.get(root) != offsets}
-        self._last = found
+        moved = {root: offsets for root, offsets in result.items() if self._last.get(root) != offsets}
+        self._last = result
         return moved
 
     def written_by_another(self) -> None:

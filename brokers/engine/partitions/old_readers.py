@@ -58,9 +58,9 @@ def read_whole_batches(
 ) -> ReadResult:
     """As `Partition.read`; without `min_one_batch` a first batch over the limit is not answered at all (WIRE-28)."""
     result = partition.read(offset, max_bytes, min_one_batch=min_one_batch, wait=wait)
-    found = result.slice
-    if found is not None and found.length > max_bytes and not min_one_batch:
-        found.release()
+    matching = result.slice
+    if matching is not None and matching.length > max_bytes and not min_one_batch:
+        matching.release()
         return result._replace(slice=None)
     return result
 

@@ -247,8 +247,8 @@ class Partition:
             if acks == -1 and not self.has_enough_replicas():
                 return AppendResult(error_codes.NOT_ENOUGH_REPLICAS, log_start_offset=log.log_start_offset)
             rules = self.config.batch_rules
-            found = check_batch if ahead is None else ahead.checked
-            checked = found(records, size, rules, now_ms, budget)
+            result = check_batch if ahead is None else ahead.checked
+            checked = result(records, size, rules, now_ms, budget)
         except BatchRejected as fault:
             return AppendResult(
                 fault.code,
@@ -332,7 +332,7 @@ class Partition:
             return ReadResult(error_codes.OFFSET_OUT_OF_RANGE)
         limit = self.high_watermark if isolation == 0 else self.limit(isolation)
         try:
-            found = log.read(fetch_offset, max_bytes, limit, min_one_batch=min_one_batch, wait=wait)
+            result = log.read(fetch_offset, max_bytes, limit, min_one_batch=min_one_batch, wait=wait)
         except NotCached as missing:
             return ReadResult(0, uncached=missing.uncached)
         except StorageFailed as failure:
@@ -340,7 +340,7 @@ class Partition:
             return ReadResult(error_codes.KAFKA_STORAGE_ERROR)
         except DamagedSegment as found_damage:
             return ReadResult(damage.met(log, found_damage, fetch_offset))
-        return ReadResult(0, self.high_watermark, self.last_stable_offset, log.log_start_offset, found)
+        return ReadResult(0, self.high_watermark, self.last_stable_offset, log.log_start_offset, result)
 
     def limit(self, isolation: int) -> int:
         """Where a reader's log ends."""

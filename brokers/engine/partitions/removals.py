@@ -70,11 +70,11 @@ class Removals:
         if back_ms > 0:
             self._waiting = [(due_ms - back_ms, path, root) for due_ms, path, root in self._waiting]
         self._asked_ms = now_ms
-        found: list[tuple[str, Path]] = []
+        result: list[tuple[str, Path]] = []
         while self._waiting and self._waiting[0][0] <= now_ms:
             _, path, root = heapq.heappop(self._waiting)
-            found.append((path, root))
-        return RemovalBatch(found, self._on_failure, self._once_more) if found else None
+            result.append((path, root))
+        return RemovalBatch(result, self._on_failure, self._once_more) if result else None
 
     def _once_more(self, path: str, root: Path) -> None:
         self.add([path], root, self._asked_ms)

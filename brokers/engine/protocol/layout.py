@@ -34,8 +34,8 @@ def in_line(cls: type[Any], version: int, flexible: bool) -> list[Slot]:
 
 def tagged(cls: type[Any], version: int, flexible: bool) -> list[Slot]:
     """The tagged fields of this version in ascending order of tag."""
-    found = [slot for slot in slots_of(cls, version) if slot.present and flexible and slot.spec.tag is not None]
-    return sorted(found, key=lambda slot: slot.spec.tag or 0)
+    result = [slot for slot in slots_of(cls, version) if slot.present and flexible and slot.spec.tag is not None]
+    return sorted(result, key=lambda slot: slot.spec.tag or 0)
 
 
 def size_min(spec: FieldSpec, version: int, flexible: bool) -> int:

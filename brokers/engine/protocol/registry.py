@@ -11,8 +11,8 @@ from brokers.engine.protocol.fields import MESSAGES, Direction
 
 def message_class(api_key: int, direction: Direction) -> type[Any]:
     """The declared class of this API's request or response. Raises KeyError for an api key not in A.4."""
-    found = MESSAGES.get((api_key, direction))
-    if found is None:
+    result = MESSAGES.get((api_key, direction))
+    if result is None:
         import_module(f"brokers.engine.protocol.messages.{APIS[api_key].module}")
-        found = MESSAGES[api_key, direction]
-    return found
+        result = MESSAGES[api_key, direction]
+    return result

@@ -91,15 +91,15 @@ def read_records(data: bytes | memoryview) -> list[tuple[int, Record]]:
     header = layout.read_header(data)
     block = records_block(data)
     stamped = bool(header.attributes & layout.LOG_APPEND_TIME)
-    found = []
+    result = []
     for walked in walk(block, header.record_count):
         created_ms = layout.wrapped(header.base_timestamp + walked.timestamp_delta)
         timestamp_ms = header.max_timestamp if stamped else created_ms
         key = None if walked.key is None else block[slice(*walked.key)]
         value = None if walked.value is None else block[slice(*walked.value)]
         record = Record(timestamp_ms, key, value, tuple(read_headers(block, walked)))
-        found.append((header.base_offset + walked.offset_delta, record))
-    return found
+        result.append((header.base_offset + walked.offset_delta, record))
+    return result
 
 
 def recompress(data: memoryview | bytes, codec: int, bytes_max: int, block: bytes | None = None) -> bytearray:

@@ -74,11 +74,11 @@ def inspect(records: bytes, batch_bytes_max: int) -> OldSet:
 
     A set whose first entry is a record batch is answered unchecked. Raises BatchRejected.
     """
-    found: list[Entry] = []
+    result: list[Entry] = []
     codec = NONE
     try:
         for entry in entries(records):
-            if not found and entry.magic == layout.MAGIC:
+            if not result and entry.magic == layout.MAGIC:
                 return OldSet([entry], layout.MAGIC, NONE)
             if entry.size_bytes > batch_bytes_max:
                 raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True)
@@ -86,14 +86,18 @@ def inspect(records: bytes, batch_bytes_max: int) -> OldSet:
                 if not checksum_holds(records, entry):
                     raise Corrupt("the checksum of a message does not hold")
                 codec = records[entry.start + 17] & layout.CODEC_MASK or codec
-            found.append(entry)
+            result.append(entry)
     except Corrupt:
         raise BatchRejected(error_codes.CORRUPT_MESSAGE, shape=True) from None
-    if not found:
-        return OldSet(found, -1, codec)
-    if codec > CODEC_MAX or (codec != NONE and len(found) > 1) or any(entry.magic != found[0].magic for entry in found):
+    if not result:
+        return OldSet(result, -1, codec)
+    if (
+        codec > CODEC_MAX
+        or (codec != NONE and len(result) > 1)
+        or any(entry.magic != result[0].magic for entry in result)
+    ):
         raise BatchRejected(error_codes.INVALID_RECORD, shape=True)
-    return OldSet(found, found[0].magic, codec)
+    return OldSet(result, result[0].magic, codec)
 
 
 def to_batch(records: bytes, old: OldSet, work: Work | None = None, *, log_append_time: bool) -> bytearray:

@@ -135,7 +135,7 @@ def _is_run_numbered(data: bytes, position: int, stride: int, run: int, index: i
 def numbered(data: bytes, count: int) -> bytes:
     """The records with the offset deltas 0 to `count` - 1. Raises Malformed if their fields do not add up."""
     check_fields(data, count)
-    found = bytearray()
+    result = bytearray()
     position = 0
     for index in range(count):
         length, position = read_integer(data, position, len(data))
@@ -143,6 +143,6 @@ def numbered(data: bytes, count: int) -> bytes:
         _, delta_at = read_signed_long(data, position + 1, end)
         _, rest_at = read_integer(data, delta_at, end)
         body = data[position:delta_at] + encode_signed(index) + data[rest_at:end]
-        found += encode_signed(len(body)) + body
+        result += encode_signed(len(body)) + body
         position = end
-    return bytes(found)
+    return bytes(result)

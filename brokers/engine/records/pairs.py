@@ -28,7 +28,7 @@ def read_pairs(data: bytes | memoryview) -> list[tuple[int, bytes | None, bytes 
 
 
 def _pairs(block: bytes, count: int, base_offset: int) -> list[tuple[int, bytes | None, bytes | None]]:
-    found: list[tuple[int, bytes | None, bytes | None]] = []
+    result: list[tuple[int, bytes | None, bytes | None]] = []
     size = len(block)
     position = 0
     for _ in range(count):
@@ -53,11 +53,11 @@ def _pairs(block: bytes, count: int, base_offset: int) -> list[tuple[int, bytes 
             position += value_bytes
         if position >= end:
             raise Malformed("the fields of a record reach past its end")
-        found.append((base_offset + delta, key, value))
+        result.append((base_offset + delta, key, value))
         position = end
     if position != size:
         raise Malformed("bytes are left over after the last record")
-    return found
+    return result
 
 
 def _integer(block: bytes, at: int, end: int) -> tuple[int, int]:

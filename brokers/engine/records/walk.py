@@ -297,14 +297,14 @@ def stamps(data: bytes, count: int) -> Iterator[tuple[int, int]]:
 def read_headers(data: bytes, record: WalkedRecord) -> list[tuple[str, bytes | None]]:
     """The headers of a record that `walk` accepted, in their order."""
     number, position = read_signed_int(data, record.headers_at, record.end)
-    found: list[tuple[str, bytes | None]] = []
+    result: list[tuple[str, bytes | None]] = []
     for _ in range(number):
         name, position = _span(data, position, record.end)
         value, position = _span(data, position, record.end)
         assert name is not None
         content = None if value is None else data[value[0] : value[1]]
-        found.append((data[name[0] : name[1]].decode(errors="replace"), content))
-    return found
+        result.append((data[name[0] : name[1]].decode(errors="replace"), content))
+    return result
 
 
 def _span(data: bytes, at: int, end: int) -> tuple[tuple[int, int] | None, int]:

@@ -119,14 +119,14 @@ class Forwarders:
     def _make_room(self, instance_id: str) -> None:
         """For one more, in the place of the one that nobody has used for longest. Raises ForwardingUnavailable."""
         if self._of_instance[instance_id] >= self._lines_per_instance_max:
-            found = next((line for line in self._resting if line.forwarded_identity.instance_id == instance_id), None)
+            result = next((line for line in self._resting if line.forwarded_identity.instance_id == instance_id), None)
         elif len(self._lines) >= self._lines_max:
-            found = next(iter(self._resting), None)
+            result = next(iter(self._resting), None)
         else:
             return
-        if found is None:
+        if result is None:
             raise ForwardingUnavailable("as many calls are passed on already as may be")
-        found.end("somebody else needs the place")
+        result.end("somebody else needs the place")
 
     def _wake(self, line: _ForwardingConnection) -> None:
         """It is idle no more, if it was."""

@@ -113,7 +113,12 @@ class IsrPublisher:
                 self.consider(partition)
 
     def _on_brokers(self, image: ClusterImage) -> None:
-        followers = {replica for topic in image.topics.values() for one in topic.partitions for replica in one.replicas}
+        followers = {
+            replica
+            for topic in image.topics.values()
+            for partition in topic.partitions
+            for replica in partition.replicas
+        }
         here = {id for id, broker in image.brokers.items() if not broker.stopping}
         self._table.brokers_are_away(frozenset(followers - here))
         if self._unconfirmed:

@@ -67,8 +67,8 @@ class SocketLink:
     async def _connect(self, host: str, port: int) -> None:
         try:
             async with asyncio.timeout(CONNECT_S_MAX):
-                found = await self._loop.getaddrinfo(host, port, type=SOCK_STREAM)
-                family, kind, protocol, _, address = found[0]
+                result = await self._loop.getaddrinfo(host, port, type=SOCK_STREAM)
+                family, kind, protocol, _, address = result[0]
                 self._socket = socket(family, kind, protocol)
                 self._socket.setblocking(False)
                 await self._loop.sock_connect(self._socket, address)

@@ -241,22 +241,24 @@ class MarkerLink:
             if order.dropped:
                 continue
             missing = int(ErrorCode.REQUEST_TIMED_OUT)
-            codes = {one: errors.get((order.markers.producer_id, *one), missing) for one in partitions}
+            codes = {
+                partition: errors.get((order.markers.producer_id, *partition), missing) for partition in partitions
+            }
             self._on_codes(order, codes)
 
     def _on_codes(self, order: _Order, codes: dict[PartitionKey, int]) -> None:
-        done = [one for one, code in codes.items() if code in _DONE]
-        refused = [one for one, code in codes.items() if code == _REFUSED]
-        again = [one for one, code in codes.items() if code not in _DONE and code not in (_REFUSED, _FENCED)]
+        done = [item for item, code in codes.items() if code in _DONE]
+        refused = [item for item, code in codes.items() if code == _REFUSED]
+        again = [item for item, code in codes.items() if code not in _DONE and code not in (_REFUSED, _FENCED)]
         self._late.difference_update(codes)
-        self._late.update(one for one in again if codes[one] == _LATE)
+        self._late.update(item for item in again if codes[item] == _LATE)
         if done:
             self._done(order, done)
         if refused or _FENCED in codes.values():
             log.warning(
                 "markers_refused",
                 transactional_id=order.markers.transactional_id,
-                partitions=sorted(one for one, code in codes.items() if code in (_REFUSED, _FENCED)),
+                partitions=sorted(item for item, code in codes.items() if code in (_REFUSED, _FENCED)),
                 codes=sorted({_REFUSED, _FENCED}.intersection(codes.values())),
             )
         if _FENCED in codes.values():

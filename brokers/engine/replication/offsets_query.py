@@ -24,17 +24,17 @@ class OffsetsQuery:
     """
 
     def __init__(self, followed: Sequence[Followed], end_offsets: Mapping[PartitionKey, int] | None = None) -> None:
-        self._followed = {(one.partition.topic, one.partition.index): one for one in followed}
+        self._followed = {(item.partition.topic, item.partition.index): item for item in followed}
         self._end_offsets = end_offsets
         self.next: OffsetsQuery | None = None
 
     def frame(self, correlation_id: int, client_id: str, replica_id: int) -> bytes:
         timestamp = _LATEST if self._end_offsets is None else _EARLIEST
         topics: dict[str, list[ListOffsetsPartition]] = {}
-        for (topic, index), one in self._followed.items():
+        for (topic, index), item in self._followed.items():
             topics.setdefault(topic, []).append(
                 ListOffsetsPartition(
-                    partition_index=index, current_leader_epoch=one.partition.leader_epoch, timestamp=timestamp
+                    partition_index=index, current_leader_epoch=item.partition.leader_epoch, timestamp=timestamp
                 )
             )
         request = ListOffsetsRequest(
@@ -58,18 +58,18 @@ class OffsetsQuery:
         for topic in response.topics:
             for line in topic.partitions:
                 key = (topic.name, line.partition_index)
-                one = self._followed.get(key)
-                if one is None or line.error_code:
+                item = self._followed.get(key)
+                if item is None or line.error_code:
                     continue
-                log = one.partition.log
+                log = item.partition.log
                 own_end_offset = log.log_end_offset
                 if self._end_offsets is not None:
                     end_offset, is_empty = self._end_offsets[key], not log.size_bytes
-                    yield one, after_out_of_range(own_end_offset, line.offset, end_offset, is_empty=is_empty)
+                    yield item, after_out_of_range(own_end_offset, line.offset, end_offset, is_empty=is_empty)
                 elif line.offset < own_end_offset:
-                    yield one, OutOfRange(truncate_to=line.offset)
+                    yield item, OutOfRange(truncate_to=line.offset)
                 else:
-                    undecided.append(one)
+                    undecided.append(item)
                     end_offsets[key] = line.offset
         if undecided:
             self.next = OffsetsQuery(undecided, end_offsets)

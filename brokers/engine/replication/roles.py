@@ -306,7 +306,7 @@ class Roles:
 def _is_of_another_tree(before: ClusterImage, after: ClusterImage) -> bool:
     """As at start, an image without a single topic of the one before is rather of a tree that was lost."""
     topics = before.topics.values()
-    return len(topics) > 1 and not any(_is_there_or_meant_to_go(one, after) for one in topics)
+    return len(topics) > 1 and not any(_is_there_or_meant_to_go(topic, after) for topic in topics)
 
 
 def _is_disowned(held: Partition, topic: TopicImage) -> bool:

@@ -105,7 +105,7 @@ class LogRoot:
 
     def scan(self) -> list[FoundPartition]:
         """The partitions in this root; what a previous run had marked deleted goes now."""
-        found = []
+        result = []
         self.foreign = []
         with storage_errors(self.path):
             for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name):
@@ -121,9 +121,9 @@ class LogRoot:
                     if topic_id == NO_TOPIC_ID and _is_foreign(entry.path):
                         self.foreign.append(entry.path)
                         continue
-                    found.append(FoundPartition(entry.path, match["topic"], int(match["index"]), topic_id))
-        self.partitions = len(found)
-        return found
+                    result.append(FoundPartition(entry.path, match["topic"], int(match["index"]), topic_id))
+        self.partitions = len(result)
+        return result
 
     def create_partition(self, topic: str, index: int, topic_id: bytes) -> str:
         """Makes the directory of a partition; answers its path. Somebody else's of that name is set aside."""

@@ -266,16 +266,16 @@ class TimeIndex(_Index):
         at = self._floor(timestamp_ms)
         if at < 0:
             return TimeEntry(-1, self.base_offset)
-        found, relative = TIME_ENTRY.unpack_from(self.entries, at * TIME_ENTRY.size)
-        return TimeEntry(found, self.base_offset + relative)
+        result, relative = TIME_ENTRY.unpack_from(self.entries, at * TIME_ENTRY.size)
+        return TimeEntry(result, self.base_offset + relative)
 
     def above(self, timestamp_ms: int) -> TimeEntry | None:
         """The first entry with a timestamp > `timestamp_ms`."""
         at = self._floor(timestamp_ms) + 1
         if at >= len(self):
             return None
-        found, relative = TIME_ENTRY.unpack_from(self.entries, at * TIME_ENTRY.size)
-        return TimeEntry(found, self.base_offset + relative)
+        result, relative = TIME_ENTRY.unpack_from(self.entries, at * TIME_ENTRY.size)
+        return TimeEntry(result, self.base_offset + relative)
 
     def truncate(self, offset: int) -> None:
         """Drops the entries that point at `offset` or beyond."""

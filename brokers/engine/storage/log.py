@@ -174,10 +174,10 @@ class Log:
         """
         if offset >= limit_offset or (max_bytes <= 0 and not min_one_batch):
             return None
-        found = self.position_of(offset, wait)
-        if found is None:
+        result = self.position_of(offset, wait)
+        if result is None:
             return None
-        at, position = found
+        at, position = result
         segment = self.segments[at]
         if segment.base_offset >= limit_offset:
             return None  # what lay between the two is compacted away
@@ -203,11 +203,11 @@ class Log:
         while True:
             if segment.damaged and offset in segment.damaged:  # whoever is refused asks again and again
                 raise DamagedSegment(segment.file.path, segment.damaged[offset])
-            found = segment.locate(offset, wait)
-            if found is not None:
+            result = segment.locate(offset, wait)
+            if result is not None:
                 if segment.base_offset <= offset:  # a position is remembered within the segment that the offset names
-                    self.remember(offset, found[0])
-                return at, found[0]
+                    self.remember(offset, result[0])
+                return at, result[0]
             segment.check_chain(offset, wait)
             at += 1  # the offset fell into a gap at this segment's end: the next one starts above it
             if at >= len(self.segments):

@@ -36,9 +36,9 @@ def first_at_or_after(log: Log, timestamp_ms: int, wait: bool = True) -> FoundRe
             end = position + header.size_bytes
             if header.max_timestamp < timestamp_ms or header.last_offset < log.log_start_offset:
                 continue
-            for found in _records(segment, position, header, wait):
-                if found.timestamp_ms >= timestamp_ms and found.offset >= log.log_start_offset:
-                    return found
+            for record in _records(segment, position, header, wait):
+                if record.timestamp_ms >= timestamp_ms and record.offset >= log.log_start_offset:
+                    return record
             if header.record_count and header.base_offset >= log.log_start_offset:
                 # Its producer made a greatest time up. Were it passed by, a log of such batches would be read whole.
                 return _by_header(header)
@@ -61,8 +61,8 @@ def _start(segment: Segment, timestamp_ms: int, log_start_offset: int, wait: boo
     if entry.timestamp_ms < timestamp_ms:
         position = max(position, _all_below(segment, timestamp_ms, wait))
     if log_start_offset > segment.base_offset:
-        found = segment.locate(log_start_offset, wait)
-        position = max(position, 0 if found is None else found[0])
+        result = segment.locate(log_start_offset, wait)
+        position = max(position, 0 if result is None else result[0])
     return position
 
 
@@ -80,7 +80,7 @@ def _all_below(segment: Segment, timestamp_ms: int, wait: bool) -> int:
     before = segment.offset_index.floor(named[1].base_offset - 1)
     if before is None:
         return 0
-    header = next((found for _, found in segment.headers(before.position, None, wait)), None)
+    header = next((result for _, result in segment.headers(before.position, None, wait)), None)
     return before.position if header is not None and header.last_offset == before.offset else 0
 
 
@@ -94,10 +94,10 @@ def greatest_timestamp(log: Log, wait: bool = True) -> FoundRecord | None:
         return None
     segment = max(holders, key=lambda holder: holder.max_timestamp)
     timed = segment.max_timestamp >= 0
-    found = segment.locate(segment.max_timestamp_offset if timed else log.log_start_offset, wait)
-    if found is None:
+    result = segment.locate(segment.max_timestamp_offset if timed else log.log_start_offset, wait)
+    if result is None:
         return None
-    return max(_records(segment, *found, wait), key=lambda record: (record.timestamp_ms, -record.offset), default=None)
+    return max(_records(segment, *result, wait), key=lambda record: (record.timestamp_ms, -record.offset), default=None)
 
 
 def _records(segment: Segment, position: int, header: BatchHeader, wait: bool) -> Iterator[FoundRecord]:

@@ -112,20 +112,20 @@ def load_log(
     drop_strays(log.producers, directory, snapshots, {segment.base_offset for segment in log.segments}, root)
     for segment in log.segments:
         segment.rest() if segment is not log.active else segment.file.close()
-    found = {damage.file: damage for damage in damages}
-    return log, LoadReport(truncated, scanned, trusted, rewritten, split, tuple(found.values()))
+    result = {damage.file: damage for damage in damages}
+    return log, LoadReport(truncated, scanned, trusted, rewritten, split, tuple(result.values()))
 
 
 def _prepared(
     directory: str, root: Path, interval_bytes: int, recovery_point: int
 ) -> tuple[tuple[list[int], list[int], set[int], list[str]], int, int]:
     """What `tidy` answers once every segment is of a form that the log can hold; how many were rewritten, and split."""
-    found = tidy(directory, root)
-    rewritten = rewrite_old_segments(directory, root, found[0], interval_bytes)
+    result = tidy(directory, root)
+    rewritten = rewrite_old_segments(directory, root, result[0], interval_bytes)
     if rewritten:
-        found = tidy(directory, root)
-    split = split_far_segments(directory, root, found[0], interval_bytes, recovery_point)
-    return tidy(directory, root) if split else found, rewritten, split
+        result = tidy(directory, root)
+    split = split_far_segments(directory, root, result[0], interval_bytes, recovery_point)
+    return tidy(directory, root) if split else result, rewritten, split
 
 
 def _segments(
@@ -342,8 +342,8 @@ def _replay_producers(log: Log, unlisted: Sequence[int] = ()) -> None:
         if segment.size_bytes == 0:
             continue
         listing = segment if segment.base_offset in unlisted else None
-        found = segment.locate(state.end_offset)
-        for position, header in segment.headers(found[0]) if found is not None else ():
+        result = segment.locate(state.end_offset)
+        for position, header in segment.headers(result[0]) if result is not None else ():
             if header.last_offset >= state.end_offset:
                 data = segment.batch_at(position, header.size_bytes) if header.is_control else b""
                 replay_batch(log, header, data, listing)

@@ -70,8 +70,8 @@ def wrong_index(segment: Segment, is_dense: bool) -> str:
         if segment.load_first_timestamp() >= 0:
             return times.path
     else:
-        found = segment.locate(latest.offset)
-        if found is None or found[1].max_timestamp != latest.timestamp_ms:
+        result = segment.locate(latest.offset)
+        if result is None or result[1].max_timestamp != latest.timestamp_ms:
             return times.path
     segment.max_timestamp, segment.max_timestamp_offset = latest
     segment.indexed_timestamp = segment.max_timestamp
@@ -102,8 +102,8 @@ def _sane_aborted(segment: Segment, aborted: AbortedIndex, is_dense: bool) -> bo
 
 
 def _batch_with(segment: Segment, offset: int) -> BatchHeader | None:
-    found = segment.locate(offset)
-    return found[1] if found is not None and found[1].base_offset <= offset else None
+    result = segment.locate(offset)
+    return result[1] if result is not None and result[1].base_offset <= offset else None
 
 
 def indexes_trusted(segment: Segment, is_dense: bool) -> bool:
@@ -132,6 +132,6 @@ def epochs_contradicted(log: Log, start_offset: int) -> bool:
 def _batch_at(log: Log, offset: int) -> BatchHeader | None:
     for segment in reversed(log.segments):
         if segment.base_offset <= offset:
-            found = segment.locate(offset)
-            return None if found is None else found[1]
+            result = segment.locate(offset)
+            return None if result is None else result[1]
     return None

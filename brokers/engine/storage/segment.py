@@ -223,9 +223,9 @@ class Segment:
         """(size, next offset) of what stays of the file if no batch may hold `offset` or more. Behind damage nobody can
         tell which batches do: none of them stays, to be followed by other ones of the same offsets.
         """
-        found = self.locate(offset)
-        if found is not None:
-            return found[0], found[1].base_offset
+        result = self.locate(offset)
+        if result is not None:
+            return result[0], result[1].base_offset
         for start in (self.offset_index.lookup(offset), 0):
             end, next_offset = start, self.base_offset
             for position, header in self.headers(start):

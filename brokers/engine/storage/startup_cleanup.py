@@ -40,19 +40,19 @@ def tidy(directory: str, root: Path) -> tuple[list[int], list[int], set[int], li
                 foreign.append(entry.path)
             elif is_debris(entry.name):
                 Path(entry.path).unlink()
-        found = segment_files(directory)
-        bases = found.get(LOG_SUFFIX, set())
+        result = segment_files(directory)
+        bases = result.get(LOG_SUFFIX, set())
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
-            for base in found.get(suffix, set()) - bases:
+            for base in result.get(suffix, set()) - bases:
                 Path(directory, f"{base:020d}{suffix}").unlink()
-    aborting = found.get(TRANSACTION_INDEX_SUFFIX, set()) & bases
-    return sorted(bases), sorted(found.get(SNAPSHOT_SUFFIX, ())), aborting, foreign
+    aborting = result.get(TRANSACTION_INDEX_SUFFIX, set()) & bases
+    return sorted(bases), sorted(result.get(SNAPSHOT_SUFFIX, ())), aborting, foreign
 
 
 def segment_files(directory: str) -> dict[str, set[int]]:
     """Suffix -> the offsets in the names of files that carry it."""
-    found: dict[str, set[int]] = {}
+    result: dict[str, set[int]] = {}
     for entry in os.scandir(directory):
         if (match := _SEGMENT_FILE.match(entry.name)) and entry.is_file():
-            found.setdefault(match[2], set()).add(int(match[1]))
-    return found
+            result.setdefault(match[2], set()).add(int(match[1]))
+    return result

@@ -41,27 +41,27 @@ class Verifications:
 
     def begin(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
         """the token; requests of one producer that ask at the same time share it."""
-        found = self._by_producer.get(producer_id)
-        if found is None:
+        producer = self._by_producer.get(producer_id)
+        if producer is None:
             if len(self._by_producer) >= VERIFICATIONS_MAX:
                 del self._by_producer[next(iter(self._by_producer))]
             self._made += 1
-            found = self._by_producer[producer_id] = Verification(self._made, epoch, sequence, now_ms)
-        elif epoch > found.epoch:
-            found.epoch = epoch
-            found.lowest_sequence = sequence
-        elif epoch == found.epoch and sequence < found.lowest_sequence:
-            found.lowest_sequence = sequence
-        return found.verification_token
+            producer = self._by_producer[producer_id] = Verification(self._made, epoch, sequence, now_ms)
+        elif epoch > producer.epoch:
+            producer.epoch = epoch
+            producer.lowest_sequence = sequence
+        elif epoch == producer.epoch and sequence < producer.lowest_sequence:
+            producer.lowest_sequence = sequence
+        return producer.verification_token
 
     def holds(self, producer_id: int, verification_token: int) -> bool:
-        found = self._by_producer.get(producer_id)
-        return found is not None and found.verification_token == verification_token
+        producer = self._by_producer.get(producer_id)
+        return producer is not None and producer.verification_token == verification_token
 
     def overtakes(self, producer_id: int, epoch: int, sequence: int) -> bool:
         """Whether a batch of an earlier sequence of the same epoch was seen that is not in the log yet."""
-        found = self._by_producer.get(producer_id)
-        return found is not None and epoch == found.epoch and sequence > found.lowest_sequence
+        producer = self._by_producer.get(producer_id)
+        return producer is not None and epoch == producer.epoch and sequence > producer.lowest_sequence
 
     def complete(self, producer_id: int) -> None:
         """A batch of one of the producer's transactions is in the log."""
@@ -69,7 +69,7 @@ class Verifications:
             self._by_producer.pop(producer_id, None)
 
     def expire(self, now_ms: int, after_ms: int) -> None:
-        gone = [key for key, found in self._by_producer.items() if now_ms - found.begun_ms >= after_ms]
+        gone = [key for key, result in self._by_producer.items() if now_ms - result.begun_ms >= after_ms]
         for key in gone:
             del self._by_producer[key]
 

@@ -68,10 +68,10 @@ class Traffic:
         """
         oldest_ms = max(since_ms, now_ms - SECONDS_KEPT * STEP_MS)
         rows = self._rows
-        found = [list(rows[at : at + _COLUMNS]) for at in range(0, len(rows), _COLUMNS)]
+        result = [list(rows[at : at + _COLUMNS]) for at in range(0, len(rows), _COLUMNS)]
         if self._second:
-            found.append(self._current())
-        return sorted(row for row in found if row[0] >= oldest_ms)
+            result.append(self._current())
+        return sorted(row for row in result if row[0] >= oldest_ms)
 
     def _current(self) -> list[int]:
         return [self._second * STEP_MS, self._produce_bytes, self._consume_bytes, self._delay_ms_max]

@@ -27,7 +27,7 @@ class Command(BaseCommand):
         parser.add_argument("arguments", nargs=argparse.REMAINDER, help="dump|verify|recover DIRECTORY [options]")
 
     def handle(self, *args: Any, arguments: list[str], **options: Any) -> None:
-        found = os.environ.get("PYTHONPATH")
-        path = os.pathsep.join([str(settings.BASE_DIR), *([found] if found else [])])
+        result = os.environ.get("PYTHONPATH")
+        path = os.pathsep.join([str(settings.BASE_DIR), *([result] if result else [])])
         command = [sys.executable, "-m", MODULE, *(arguments or ["--help"])]
         sys.exit(subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=False).returncode)

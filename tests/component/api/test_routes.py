@@ -41,12 +41,12 @@ class Route:
 
 
 def _patterns(resolver: URLResolver, before: str = "") -> Iterator[tuple[str, URLPattern]]:
-    for one in resolver.url_patterns:
-        path = before + str(one.pattern)
-        if isinstance(one, URLResolver):
-            yield from _patterns(one, path)
+    for pattern in resolver.url_patterns:
+        path = before + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from _patterns(pattern, path)
         else:
-            yield path, one
+            yield path, pattern
 
 
 def _routes() -> Iterator[Route]:
@@ -64,9 +64,9 @@ OF_TENANTS = tuple(route for route in ROUTES if route not in OF_OPERATORS)
 
 def _cases() -> Iterator[Case]:
     for module in (of_billing, of_instances, of_quotas, of_tenants):
-        for found in vars(module).values():
-            if isinstance(found, type) and issubclass(found, EndpointCases):
-                yield from found.cases
+        for var in vars(module).values():
+            if isinstance(var, type) and issubclass(var, EndpointCases):
+                yield from var.cases
 
 
 def _shape(path: str) -> str:

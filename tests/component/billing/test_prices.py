@@ -83,11 +83,11 @@ def test_the_usage_of_an_account_takes_as_many_queries_for_ten_instances_as_for_
         )  # fmt: skip
 
     use("first")
-    with django_assert_max_num_queries(40) as one:
+    with django_assert_max_num_queries(40) as item:
         page.get(reverse("page-account-usage"))
     for number in range(9):
         use(f"other-{number}")
-    with django_assert_max_num_queries(len(one)):
+    with django_assert_max_num_queries(len(item)):
         message = page.get(reverse("page-account-usage")).content.decode()
     assert "10,000 B" in message
     assert "0.7000" in message

@@ -25,20 +25,20 @@ def acting() -> Actor:
 
 @pytest.fixture()
 def cluster(db: None, tmp_path: Path, zookeeper_address: str) -> Iterator[Cluster]:
-    found = make_fleet(tmp_path)
-    found.zookeeper = zookeeper_address
-    found.save()
+    fleet = make_fleet(tmp_path)
+    fleet.zookeeper = zookeeper_address
+    fleet.save()
     with plugged(interfaces.plan_catalogue, catalogue):
-        yield found
+        yield fleet
     zookeeper.close_all()
 
 
 @pytest.fixture()
 def brokers(cluster: Cluster, zookeeper_address: str) -> Iterator[AcknowledgingBrokers]:
-    found = AcknowledgingBrokers(zookeeper_address, cluster)
-    found.start()
-    yield found
-    found.stop()
+    result = AcknowledgingBrokers(zookeeper_address, cluster)
+    result.start()
+    yield result
+    result.stop()
 
 
 @pytest.fixture(autouse=True)

@@ -113,16 +113,16 @@ def broker() -> Iterator[SmallBroker]:
 
 @pytest.fixture()
 def cluster(db: None, tmp_path: Path, broker: SmallBroker) -> Cluster:
-    found = make_fleet(tmp_path, brokers=2)
-    found.brokers.filter(number=2).update(internal_port=broker.port)  # broker 1 is down
-    return found
+    fleet = make_fleet(tmp_path, brokers=2)
+    fleet.brokers.filter(number=2).update(internal_port=broker.port)  # broker 1 is down
+    return fleet
 
 
 @pytest.fixture()
 def instance(cluster: Cluster) -> Instance:
-    found = make_running(make_tenant())
-    place(found, cluster)
-    return found
+    running = make_running(make_tenant())
+    place(running, cluster)
+    return running
 
 
 def metadata(error_code: int = 0, name: str = "orders") -> MetadataResponse:

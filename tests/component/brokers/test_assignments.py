@@ -27,8 +27,8 @@ def test_what_a_client_writes_is_read(assigned: dict[str, list[int]]) -> None:
 
 @given(raw=st.binary(max_size=60))
 def test_no_bytes_break_the_reader(raw: bytes) -> None:
-    found = decode_assignment(raw)
-    assert found is None or all(isinstance(topic, str) and isinstance(index, int) for topic, index in found)
+    assignment = decode_assignment(raw)
+    assert assignment is None or all(isinstance(topic, str) and isinstance(index, int) for topic, index in assignment)
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_a_broker_is_not_emptied_into_others_that_have_sold_too_much_for_it(tena
     with pytest.raises(Conflict) as refused:
         capacity.require_room(cluster, placements)
     assert refused.value.code == "no_room"
-    assert [one.detail for one in refused.value.errors] == ["Broker 4 would have sold 1,000 of 999 MB/s."]
+    assert [error.detail for error in refused.value.errors] == ["Broker 4 would have sold 1,000 of 999 MB/s."]
     Broker.objects.filter(cluster=cluster, number=4).update(bandwidth_mb_s=1_000)
     capacity.require_room(cluster, placements)
 
@@ -147,7 +147,7 @@ def test_room_that_a_rebalance_is_about_to_take_is_sold_to_nobody(
         placements=[{"owner": placed.instance_id, "arriving": [3], "leaving": [1]}],
     )  # fmt: skip
     (room,) = capacity.rooms([cluster])
-    (third,) = [one for one in room.brokers if one.number == 3]
+    (third,) = [broker for broker in room.brokers if broker.number == 3]
     assert third.free_bandwidth_mb_s == 1_000 - (Fraction(MB_S, 2) if promised else 0)
 
 

@@ -28,19 +28,19 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture()
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with four_brokers(tmp_path) as found:
-        yield found
+    with four_brokers(tmp_path) as result:
+        yield result
 
 
 @pytest.fixture()
 def admin_client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     instance = complete_on(cluster, 1, 2, 3)
-    found = FakeCluster(brokers={1, 2, 3, 4})
-    found.add(f"{instance.pk}.orders", (1, 3), (2, 3), (3, 1))
-    found.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
+    result = FakeCluster(brokers={1, 2, 3, 4})
+    result.add(f"{instance.pk}.orders", (1, 3), (2, 3), (3, 1))
+    result.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
     for module in (executor, services):
-        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: found)
-    return found
+        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: result)
+    return result
 
 
 def third(cluster: Cluster) -> Broker:
@@ -61,16 +61,16 @@ def snapshot(asked: int, **more: Any) -> dict[str, Any]:
 @pytest.fixture()
 def answers(monkeypatch: pytest.MonkeyPatch) -> dict[int, Mapping[str, Any]]:
     """What each broker says of the cluster; one that is not in here keeps silent."""
-    found: dict[int, Mapping[str, Any]] = {number: snapshot(number) for number in (1, 2, 3)}
+    result: dict[int, Mapping[str, Any]] = {number: snapshot(number) for number in (1, 2, 3)}
 
     def ask_all(targets: Any, path: str) -> observe.Answers:
         silent = tuple(
-            BrokerUnresponsive(broker_id=one.number, reason="") for one in targets if one.number not in found
+            BrokerUnresponsive(broker_id=target.number, reason="") for target in targets if target.number not in result
         )
-        return observe.Answers(bodies=found, silent=silent)
+        return observe.Answers(bodies=result, silent=silent)
 
     monkeypatch.setattr(observe, "ask_all", ask_all)
-    return found
+    return result
 
 
 CALLS = (
@@ -187,7 +187,7 @@ def test_partitions_come_page_by_page_from_the_broker(
     monkeypatch.setattr(observe, "get", get)
     at = f"/operator/clusters/{cluster.pk}/partitions?state=under_replicated&page_size=1"
     first = operator.get(at).json()
-    assert [one["topic"] for one in first["items"]] == ["t"]
+    assert [item["topic"] for item in first["items"]] == ["t"]
     second = operator.get(f"{at}&page_token={first['next_page_token']}").json()
     assert second["next_page_token"] is None
     assert "state=under_replicated&after=t%2F0&limit=1" in asked[-1]
@@ -236,7 +236,7 @@ def test_a_drain_is_planned_started_and_followed(cluster: Cluster, operator: Api
     carry_out(admin_client, Rebalance.objects.get(pk=plan["id"]))
     done = operator.get(at).json()
     assert (done["state"], done["progress"]["percent"], done["waits_for"]) == ("done", 100, "")
-    assert [one["number"] for one in operator.get("/operator/brokers").json()["items"]] == [1, 2, 4]
+    assert [item["number"] for item in operator.get("/operator/brokers").json()["items"]] == [1, 2, 4]
     assert operator.get(f"{at}/moves?state=done").json()["items"]
     assert_problem(operator.post(f"{at}/undo"), 409, "too_late")
     actions = set(AuditEntry.objects.values_list("action", flat=True))
@@ -318,7 +318,7 @@ def test_a_lost_broker_is_removed_when_what_goes_with_it_is_confirmed(
     ]
     at = f"/operator/rebalances/{plan['id']}"
     moves = operator.get(f"{at}/moves").json()["items"]
-    assert [one["loses"] for one in moves if one["topic"].endswith("solo")] == ["all", "all"]
+    assert [move["loses"] for move in moves if move["topic"].endswith("solo")] == ["all", "all"]
     assert_problem(operator.post(f"{at}/start"), 409, "not_confirmed")
     assert_problem(operator.post(f"{at}/start", {"confirm_broker": 1}), 409, "not_confirmed")
     tried = operator.post(f"{at}/start?dry_run=true", {"confirm_broker": 3})
@@ -326,7 +326,7 @@ def test_a_lost_broker_is_removed_when_what_goes_with_it_is_confirmed(
     assert operator.post(f"{at}/start", {"confirm_broker": 3}).status_code == 202
     carry_out(admin_client, Rebalance.objects.get())
     assert operator.get(at).json()["state"] == "done"
-    assert [one["number"] for one in operator.get("/operator/brokers").json()["items"]] == [1, 2, 4]
+    assert [move["number"] for move in operator.get("/operator/brokers").json()["items"]] == [1, 2, 4]
     assert_problem(operator.post(f"{at}/undo"), 409, "too_late")
 
 
@@ -360,7 +360,7 @@ def test_a_pace_is_set_on_the_version_that_was_read(cluster: Cluster, operator: 
     etag = operator.get(at)["ETag"]
     with CaptureQueriesContext(connection) as asked:
         assert operator.call("PATCH", at, {"copy_mb_s": 5}, If_Match=etag).status_code == 200
-    reads = [one["sql"] for one in asked.captured_queries if 'FROM "brokers_rebalance"' in one["sql"]]
+    reads = [query["sql"] for query in asked.captured_queries if 'FROM "brokers_rebalance"' in query["sql"]]
     assert "FOR NO KEY UPDATE" in reads[0]
     assert_problem(operator.call("PATCH", at, {"copy_mb_s": 6}, If_Match=etag), 412, "precondition_failed")
 

@@ -58,10 +58,10 @@ class Clock:
 
 @pytest.fixture()
 def made() -> Iterator[list[Compiling]]:
-    found: list[Compiling] = []
-    yield found
-    for one in found:
-        one.close()
+    result: list[Compiling] = []
+    yield result
+    for item in result:
+        item.close()
 
 
 def opened(made: list[Compiling], tmp_path: Path, code: str) -> Compiling:
@@ -112,7 +112,7 @@ def test_a_refusal_is_not_tried_again_until_the_sources_change(
 def test_an_agent_that_ends_takes_its_build_along(made: list[Compiling], tmp_path: Path) -> None:
     compiling = opened(made, tmp_path, GOES_ON)
     compiling.reconcile_once(are_started=True)
-    (child,) = (one for one in psutil.Process().children() if GOES_ON in one.cmdline())
+    (child,) = (item for item in psutil.Process().children() if GOES_ON in item.cmdline())
     compiling.close()
     assert not child.is_running()
 

@@ -37,8 +37,8 @@ def read_anew() -> Iterator[list[tuple[str, int]]]:
 
 @pytest.fixture()
 def cluster(tmp_path: Path, read_anew: list[tuple[str, int]]) -> Iterator[Cluster]:
-    with four_brokers(tmp_path) as found:
-        yield found
+    with four_brokers(tmp_path) as result:
+        yield result
 
 
 @pytest.fixture()
@@ -50,15 +50,15 @@ def instance(cluster: Cluster) -> Instance:
 @pytest.fixture()
 def admin_client(cluster: Cluster, instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     """Two partitions that others have too, one that only broker 3 has, one that only it has all of."""
-    found = FakeCluster(brokers={1, 2, 3, 4})
-    found.add(f"{instance.pk}.orders", (3, 1), (2, 3))
-    found.add(f"{instance.pk}.solo", (3,), (1,))
-    found.add(f"{instance.pk}.behind", (3, 1))
-    found.isr[f"{instance.pk}.behind", 0] = (3,)
-    found.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
+    result = FakeCluster(brokers={1, 2, 3, 4})
+    result.add(f"{instance.pk}.orders", (3, 1), (2, 3))
+    result.add(f"{instance.pk}.solo", (3,), (1,))
+    result.add(f"{instance.pk}.behind", (3, 1))
+    result.isr[f"{instance.pk}.behind", 0] = (3,)
+    result.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
     for module in (executor, rebalancing_services):
-        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: found)
-    return found
+        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: result)
+    return result
 
 
 def third(cluster: Cluster) -> Broker:

@@ -59,9 +59,9 @@ def test_what_another_one_that_is_gone_shares_with_somebody_else_is_not_its_matt
         fleet(held(0, (3, 1), (1,), is_led=True), held(1, (5, 1), (1,), is_led=True)), 3, frozenset({3, 5})
     )
     assert list(targets(plan)) == [0]
-    assert [one.leaving for one in plan.placement_changes] == [(3,)]
+    assert [change.leaving for change in plan.placement_changes] == [(3,)]
 
 
 def test_what_has_no_other_place_is_an_obstacle() -> None:
     plan = data_loss_plan(fleet(held(0, (3, 1, 2), (1, 2), is_led=True), live=(1, 2)), 3, frozenset({3}))
-    assert not plan.moves and [one.topic for one in plan.obstacles] == [f"{OWNER}.t"]
+    assert not plan.moves and [obstacle.topic for obstacle in plan.obstacles] == [f"{OWNER}.t"]

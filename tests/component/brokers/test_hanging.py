@@ -42,23 +42,23 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture()
 def instance(cluster: Cluster) -> Instance:
-    found = make_running(make_tenant())
-    place(found, cluster)
-    return found
+    running = make_running(make_tenant())
+    place(running, cluster)
+    return running
 
 
 @pytest.fixture()
 def admin_client(monkeypatch: pytest.MonkeyPatch, instance: Instance) -> FakeClusterTransactions:
     """`orders` has five partitions, all in the first part that is looked through."""
-    found = FakeClusterTransactions()
-    monkeypatch.setattr(hanging, "ClusterTransactions", lambda _cluster: found)
+    result = FakeClusterTransactions()
+    monkeypatch.setattr(hanging, "ClusterTransactions", lambda _cluster: result)
     lines = [{"topic": f"{instance.pk}.orders", "partition": index} for index in range(5)]
 
     def page(_cluster: Cluster, *, after: str, limit: int) -> tuple[list[dict[str, Any]], str]:
         return lines[:limit], ""
 
     monkeypatch.setattr(cluster_overview, "partition_page", page)
-    return found
+    return result
 
 
 def ago(milliseconds: int) -> int:
@@ -85,12 +85,12 @@ def test_only_what_is_past_its_time_out_is_overdue(
     admin_client.add(f"{instance.pk}.young", orders, producer_id=3, started_ms=ago(70_000))
     admin_client.add(f"{instance.pk}.done", producer_id=4, started_ms=ago(HOUR), state="CompleteCommit")
     admin_client.silent = (BrokerUnresponsive(broker_id=3, reason="does not answer"),)
-    found = hanging.overdue(cluster)
-    assert [(row.shown_id, row.instance_id, row.is_decided) for row in found.rows] == [
+    result = hanging.overdue(cluster)
+    assert [(row.shown_id, row.instance_id, row.is_decided) for row in result.rows] == [
         ("stuck", instance.pk, True),
         ("late", instance.pk, False),
     ]
-    assert found.silent[0].broker_id == 3
+    assert result.silent[0].broker_id == 3
 
 
 def test_a_coordinator_that_lists_a_transaction_and_tells_no_more_of_it_is_named(
@@ -99,9 +99,9 @@ def test_a_coordinator_that_lists_a_transaction_and_tells_no_more_of_it_is_named
     """Or nothing overdue and nothing known would look alike."""
     admin_client.add(f"{instance.pk}.quiet", producer_id=1, started_ms=ago(HOUR))
     admin_client.mute.add(f"{instance.pk}.quiet")
-    found = hanging.overdue(cluster)
-    assert found.rows == ()
-    assert [one.broker_id for one in found.silent] == [1]
+    result = hanging.overdue(cluster)
+    assert result.rows == ()
+    assert [item.broker_id for item in result.silent] == [1]
 
 
 def test_long_open_transactions_within_their_time_outs_hide_none_that_is_overdue(
@@ -141,12 +141,12 @@ def test_an_orphan_is_open_for_long_and_known_to_no_coordinator(
     admin_client.add(f"{instance.pk}.closed", producer_id=3, started_ms=-1, state="CompleteAbort")
     admin_client.write((topic, 3), producer_id=4, at_ms=ago(1_000))  # young
     admin_client.write((topic, 4), producer_id=5, at_ms=ago(OLD), first_offset=None)  # nothing open
-    found = hanging.scan(cluster)
-    assert [(row.place, row.instance_id) for row in found.rows] == [
+    result = hanging.scan(cluster)
+    assert [(row.place, row.instance_id) for row in result.rows] == [
         ((topic, 0), instance.pk),
         ((topic, 2), instance.pk),
     ]
-    assert (found.looked_at, found.unanswered, found.following) == (5, 0, "")
+    assert (result.looked_at, result.unanswered, result.following) == (5, 0, "")
 
 
 def test_while_a_coordinator_is_silent_nothing_is_called_an_orphan(
@@ -157,10 +157,10 @@ def test_while_a_coordinator_is_silent_nothing_is_called_an_orphan(
     admin_client.add(f"{instance.pk}.quiet", (topic, 0), producer_id=1, started_ms=ago(OLD))
     admin_client.mute.add(f"{instance.pk}.quiet")
     admin_client.deaf.add((topic, 1))
-    found = hanging.scan(cluster)
-    assert found.rows == ()
-    assert [one.broker_id for one in found.silent] == [1]
-    assert found.unanswered == 1
+    result = hanging.scan(cluster)
+    assert result.rows == ()
+    assert [item.broker_id for item in result.silent] == [1]
+    assert result.unanswered == 1
     with pytest.raises(Conflict, match="may know"):
         orphan(cluster, topic, producer_id=1)
     assert admin_client.aborted == []
@@ -185,11 +185,11 @@ def test_partitions_are_looked_through_in_parts(
         ], f"wide/{first + limit - 1}"
 
     monkeypatch.setattr(cluster_overview, "partition_page", page)
-    found = hanging.scan(cluster)
-    assert found.looked_at == HANGING_SCAN_PARTITIONS_MAX
-    assert found.following == f"wide/{HANGING_SCAN_PARTITIONS_MAX - 1}"
+    result = hanging.scan(cluster)
+    assert result.looked_at == HANGING_SCAN_PARTITIONS_MAX
+    assert result.following == f"wide/{HANGING_SCAN_PARTITIONS_MAX - 1}"
     assert asked[:2] == ["", "wide/499"]
-    assert hanging.scan(cluster, after=found.following).following == f"wide/{2 * HANGING_SCAN_PARTITIONS_MAX - 1}"
+    assert hanging.scan(cluster, after=result.following).following == f"wide/{2 * HANGING_SCAN_PARTITIONS_MAX - 1}"
 
 
 def test_an_overdue_one_is_aborted_by_fencing_its_producer(
@@ -227,7 +227,7 @@ def test_an_orphan_is_aborted_once_and_only_as_it_was_seen(
     with pytest.raises(Conflict, match="has ended"):
         orphan(cluster, topic, producer_id=1, started_at=99)
     orphan(cluster, topic, producer_id=1)
-    assert [(one.producer_id, one.started_at) for one in admin_client.aborted] == [(1, 7)]
+    assert [(item.producer_id, item.started_at) for item in admin_client.aborted] == [(1, 7)]
     with pytest.raises(Conflict, match="has ended"):
         orphan(cluster, topic, producer_id=1)
     entry = AuditEntry.objects.get(action="transaction.aborted")
@@ -324,9 +324,9 @@ def test_operators_list_and_abort_over_rest(
     admin_client.write((topic, 3), producer_id=9, at_ms=ago(OLD))
     (late,) = json.loads(api.get(f"{root}/overdue").content)["items"]
     assert (late["id"], late["partitions"]) == (f"{instance.pk}.late", [{"topic": topic, "partition": 0}])
-    found = json.loads(api.get(f"{root}/orphans").content)
-    assert [(one["partition"], one["first_offset"]) for one in found["items"]] == [(3, 7)]
-    assert (found["looked_at"], found["next"]) == (5, None)
+    result = json.loads(api.get(f"{root}/orphans").content)
+    assert [(item["partition"], item["first_offset"]) for item in result["items"]] == [(3, 7)]
+    assert (result["looked_at"], result["next"]) == (5, None)
     assert_problem(api.post(f"{root}/abort", {"topic": topic}), 400)
     assert_problem(api.post(f"{root}/abort", {"id": "x", "topic": topic}), 400)
     assert_problem(api.post(f"{root}/abort", {"id": "x"}), 409, "not_hanging")

@@ -25,8 +25,8 @@ class FakeLags:
     def __init__(self, offsets: Mapping[tuple[str, str, str, int], int]) -> None:
         self.found: dict[str, list[Committed]] = {}
         for (instance, group, topic, index), offset in offsets.items():
-            one = Committed(topic=internal_topic(instance, topic), partition=index, offset=offset)
-            self.found.setdefault(internal_scoped(instance, group), []).append(one)
+            item = Committed(topic=internal_topic(instance, topic), partition=index, offset=offset)
+            self.found.setdefault(internal_scoped(instance, group), []).append(item)
         self.asked: list[set[Partition]] = []
         self.deaf: set[Partition] = set()
         self.listed = 0
@@ -39,7 +39,7 @@ class FakeLags:
         return sorted(self.found)
 
     def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[Committed, ...]]:
-        return {one: tuple(self.found[one]) for one in ids}
+        return {item: tuple(self.found[item]) for item in ids}
 
     def named(self, instance_id: str, groups: Sequence[str]) -> Mapping[str, str]:
         self.owners.append((instance_id, list(groups)))
@@ -155,9 +155,9 @@ def test_a_round_asks_for_so_many_partitions_and_passes_over_what_is_too_large_f
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lag_sampling, "LAG_PARTITIONS_PER_ROUND_MAX", 5)
-    one = Committed(topic=f"{ONE}.orders", partition=0, offset=0)
+    item = Committed(topic=f"{ONE}.orders", partition=0, offset=0)
     sizes = {"a": 3, "b": LAG_PARTITIONS_PER_GROUP_MAX + 1, "c": 2, "d": 1}
-    assert within_limits(sorted(sizes), {name: (one,) * size for name, size in sizes.items()}) == (
+    assert within_limits(sorted(sizes), {name: (item,) * size for name, size in sizes.items()}) == (
         ["a", "c"],
         ["b"],
     )

@@ -46,21 +46,21 @@ def engines(zookeeper_address: str, tmp_path: Path) -> Iterator[EngineCluster]:
 @pytest.fixture()
 def cluster(engines: EngineCluster, tmp_path: Path, db: None) -> Iterator[Cluster]:
     """The same brokers as the control plane knows them; nobody has heard of their host for long."""
-    found = make_fleet(tmp_path, brokers=3)
-    Path(found.control_secret_file).write_text(engines.secret)
+    fleet = make_fleet(tmp_path, brokers=3)
+    Path(fleet.control_secret_file).write_text(engines.secret)
     for broker in engines.brokers:
         settings = broker.settings
-        found.brokers.filter(number=settings.broker_id).update(
+        fleet.brokers.filter(number=settings.broker_id).update(
             internal_port=settings.internal_port, admin_port=settings.admin_port
         )
-    host = found.brokers.all()[0].host
+    host = fleet.brokers.all()[0].host
     host.internal_host, host.agent_seen_at = "127.0.0.1", timezone.now() - timedelta(seconds=2 * BROKER_LOST_AFTER_S)
     host.save()
     with (
         plugged(instances_interfaces.reconcile, lambda _id: None),
         plugged(interfaces.usage_begins_anew, lambda *_: None),
     ):
-        yield found
+        yield fleet
 
 
 @pytest.fixture()
@@ -97,7 +97,9 @@ def test_a_broker_that_never_comes_back_is_removed_and_serves_nothing_when_it_do
     engines: EngineCluster, cluster: Cluster, topics: dict[str, str], acting: Actor
 ) -> None:
     looks = ClusterAdminClient(cluster)
-    held = [index for (topic, index), one in looks.view([topics["solo"]]).partitions.items() if one.leader == 3]
+    held = [
+        index for (topic, index), partition in looks.view([topics["solo"]]).partitions.items() if partition.leader == 3
+    ]
     assert len(held) == 1
     engines.brokers[2].kill()
     eventually(
@@ -107,8 +109,10 @@ def test_a_broker_that_never_comes_back_is_removed_and_serves_nothing_when_it_do
     )
 
     row = services.plan_loss(acting=acting, broker=Broker.objects.get(cluster=cluster, number=3))
-    assert {(one["topic"], *one["partitions"]) for one in row.lost_partitions} >= {("solo", held[0])}
-    assert all(one["loses"] == "all" and one["topic"] in ("solo", USAGE_TOPIC) for one in row.lost_partitions)
+    assert {(partition["topic"], *partition["partitions"]) for partition in row.lost_partitions} >= {("solo", held[0])}
+    assert all(
+        partition["loses"] == "all" and partition["topic"] in ("solo", USAGE_TOPIC) for partition in row.lost_partitions
+    )
     services.start(acting=acting, rebalance=row, confirmed=3)
 
     def is_done() -> bool:
@@ -117,7 +121,7 @@ def test_a_broker_that_never_comes_back_is_removed_and_serves_nothing_when_it_do
         return Rebalance.objects.get(pk=row.pk).state == RebalanceState.DONE
 
     eventually(is_done, within_s=90, what="the removal")
-    assert not any(3 in one.replicas or one.leader == -1 for one in looks.view().partitions.values())
+    assert not any(3 in partition.replicas or partition.leader == -1 for partition in looks.view().partitions.values())
     assert ends(engines, "solo") == [0 if index in held else RECORDS for index in range(3)]
     assert ends(engines, "pair") == [RECORDS] * 3, "what others had is there"
     filled(engines, "solo")
@@ -129,4 +133,4 @@ def test_a_broker_that_never_comes_back_is_removed_and_serves_nothing_when_it_do
     # its coordinator, which may be before or after this one came back.
     after = looks.view([*topics.values()]).partitions
     assert len(after) == 6
-    assert not any(3 in one.replicas for one in after.values())
+    assert not any(3 in partition.replicas for partition in after.values())

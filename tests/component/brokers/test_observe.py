@@ -54,7 +54,7 @@ def target(number: int, port: int, secret: str = SECRET) -> Target:
 def test_a_broker_that_does_not_answer_is_named_and_the_others_are_heard(admin_port: ThreadingHTTPServer) -> None:
     answers = ask_all([target(1, admin_port.server_port), target(2, free_port())], "/v1/status")
     assert answers.bodies == {1: {"now_ms": 5}}
-    assert [(one.broker_id, one.reason) for one in answers.silent] == [(2, "does not answer")]
+    assert [(item.broker_id, item.reason) for item in answers.silent] == [(2, "does not answer")]
 
 
 def test_a_broker_that_stands_still_is_waited_for_once_and_is_given_its_time_again_later() -> None:
@@ -75,7 +75,7 @@ def test_a_broker_that_stands_still_is_waited_for_once_and_is_given_its_time_aga
 def test_nonsense_is_no_answer(admin_port: ThreadingHTTPServer, nonsense: bytes) -> None:
     admin_port.answer = nonsense  # type: ignore[attr-defined]
     answers = ask_all([target(1, admin_port.server_port)], "/v1/status")
-    assert [one.reason for one in answers.silent] == ["answers nonsense"]
+    assert [item.reason for item in answers.silent] == ["answers nonsense"]
 
 
 def test_a_wrong_secret_is_no_answer(admin_port: ThreadingHTTPServer) -> None:
@@ -89,12 +89,12 @@ def traffic(now_ms: int, *points: tuple[int, int, int, int]) -> dict[str, Any]:
 
 def test_traffic_is_summed_by_second_and_the_longest_delay_is_kept() -> None:
     bodies = {1: traffic(9_400, (7_000, 1, 2, 3), (8_000, 10, 20, 30)), 2: traffic(9_300, (8_000, 100, 200, 5))}
-    found = merge_traffic(Answers(bodies=bodies, silent=()), since_ms=7_500)
-    assert found.points == ((8_000, 110, 220, 30),)
-    assert found.by_broker == {1: (10, 20), 2: (100, 200)}
-    assert found.now_ms == 9_400
-    assert found.alive_since_ms == 4_700
-    assert set(found.alive_since_by_broker) == set(found.by_broker)
+    result = merge_traffic(Answers(bodies=bodies, silent=()), since_ms=7_500)
+    assert result.points == ((8_000, 110, 220, 30),)
+    assert result.by_broker == {1: (10, 20), 2: (100, 200)}
+    assert result.now_ms == 9_400
+    assert result.alive_since_ms == 4_700
+    assert set(result.alive_since_by_broker) == set(result.by_broker)
 
 
 def test_no_answer_at_all_is_an_empty_image() -> None:
@@ -116,9 +116,9 @@ def entry(user: str, mean: float, *, active: bool) -> dict[str, Any]:
 def test_who_waits_longest_at_the_moment_comes_first() -> None:
     body = {"now_ms": 1, "entries": [entry("old", 900, active=False), entry("a", 5, active=True)]}
     other = {"now_ms": 2, "entries": [entry("b", 50, active=True)]}
-    found = merge_throttles(Answers(bodies={1: body, 2: other}, silent=()))
-    assert [(one.user, one.broker_id) for one in found.entries] == [("b", 2), ("a", 1), ("old", 1)]
-    assert found.entries[0].level == 3
+    result = merge_throttles(Answers(bodies={1: body, 2: other}, silent=()))
+    assert [(item.user, item.broker_id) for item in result.entries] == [("b", 2), ("a", 1), ("old", 1)]
+    assert result.entries[0].level == 3
 
 
 def test_where_two_brokers_claim_a_partition_the_later_leader_counts() -> None:
@@ -145,4 +145,4 @@ def test_refused_topics_of_all_brokers_are_told_once_each() -> None:
         3: {"topics": {}},
     }
     refused = merge_topics(Answers(bodies=bodies, silent=())).refused
-    assert [(one.name, one.reason, one.last_ms) for one in refused] == [("a", "new", 9), ("b", "b", 7)]
+    assert [(item.name, item.reason, item.last_ms) for item in refused] == [("a", "new", 9), ("b", "b", 7)]

@@ -33,12 +33,12 @@ NOTHING = "Nothing needs you."
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """All is well. Whoever asks a broker for this page fails the test."""
     now = timezone.now()
-    with four_brokers(tmp_path) as found:
-        found.brokers.update(observed_at=now, observed={"log_bytes": 0})
+    with four_brokers(tmp_path) as result:
+        result.brokers.update(observed_at=now, observed={"log_bytes": 0})
         Host.objects.update(agent_seen_at=now)
-        tell(found)
+        tell(result)
         monkeypatch.setattr(observe, "get", lambda *_args: pytest.fail("the page asked a broker"))
-        yield found
+        yield result
 
 
 def tell(cluster: Cluster, *, silent: tuple[int, ...] = (), dead: tuple[int, ...] = (), **counts: int) -> None:
@@ -49,7 +49,7 @@ def tell(cluster: Cluster, *, silent: tuple[int, ...] = (), dead: tuple[int, ...
         "brokers": [{"id": number, "live": number not in dead, **share} for number in (1, 2, 3, 4)], **counts,
     }  # fmt: skip
     answers = observe.Answers(
-        bodies={1: body}, silent=tuple(BrokerUnresponsive(broker_id=one, reason="does not answer") for one in silent)
+        bodies={1: body}, silent=tuple(BrokerUnresponsive(broker_id=item, reason="does not answer") for item in silent)
     )
     cluster_overview.shared_cache.set(cluster_overview._kept_key(cluster), (timezone.now(), answers), 60)
 
@@ -180,11 +180,11 @@ def test_an_image_that_is_old_says_how_old(panel: Client, cluster: Cluster) -> N
 
 
 def test_the_beat_task_keeps_the_image_for_the_page(tmp_path: Path, panel: Client) -> None:
-    found = make_fleet(tmp_path, brokers=1)
+    fleet = make_fleet(tmp_path, brokers=1)
     cluster_overview.keep(timezone.now())
-    at, answers = cluster_overview.kept([found])[found.pk]
+    at, answers = cluster_overview.kept([fleet])[fleet.pk]
     assert timezone.now() - at < timedelta(minutes=1)
-    assert [one.broker_id for one in answers.silent] == [1]
+    assert [item.broker_id for item in answers.silent] == [1]
 
 
 def test_many_things_are_bounded_and_cost_no_more_queries(

@@ -29,19 +29,19 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture()
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with four_brokers(tmp_path) as found:
-        yield found
+    with four_brokers(tmp_path) as result:
+        yield result
 
 
 @pytest.fixture()
 def admin_client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     instance = complete_on(cluster, 1, 2, 3)
-    found = FakeCluster(brokers={1, 2, 3, 4})
-    found.add(f"{instance.pk}.orders", (1, 3), (2, 3), (3, 1))
-    found.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
+    result = FakeCluster(brokers={1, 2, 3, 4})
+    result.add(f"{instance.pk}.orders", (1, 3), (2, 3), (3, 1))
+    result.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
     for module in (executor, services):
-        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: found)
-    return found
+        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: result)
+    return result
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,9 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     }  # fmt: skip
 
     def ask_all(targets: Any, path: str) -> observe.Answers:
-        silent = tuple(BrokerUnresponsive(broker_id=one.number, reason="") for one in targets if one.number == 4)
+        silent = tuple(
+            BrokerUnresponsive(broker_id=target.number, reason="") for target in targets if target.number == 4
+        )
         return observe.Answers(bodies={2: known} if known else {}, silent=silent, asked_at=known.get("asked_at"))
 
     monkeypatch.setattr(cluster_overview, "_ask", lambda found: ask_all(observe.targets_of_cluster(found), ""))
@@ -97,7 +99,7 @@ NO_RISK = "no acknowledged record is at risk"
 def _tell(answers: dict[str, Any], **changes: Any) -> None:
     """The picture of broker 4, which keeps silent, and of the partitions."""
     known = {"id": 4, "live": True, "stopping": False, "leaders": 2, "preferred": 2, "replicas": 4, "out_of_sync": 0}
-    others = [one for one in answers["brokers"] if one["id"] != 4]
+    others = [answer for answer in answers["brokers"] if answer["id"] != 4]
     live = changes.pop("live")
     answers.update(changes, brokers=[*others, known | {"live": live}])
 
@@ -154,10 +156,10 @@ def test_what_a_plan_starts_from_is_what_the_map_counts(
         assert before[str(number)] == {
             "replicas": len(admin_client.holds(number)),
             "leaders": sum(leader == number for leader in admin_client.leaders.values()),
-            "size_bytes": sum(one.size_bytes for one in held),
+            "size_bytes": sum(item.size_bytes for item in held),
         }
     after = Rebalance.objects.get().shares["after"]
-    assert sum(one["leaders"] for one in after.values()) == len(admin_client.replicas)
+    assert sum(item["leaders"] for item in after.values()) == len(admin_client.replicas)
 
 
 def test_the_map_renews_only_its_part(panel: Client, cluster: Cluster) -> None:

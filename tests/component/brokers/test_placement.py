@@ -47,18 +47,18 @@ def test_equal_clusters_are_told_apart_by_id() -> None:
 
 
 def test_an_instance_lives_on_the_brokers_with_most_room_but_at_least_three() -> None:
-    found = brokers_for(cluster("a", 10.0, 40.0, 30.0, 20.0, 5.0), bandwidth_mb_s=6, storage_gb=1)
-    assert [broker.number for broker in found] == [2, 3, 4]
+    result = brokers_for(cluster("a", 10.0, 40.0, 30.0, 20.0, 5.0), bandwidth_mb_s=6, storage_gb=1)
+    assert [broker.number for broker in result] == [2, 3, 4]
 
 
 def test_a_small_cluster_is_used_whole() -> None:
-    found = brokers_for(cluster("a", 10.0, 10.0), bandwidth_mb_s=6, storage_gb=1)
-    assert [broker.number for broker in found] == [1, 2]
+    result = brokers_for(cluster("a", 10.0, 10.0), bandwidth_mb_s=6, storage_gb=1)
+    assert [broker.number for broker in result] == [1, 2]
 
 
 def test_more_brokers_are_taken_when_a_third_is_too_much_for_one() -> None:
-    found = brokers_for(cluster("a", *[100.0] * 6), bandwidth_mb_s=500, storage_gb=1)
-    assert len(found) == 5
+    result = brokers_for(cluster("a", *[100.0] * 6), bandwidth_mb_s=500, storage_gb=1)
+    assert len(result) == 5
 
 
 def test_two_thousand_fit_three_brokers_of_a_thousand_and_not_a_second_time() -> None:
@@ -71,8 +71,8 @@ def test_storage_counts_as_much_as_bandwidth() -> None:
 
 
 def test_a_full_broker_is_passed_over() -> None:
-    found = brokers_for(cluster("a", 0.0, 100.0, 100.0, 100.0), bandwidth_mb_s=30, storage_gb=1)
-    assert [broker.number for broker in found] == [2, 3, 4]
+    result = brokers_for(cluster("a", 0.0, 100.0, 100.0, 100.0), bandwidth_mb_s=30, storage_gb=1)
+    assert [broker.number for broker in result] == [2, 3, 4]
 
 
 def test_no_cluster_or_no_broker_is_no_place() -> None:
@@ -112,7 +112,7 @@ def test_a_chosen_broker_always_has_room_for_its_share(clusters: list[ClusterRoo
     chosen = choose(clusters, bandwidth_mb_s=bandwidth_mb_s, storage_gb=1)
     if chosen is None:
         return
-    home = next(one for one in clusters if one.id == chosen.cluster_id)
+    home = next(item for item in clusters if item.id == chosen.cluster_id)
     share = Fraction(bandwidth_mb_s, len(chosen.broker_ids))
     rooms = {broker.id: broker for broker in home.brokers}
     assert all(rooms[broker_id].free_bandwidth_mb_s >= share for broker_id in chosen.broker_ids)

@@ -94,14 +94,14 @@ def test_a_port_that_others_needed_meanwhile_is_theirs(tmp_path: Path) -> None:
     """A host of four ports: three for the instance, and whoever comes next takes what rests last."""
     cluster = make_fleet(tmp_path, ports=4)
     tenant = make_tenant()
-    one, other = make_instance(tenant), make_instance(tenant)
+    item, other = make_instance(tenant), make_instance(tenant)
     first = cluster.brokers.order_by("number")[:1]
     taken: list[int] = []
 
     def meanwhile() -> None:
-        taken.extend(lease.port for lease in port_leases.lease(one, first))
+        taken.extend(lease.port for lease in port_leases.lease(item, first))
         taken.extend(lease.port for lease in port_leases.lease(other, first))
-        port_leases.release(one)
+        port_leases.release(item)
 
     before, after = leave_and(make_running(tenant), cluster, meanwhile)
     assert taken[1] == before, "nothing else was left"

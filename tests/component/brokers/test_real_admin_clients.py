@@ -55,22 +55,22 @@ def engines(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 def cluster(engines: EngineCluster, tmp_path: Path, db: None) -> Cluster:
     """The same brokers as the control plane knows them."""
     cache.clear()
-    found = make_fleet(tmp_path, brokers=2)
-    Path(found.control_secret_file).write_text(engines.secret)
+    fleet = make_fleet(tmp_path, brokers=2)
+    Path(fleet.control_secret_file).write_text(engines.secret)
     for broker in engines.brokers:
         settings = broker.settings
-        found.brokers.filter(number=settings.broker_id).update(
+        fleet.brokers.filter(number=settings.broker_id).update(
             internal_port=settings.internal_port, admin_port=settings.admin_port
         )
-    found.brokers.first().host.__class__.objects.update(internal_host="127.0.0.1")
-    return found
+    fleet.brokers.first().host.__class__.objects.update(internal_host="127.0.0.1")
+    return fleet
 
 
 @pytest.fixture()
 def instance(cluster: Cluster) -> Instance:
-    found = make_running(make_tenant(), id=INSTANCE_ID)
-    place(found, cluster)
-    return found
+    running = make_running(make_tenant(), id=INSTANCE_ID)
+    place(running, cluster)
+    return running
 
 
 @pytest.fixture()
@@ -109,7 +109,7 @@ def test_groups_of_every_coordinator_are_found_read_moved_and_deleted(bootstrap:
     assert (nobody.description.state, nobody.offsets, nobody.trouble) == (DEAD, (), "")
     assert groups.delete_offsets(INSTANCE_ID, "batch-00", [(TOPIC, 1)]) == {}
     kept = groups.describe(INSTANCE_ID, ["batch-00"], fresh=True)["batch-00"].offsets or ()
-    assert [one.partition for one in kept] == [0, 2]
+    assert [item.partition for item in kept] == [0, 2]
     groups.delete_group(INSTANCE_ID, "batch-00")
     with pytest.raises(NotFound):
         groups.delete_group(INSTANCE_ID, "batch-00")
@@ -165,12 +165,12 @@ def test_an_open_transaction_is_described_and_its_producer_fenced(bootstrap: str
     producer.produce(TOPIC, b"open", partition=1)
     producer.flush(30)
     transactions = Transactions()
-    assert [(one.id, one.state) for one in transactions.transactions(INSTANCE_ID).transactions] == [
-        ("mover", "Ongoing")
-    ]
-    found = transactions.describe(INSTANCE_ID, ["mover", "nobody"])
-    assert set(found) == {"mover", "nobody"} and found["nobody"] is None
-    mover = found["mover"]
+    assert [
+        (transaction.id, transaction.state) for transaction in transactions.transactions(INSTANCE_ID).transactions
+    ] == [("mover", "Ongoing")]
+    result = transactions.describe(INSTANCE_ID, ["mover", "nobody"])
+    assert set(result) == {"mover", "nobody"} and result["nobody"] is None
+    mover = result["mover"]
     assert mover is not None
     assert mover.partitions == ((TOPIC, 1),)
     assert mover.started_ms is not None
@@ -178,11 +178,17 @@ def test_an_open_transaction_is_described_and_its_producer_fenced(bootstrap: str
     assert (look.producer_id, look.started_at is None) == (mover.producer_id, False)
     inside = ClusterTransactions(cluster)
     internal = f"{INSTANCE_ID}.mover"
-    assert [one.id for one in inside.transactions(producer_ids=[look.producer_id]).transactions] == [internal]
+    assert [transaction.id for transaction in inside.transactions(producer_ids=[look.producer_id]).transactions] == [
+        internal
+    ]
     assert inside.transactions(open_for_ms=HOUR_MS).transactions == ()
     inside.fence(internal)
     eventually(
-        lambda: not any(one.started_at for one in transactions.producers(INSTANCE_ID, [(TOPIC, 1)])[TOPIC, 1]),
+        lambda: (
+            not any(
+                transaction.started_at for transaction in transactions.producers(INSTANCE_ID, [(TOPIC, 1)])[TOPIC, 1]
+            )
+        ),
         within_s=20,
         what="the abort to reach the partition",
     )

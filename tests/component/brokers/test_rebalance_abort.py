@@ -24,8 +24,8 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture()
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with four_brokers(tmp_path) as found:
-        yield found
+    with four_brokers(tmp_path) as result:
+        yield result
 
 
 @pytest.fixture()
@@ -36,11 +36,11 @@ def instance(cluster: Cluster) -> Instance:
 
 @pytest.fixture()
 def admin_client(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    found = FakeCluster(brokers={1, 2, 3, 4})
-    found.add(f"{instance.pk}.orders", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(12)))
+    result = FakeCluster(brokers={1, 2, 3, 4})
+    result.add(f"{instance.pk}.orders", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(12)))
     for module in (executor, rebalancing_services):
-        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: found)
-    return found
+        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: result)
+    return result
 
 
 def third(cluster: Cluster) -> Broker:
@@ -120,7 +120,7 @@ def test_what_cannot_be_called_off_is_left_with_the_reason(
     reassign = FakeCluster.reassign
 
     def refuses(self: FakeCluster, targets: dict[tuple[str, int], object]) -> dict[tuple[str, int], str]:
-        rest = {one: target for one, target in targets.items() if one != key}
+        rest = {item: target for item, target in targets.items() if item != key}
         refused = {key: "None of the replicas that would stay is in sync."} if key in targets else {}
         return refused | reassign(self, rest)  # type: ignore[arg-type]
 

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture()
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with four_brokers(tmp_path) as found:
-        yield found
+    with four_brokers(tmp_path) as result:
+        yield result
 
 
 @pytest.fixture()
@@ -44,11 +44,11 @@ def orders(instance: Instance) -> str:
 @pytest.fixture()
 def admin_client(orders: str, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     """Six partitions of one replica each, of which two are on broker 3."""
-    found = FakeCluster(brokers={1, 2, 3, 4})
-    found.add(orders, *((1 + i % 3,) for i in range(6)))
+    result = FakeCluster(brokers={1, 2, 3, 4})
+    result.add(orders, *((1 + i % 3,) for i in range(6)))
     for module in (executor, services):
-        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: found)
-    return found
+        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: result)
+    return result
 
 
 @pytest.fixture()
@@ -188,7 +188,7 @@ def test_a_rolling_restart_is_not_begun_while_a_plan_is_being_started(drain: Reb
         rolling_restart.start(acting=acting, cluster=drain.cluster)
 
     for asked in (to_move, to_restart):
-        assert any('FROM "brokers_cluster"' in one["sql"] and "FOR NO KEY UPDATE" in one["sql"] for one in asked)
+        assert any('FROM "brokers_cluster"' in item["sql"] and "FOR NO KEY UPDATE" in item["sql"] for item in asked)
 
 
 @pytest.mark.parametrize("act", [services.undo, services.pause])
@@ -206,8 +206,8 @@ def test_an_operator_who_is_quicker_than_the_removal_keeps_the_broker(
     view, acted = admin_client.view, []
 
     def decides(topics: Iterable[str] | None) -> ClusterView:
-        found = Rebalance.objects.get(pk=row.pk)
-        is_empty = found.step == RebalanceStep.LEAVING and not PortLease.objects.filter(broker=broker).exists()
+        result = Rebalance.objects.get(pk=row.pk)
+        is_empty = result.step == RebalanceStep.LEAVING and not PortLease.objects.filter(broker=broker).exists()
         if is_empty and topics is None and not acted:
             acted.append(act(acting=acting, rebalance=row))
         return view(topics)

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture()
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with four_brokers(tmp_path) as found:
-        yield found
+    with four_brokers(tmp_path) as result:
+        yield result
 
 
 @pytest.fixture()
@@ -39,12 +39,12 @@ def instance(cluster: Cluster) -> Instance:
 @pytest.fixture()
 def admin_client(cluster: Cluster, instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     """Thirty partitions of two replicas each, and a partition of usage per broker."""
-    found = FakeCluster(brokers={1, 2, 3, 4})
-    found.add(f"{instance.pk}.orders", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(30)))
-    found.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
+    result = FakeCluster(brokers={1, 2, 3, 4})
+    result.add(f"{instance.pk}.orders", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(30)))
+    result.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
     for module in (executor, rebalancing_services):
-        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: found)
-    return found
+        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: result)
+    return result
 
 
 def broker(cluster: Cluster, number: int) -> Broker:
@@ -361,12 +361,12 @@ def test_what_has_no_other_place_is_named_by_a_removal_that_waits_for_it(
 
 
 def test_a_broker_with_tenants_ports_is_not_removed(cluster: Cluster, instance: Instance, acting: Actor) -> None:
-    found = broker(cluster, 1)
+    result = broker(cluster, 1)
     with pytest.raises(Conflict, match="not stopped"):
-        membership.remove_broker(acting=acting, broker=found)
-    services.set_wanted(acting=acting, broker=found, wanted=WantedState.STOPPED)
+        membership.remove_broker(acting=acting, broker=result)
+    services.set_wanted(acting=acting, broker=result, wanted=WantedState.STOPPED)
     with pytest.raises(Conflict, match="Drain it first"):
-        membership.remove_broker(acting=acting, broker=found)
+        membership.remove_broker(acting=acting, broker=result)
 
 
 def test_a_drain_the_others_have_not_enough_to_sell_for_is_neither_planned_nor_started(
@@ -379,7 +379,7 @@ def test_a_drain_the_others_have_not_enough_to_sell_for_is_neither_planned_nor_s
         with pytest.raises(Conflict) as refused:
             act()
         assert refused.value.code == "no_room"
-        assert "Broker 4 would have sold 2 of 1 MB/s." in [one.detail for one in refused.value.errors]
+        assert "Broker 4 would have sold 2 of 1 MB/s." in [error.detail for error in refused.value.errors]
     others.update(bandwidth_mb_s=100)
     assert rebalancing_services.start(acting=acting, rebalance=row).state == RebalanceState.RUNNING
 
@@ -388,7 +388,7 @@ def test_a_balance_that_would_sell_a_broker_more_than_it_has_by_now_is_planned_a
     cluster: Cluster, admin_client: FakeCluster, acting: Actor
 ) -> None:
     plan = rebalancing_services.plan_balance(acting=acting, cluster=cluster)
-    assert [list(one["arriving"]) for one in plan.placements] == [[4]]
+    assert [list(placement["arriving"]) for placement in plan.placements] == [[4]]
     Broker.objects.filter(cluster=cluster, number=4).update(bandwidth_mb_s=1)
     with pytest.raises(Conflict) as refused:
         rebalancing_services.start(acting=acting, rebalance=plan)

@@ -66,9 +66,9 @@ def after(found: Fleet, plan: Plan) -> dict[int, Share]:
 
 def test_a_drained_broker_ends_with_nothing_and_the_others_share_it() -> None:
     parts = [held(index, 1 + index % 3, 1 + (index + 1) % 3) for index in range(30)]
-    found = fleet(4, *parts, placements={"i": [1, 2, 3, 4]})
-    plan = drain_plan(found, 3)
-    left = after(found, plan)
+    result = fleet(4, *parts, placements={"i": [1, 2, 3, 4]})
+    plan = drain_plan(result, 3)
+    left = after(result, plan)
     assert left[3] == Share()
     assert max(left[id].replicas for id in (1, 2, 4)) - min(left[id].replicas for id in (1, 2, 4)) <= 1
     assert max(left[id].leaders for id in (1, 2, 4)) - min(left[id].leaders for id in (1, 2, 4)) <= 2
@@ -77,9 +77,9 @@ def test_a_drained_broker_ends_with_nothing_and_the_others_share_it() -> None:
 
 def test_an_instance_gets_a_placement_in_place_of_the_one_it_loses() -> None:
     """CKA-47: it lives on three brokers before and after, and its replicas only where its clients can go."""
-    found = fleet(5, held(0, 3), placements={"i": [1, 2, 3], "empty": [2, 3, 4]})
-    plan = drain_plan(found, 3)
-    placement_changed = {one.owner: (one.arriving, one.leaving) for one in plan.placement_changes}
+    result = fleet(5, held(0, 3), placements={"i": [1, 2, 3], "empty": [2, 3, 4]})
+    plan = drain_plan(result, 3)
+    placement_changed = {change.owner: (change.arriving, change.leaving) for change in plan.placement_changes}
     assert placement_changed["i"] in (((4,), (3,)), ((5,), (3,)))
     assert len(placement_changed["empty"][0]) == 1
     (reassignment,) = plan.moves
@@ -87,45 +87,45 @@ def test_an_instance_gets_a_placement_in_place_of_the_one_it_loses() -> None:
 
 
 def test_where_no_broker_is_left_the_plan_names_the_topic_and_moves_nothing() -> None:
-    found = fleet(3, held(0, 1, 2, 3), held(1, 3), placements={"i": [1, 2, 3]})
-    plan = drain_plan(found, 3)
+    result = fleet(3, held(0, 1, 2, 3), held(1, 3), placements={"i": [1, 2, 3]})
+    plan = drain_plan(result, 3)
     assert plan.moves == () and plan.placement_changes == ()
-    assert [(one.owner, one.topic) for one in plan.obstacles] == [("i", "i.t")]
+    assert [(obstacle.owner, obstacle.topic) for obstacle in plan.obstacles] == [("i", "i.t")]
     assert "3 replica(s)" in plan.obstacles[0].detail
 
 
 def test_the_last_broker_cannot_be_drained() -> None:
     plan = drain_plan(fleet(1, placements={"i": [1]}), 1)
-    assert [one.owner for one in plan.obstacles] == ["i"]
+    assert [obstacle.owner for obstacle in plan.obstacles] == ["i"]
 
 
 def test_a_pinned_partition_is_copied_first_and_let_go_when_its_broker_has_stopped() -> None:
     """Usage of the last seconds is on the broker's own partition: it leaves with a copy behind, or not at all."""
-    found = fleet(3, held(0, 1, owner=None, pinned=True), held(1, 3, owner=None, pinned=True))
-    (reassignment,) = drain_plan(found, 3).moves
+    result = fleet(3, held(0, 1, owner=None, pinned=True), held(1, 3, owner=None, pinned=True))
+    (reassignment,) = drain_plan(result, 3).moves
     assert reassignment.target[0] == 3 and len(reassignment.target) == 2
     copied = fleet(3, held(0, 1, owner=None, pinned=True), held(1, *reassignment.target, owner=None, pinned=True))
     assert drain_plan(copied, 3).moves == ()
     (release,) = release_plan(copied, 3).moves
     assert release.target == reassignment.target[1:]
-    assert release_plan(found, 3).moves == ()
+    assert release_plan(result, 3).moves == ()
 
 
 def test_a_rack_is_not_given_up_where_another_broker_keeps_it() -> None:
-    found = fleet(4, held(0, 1, 3), placements={"i": [1, 2, 3, 4]}, racks=["a", "a", "b", "b"])
-    (reassignment,) = drain_plan(found, 3).moves
+    result = fleet(4, held(0, 1, 3), placements={"i": [1, 2, 3, 4]}, racks=["a", "a", "b", "b"])
+    (reassignment,) = drain_plan(result, 3).moves
     assert reassignment.target == (1, 4)
 
 
 def test_an_instance_that_loses_a_placement_gets_one_where_there_is_room_for_what_is_sold() -> None:
     """Broker 4 holds least and has sold all it can; the plan would be refused, though broker 5 takes it."""
-    found = fleet(
+    result = fleet(
         5, held(0, 3), held(1, 5, owner="other"), placements={"i": [1, 2, 3], "full": [4], "other": [5]},
         placements_min=1, sold={"i": (30, 3), "full": (100, 1), "other": (1, 1)},
         limits=dict.fromkeys(range(1, 6), (100, 100)),
     )  # fmt: skip
-    found = replace(found, placements_min=3, placements={**found.placements, "i": frozenset({1, 2, 3})})
-    (placement_changed,) = [one for one in drain_plan(found, 3).placement_changes if one.owner == "i"]
+    result = replace(result, placements_min=3, placements={**result.placements, "i": frozenset({1, 2, 3})})
+    (placement_changed,) = [change for change in drain_plan(result, 3).placement_changes if change.owner == "i"]
     assert placement_changed.arriving == (5,)
 
 
@@ -134,47 +134,49 @@ def test_an_instance_that_loses_a_placement_gets_one_where_there_is_room_for_wha
 
 def test_an_added_broker_gets_its_share_of_one_large_instance() -> None:
     parts = [held(index, 1 + index % 3, 1 + (index + 1) % 3) for index in range(24)]
-    found = fleet(4, *parts, placements={"i": [1, 2, 3]})
-    plan = balance_plan(found, moves_max=MOVES_MAX)
-    assert [(one.arriving, one.leaving) for one in plan.placement_changes] == [((4,), ())]
-    left = after(found, plan)
+    result = fleet(4, *parts, placements={"i": [1, 2, 3]})
+    plan = balance_plan(result, moves_max=MOVES_MAX)
+    assert [(change.arriving, change.leaving) for change in plan.placement_changes] == [((4,), ())]
+    left = after(result, plan)
     assert {left[id].replicas for id in range(1, 5)} == {12}
-    assert max(one.leaders for one in left.values()) - min(one.leaders for one in left.values()) <= 1
+    assert max(change.leaders for change in left.values()) - min(change.leaders for change in left.values()) <= 1
 
 
 def test_a_large_instance_does_not_just_change_places() -> None:
     """Three brokers hold all of it, two hold nothing: it spreads over five, instead of leaving one for another."""
     parts = [held(index, 1 + index % 3, 1 + (index + 1) % 3) for index in range(30)]
-    found = fleet(5, *parts, placements={"i": [1, 2, 3]})
-    plan = balance_plan(found, moves_max=MOVES_MAX)
-    assert [(sorted(one.arriving), one.leaving) for one in plan.placement_changes] == [([4, 5], ())]
-    left = after(found, plan)
-    assert max(one.replicas for one in left.values()) - min(one.replicas for one in left.values()) <= 2
+    result = fleet(5, *parts, placements={"i": [1, 2, 3]})
+    plan = balance_plan(result, moves_max=MOVES_MAX)
+    assert [(sorted(change.arriving), change.leaving) for change in plan.placement_changes] == [([4, 5], ())]
+    left = after(result, plan)
+    assert max(change.replicas for change in left.values()) - min(change.replicas for change in left.values()) <= 2
 
 
 def test_small_instances_move_whole_so_that_none_is_spread_further() -> None:
     names = [f"i{number}" for number in range(12)]
     parts = [held(index, 1 + index % 3, owner=name) for name in names for index in range(3)]
-    found = fleet(4, *parts, placements={name: [1, 2, 3] for name in names})
-    plan = balance_plan(found, moves_max=MOVES_MAX)
-    assert plan.placement_changes and all(len(one.leaving) == len(one.arriving) == 1 for one in plan.placement_changes)
-    left = after(found, plan)
-    assert max(one.replicas for one in left.values()) - min(one.replicas for one in left.values()) <= 1
+    result = fleet(4, *parts, placements={name: [1, 2, 3] for name in names})
+    plan = balance_plan(result, moves_max=MOVES_MAX)
+    assert plan.placement_changes and all(
+        len(change.leaving) == len(change.arriving) == 1 for change in plan.placement_changes
+    )
+    left = after(result, plan)
+    assert max(change.replicas for change in left.values()) - min(change.replicas for change in left.values()) <= 1
 
 
 def test_large_partitions_count_for_more_than_small_ones() -> None:
     parts = [held(0, 1, size_bytes=900), held(1, 1, size_bytes=900), *(held(index, 2) for index in range(2, 4))]
-    found = fleet(2, *parts, placements={"i": [1, 2]})
-    left = after(found, balance_plan(found, moves_max=MOVES_MAX))
+    result = fleet(2, *parts, placements={"i": [1, 2]})
+    left = after(result, balance_plan(result, moves_max=MOVES_MAX))
     assert left[1].size_bytes == left[2].size_bytes == 900
 
 
 def test_leadership_is_passed_on_without_copying() -> None:
     parts = [held(index, 1, 2) for index in range(6)]
-    found = fleet(2, *parts, placements={"i": [1, 2]})
-    plan = balance_plan(found, moves_max=MOVES_MAX)
+    result = fleet(2, *parts, placements={"i": [1, 2]})
+    plan = balance_plan(result, moves_max=MOVES_MAX)
     assert plan.moves and plan.copied_bytes == 0 and not any(reassignment.adding for reassignment in plan.moves)
-    assert [after(found, plan)[id].leaders for id in (1, 2)] == [3, 3]
+    assert [after(result, plan)[id].leaders for id in (1, 2)] == [3, 3]
 
 
 def test_levelling_sells_no_broker_what_it_has_not() -> None:
@@ -184,34 +186,34 @@ def test_levelling_sells_no_broker_what_it_has_not() -> None:
     wanted = {"placements": {name: [1, 2, 3] for name in names}, "sold": dict.fromkeys(names, (300, 3))}
     small = {1: (2_000, 100), 2: (2_000, 100), 3: (2_000, 100), 4: (400, 100)}
     for limits, most in ((small, 4), ({**small, 4: (2_000, 2)}, 2), ({**small, 4: (2_000, 100)}, 12)):
-        found = fleet(4, *parts, limits=limits, **wanted)  # type: ignore[arg-type]
-        plan = balance_plan(found, moves_max=MOVES_MAX)
-        assert 0 < sum(4 in one.arriving for one in plan.placement_changes) <= most
-        assert oversold(found, plan) == []
+        result = fleet(4, *parts, limits=limits, **wanted)  # type: ignore[arg-type]
+        plan = balance_plan(result, moves_max=MOVES_MAX)
+        assert 0 < sum(4 in change.arriving for change in plan.placement_changes) <= most
+        assert oversold(result, plan) == []
 
 
 def test_where_the_emptiest_broker_is_sold_out_another_one_is_levelled_with() -> None:
     names = [f"i{number}" for number in range(12)]
     parts = [held(index, 1 + index % 3, owner=name) for name in names for index in range(3)]
-    found = fleet(
+    result = fleet(
         5, *parts, held(9, 5, owner="o"), placements={**{name: [1, 2, 3] for name in names}, "o": [5], "full": [4]},
         sold={**dict.fromkeys(names, (300, 3)), "full": (10, 1)},
         limits={**dict.fromkeys((1, 2, 3, 5), (2_000, 100)), 4: (10, 1)},
     )  # fmt: skip
-    plan = balance_plan(found, moves_max=MOVES_MAX)
-    assert {id for one in plan.placement_changes for id in one.arriving} == {5}
+    plan = balance_plan(result, moves_max=MOVES_MAX)
+    assert {id for change in plan.placement_changes for id in change.arriving} == {5}
 
 
 def test_an_even_fleet_has_nothing_to_move() -> None:
     parts = [held(index, 1 + index % 3, 1 + (index + 1) % 3) for index in range(9)]
-    found = fleet(3, *parts, placements={"i": [1, 2, 3]})
-    assert balance_plan(found, moves_max=MOVES_MAX) == Plan()
+    result = fleet(3, *parts, placements={"i": [1, 2, 3]})
+    assert balance_plan(result, moves_max=MOVES_MAX) == Plan()
 
 
 def test_a_partition_that_would_only_change_places_stays() -> None:
     """It weighs as much as all that one broker holds more than the other; rounded, it would go to and fro for ever."""
-    found = fleet(2, held(0, 2, size_bytes=7), held(1, 1, 2, size_bytes=34), placements={"i": [1, 2]})
-    assert balance_plan(found, moves_max=MOVES_MAX) == Plan()
+    result = fleet(2, held(0, 2, size_bytes=7), held(1, 1, 2, size_bytes=34), placements={"i": [1, 2]})
+    assert balance_plan(result, moves_max=MOVES_MAX) == Plan()
 
 
 # --- any fleet --------------------------------------------------------------------------------------------------------
@@ -243,8 +245,8 @@ def fleets(draw: st.DrawFn) -> Fleet:
 def oversold(found: Fleet, plan: Plan) -> list[int]:
     """Brokers that are sold more than they can and than they were."""
     placements = dict(found.placements)
-    for one in plan.placement_changes:
-        placements[one.owner] = (placements[one.owner] | frozenset(one.arriving)) - frozenset(one.leaving)
+    for change in plan.placement_changes:
+        placements[change.owner] = (placements[change.owner] | frozenset(change.arriving)) - frozenset(change.leaving)
 
     def sold(is_placed_on: Mapping[str, frozenset[int]], id: int) -> list[Fraction]:
         living = [
@@ -271,10 +273,10 @@ def check(found: Fleet, plan: Plan) -> None:
     """What every plan keeps."""
     before = {partition.key: partition for partition in found.partitions}
     placements = {owner: set(brokers) for owner, brokers in found.placements.items()}
-    for one in plan.placement_changes:
-        assert not set(one.arriving) & placements[one.owner]
-        placements[one.owner] = (placements[one.owner] | set(one.arriving)) - set(one.leaving)
-        assert placements[one.owner], "an instance without a home"
+    for change in plan.placement_changes:
+        assert not set(change.arriving) & placements[change.owner]
+        placements[change.owner] = (placements[change.owner] | set(change.arriving)) - set(change.leaving)
+        assert placements[change.owner], "an instance without a home"
     assert len({reassignment.key for reassignment in plan.moves}) == len(plan.moves)
     for reassignment in plan.moves:
         partition = before[reassignment.key]
@@ -302,9 +304,11 @@ def test_a_drain_leaves_nothing_behind_or_says_what_has_no_place(found: Fleet, d
     assert not any(broker in reassignment.adding for reassignment in plan.moves)
     if not plan.obstacles:
         targets = {reassignment.key: reassignment.target for reassignment in plan.moves}
-        left = [one for one in found.partitions if broker in targets.get(one.key, one.replicas)]
-        assert all(one.pinned and targets.get(one.key, one.replicas)[0] == broker for one in left)
-        assert all(broker not in one.arriving for one in plan.placement_changes)
+        left = [partition for partition in found.partitions if broker in targets.get(partition.key, partition.replicas)]
+        assert all(
+            partition.pinned and targets.get(partition.key, partition.replicas)[0] == broker for partition in left
+        )
+        assert all(broker not in partition.arriving for partition in plan.placement_changes)
 
 
 @settings(max_examples=40)
@@ -316,15 +320,15 @@ def test_levelling_never_makes_brokers_less_even_or_costs_a_rack(found: Fleet, m
     assert not plan.obstacles
     for reassignment in plan.moves:
         assert rack_count(found, reassignment.target) >= rack_count(found, reassignment.before)
-    mean = sum(one.size_bytes for one in found.partitions) / max(1, len(found.partitions))
+    mean = sum(partition.size_bytes for partition in found.partitions) / max(1, len(found.partitions))
 
     def unevenness(moves: Sequence[Reassignment]) -> float:
         """The sum of squares of loads, as the planner weighs them."""
         targets = {reassignment.key: reassignment.target for reassignment in moves}
         load = dict.fromkeys(found.brokers, 0.0)
-        for one in found.partitions:
-            for id in targets.get(one.key, one.replicas):
-                load[id] += 1 + (one.size_bytes / mean if mean else 0.0)
+        for partition in found.partitions:
+            for id in targets.get(partition.key, partition.replicas):
+                load[id] += 1 + (partition.size_bytes / mean if mean else 0.0)
         return sum(value * value for value in load.values())
 
     assert unevenness(plan.moves) <= unevenness(()) + 1e-6
@@ -335,7 +339,7 @@ def test_levelling_never_makes_brokers_less_even_or_costs_a_rack(found: Fleet, m
 def test_levelling_never_sells_what_a_broker_has_not(found: Fleet, data: st.DataObject) -> None:
     amounts = st.tuples(st.integers(0, 20), st.integers(0, 20))
     sold = {owner: data.draw(amounts) for owner in found.placements}
-    brokers = {id: replace(one, can_sell=data.draw(amounts)) for id, one in found.brokers.items()}
+    brokers = {id: replace(item, can_sell=data.draw(amounts)) for id, item in found.brokers.items()}
     found = replace(found, sold=sold, brokers=brokers)
     plan = balance_plan(found, moves_max=MOVES_MAX)
     check(found, plan)
@@ -351,14 +355,14 @@ def test_a_further_placement_is_sold_as_if_the_others_were_of_no_use() -> None:
         for at, owner in enumerate(sizes)
         for number, size_bytes in enumerate(sizes[owner])
     ]
-    found = fleet(
+    result = fleet(
         6, *parts, held(99, 1, owner=None, size_bytes=59), placements=placements, sold={"i1": (12, 0), "i2": (4, 0)},
         limits={1: (3, 0), 2: (0, 0), 3: (5, 0), 4: (6, 0), 5: (2, 0), 6: (5, 0)},
     )  # fmt: skip
-    plan = balance_plan(found, moves_max=MOVES_MAX)
-    check(found, plan)
+    plan = balance_plan(result, moves_max=MOVES_MAX)
+    check(result, plan)
     assert plan.placement_changes
-    assert oversold(found, plan) == []
+    assert oversold(result, plan) == []
 
 
 @settings(max_examples=25)

@@ -51,7 +51,7 @@ class FakeSettings:
 
     def set_for_topics(self, changes: Mapping[str, Changes]) -> None:
         assert len(changes) <= PACED_TOPICS_AT_ONCE
-        self._call(lambda: [_apply(self.topics[name], one) for name, one in changes.items() if name in self.topics])
+        self._call(lambda: [_apply(self.topics[name], item) for name, item in changes.items() if name in self.topics])
 
     def _call(self, act: object = None) -> None:
         self.calls += 1
@@ -89,30 +89,30 @@ class Watching(FakeCluster):
 
 @pytest.fixture()
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with four_brokers(tmp_path) as found:
-        yield found
+    with four_brokers(tmp_path) as result:
+        yield result
 
 
 @pytest.fixture()
 def settings_admin_client(monkeypatch: pytest.MonkeyPatch) -> FakeSettings:
-    found = FakeSettings(shared={**OLD_RATE, "message.max.bytes": "5"})
-    monkeypatch.setattr(throttle, "SettingsAdminClient", lambda _cluster: found)
-    return found
+    settings = FakeSettings(shared={**OLD_RATE, "message.max.bytes": "5"})
+    monkeypatch.setattr(throttle, "SettingsAdminClient", lambda _cluster: settings)
+    return settings
 
 
 @pytest.fixture()
 def admin_client(cluster: Cluster, settings_admin_client: FakeSettings, monkeypatch: pytest.MonkeyPatch) -> Watching:
     instance = complete_on(cluster, 1, 2, 3)
-    found = Watching(brokers={1, 2, 3, 4})
+    watching = Watching(brokers={1, 2, 3, 4})
     for name in ("orders", "clicks"):
-        found.add(f"{instance.pk}.{name}", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(6)))
-    found.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
-    settings_admin_client.topics = {topic: {"retention.ms": "1"} for topic, _ in found.replicas}
+        watching.add(f"{instance.pk}.{name}", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(6)))
+    watching.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
+    settings_admin_client.topics = {topic: {"retention.ms": "1"} for topic, _ in watching.replicas}
     settings_admin_client.topics[f"{instance.pk}.clicks"] |= OLD_LIST
-    found.settings, found.rates, found.unpaced = settings_admin_client, set(), []
+    watching.settings, watching.rates, watching.unpaced = settings_admin_client, set(), []
     for module in (executor, services):
-        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: found)
-    return found
+        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: watching)
+    return watching
 
 
 def begun(cluster: Cluster, acting: Actor, copy_mb_s: int | None) -> Rebalance:
@@ -123,10 +123,11 @@ def begun(cluster: Cluster, acting: Actor, copy_mb_s: int | None) -> Rebalance:
 
 def all_is_as_it_was(settings_admin_client: FakeSettings, admin_client: FakeCluster) -> bool:
     lists = {
-        name: {key: one[key] for key in REPLICAS if key in one} for name, one in settings_admin_client.topics.items()
+        name: {key: topic[key] for key in REPLICAS if key in topic}
+        for name, topic in settings_admin_client.topics.items()
     }
     wanted = {name: OLD_LIST if name.endswith(".clicks") else {} for name in lists}
-    untouched = all(one["retention.ms"] == "1" for one in settings_admin_client.topics.values())
+    untouched = all(topic["retention.ms"] == "1" for topic in settings_admin_client.topics.values())
     return untouched and lists == wanted and settings_admin_client.shared == {**OLD_RATE, "message.max.bytes": "5"}
 
 
@@ -207,7 +208,7 @@ def test_a_topic_that_is_deleted_on_the_way_keeps_nothing_from_its_end(
         brokers_confirm()
     gone = next(topic for topic, _ in admin_client.moving)
     admin_client.replicas = {key: held for key, held in admin_client.replicas.items() if key[0] != gone}
-    admin_client.moving = {key: one for key, one in admin_client.moving.items() if key[0] != gone}
+    admin_client.moving = {key: item for key, item in admin_client.moving.items() if key[0] != gone}
     del settings_admin_client.topics[gone]
     admin_client.settings = None
 

@@ -99,7 +99,7 @@ def test_a_broker_that_is_down_is_said_and_does_not_hold_the_others_up(
     reconciler.reconcile(instance.pk)
     instance.refresh_from_db()
     assert instance.current_phase is Phase.RUNNING
-    listening = next(one for one in instance.conditions if one["type"] == "Listening")
+    listening = next(condition for condition in instance.conditions if condition["type"] == "Listening")
     assert listening["status"] is False
     assert listening["message"] == "Down: broker 3."
 

@@ -57,17 +57,17 @@ def test_the_controller_comes_last() -> None:
 
 @pytest.fixture()
 def cluster(db: None, tmp_path: Path) -> Cluster:
-    found = make_fleet(tmp_path)
-    found.brokers.update(process_state=ProcessState.RUNNING)
-    found.brokers.filter(number=2).update(observed={"is_controller": True})
-    return found
+    fleet = make_fleet(tmp_path)
+    fleet.brokers.update(process_state=ProcessState.RUNNING)
+    fleet.brokers.filter(number=2).update(observed={"is_controller": True})
+    return fleet
 
 
 @pytest.fixture()
 def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Any]]:
-    found: dict[int, Any] = {number: snapshot(1, 2, 3) for number in (1, 2, 3)}
-    monkeypatch.setattr(rolling_restart, "_ask", lambda _cluster: found)
-    yield found
+    result: dict[int, Any] = {number: snapshot(1, 2, 3) for number in (1, 2, 3)}
+    monkeypatch.setattr(rolling_restart, "_ask", lambda _cluster: result)
+    yield result
 
 
 def restarting(cluster: Cluster) -> list[int]:

@@ -46,10 +46,10 @@ def mute() -> Iterator[socket.socket]:
 @pytest.fixture()
 def cluster(tmp_path: Path, answering: SmallBroker, mute: socket.socket) -> Cluster:
     """Broker 1 is down, 2 stands still, 3 answers."""
-    found = make_fleet(tmp_path, brokers=3)
-    found.brokers.filter(number=2).update(internal_port=mute.getsockname()[1])
-    found.brokers.filter(number=3).update(internal_port=answering.port)
-    return found
+    fleet = make_fleet(tmp_path, brokers=3)
+    fleet.brokers.filter(number=2).update(internal_port=mute.getsockname()[1])
+    fleet.brokers.filter(number=3).update(internal_port=answering.port)
+    return fleet
 
 
 def asked(cluster: Cluster) -> list[tuple[scatter.Target, Any]]:
@@ -58,10 +58,10 @@ def asked(cluster: Cluster) -> list[tuple[scatter.Target, Any]]:
 
 def test_who_does_not_answer_in_time_is_named_and_the_rest_is_used(cluster: Cluster) -> None:
     began_s = time.monotonic()
-    found = scatter.scatter(asked(cluster), deadline_s=DEADLINE_S)
+    result = scatter.scatter(asked(cluster), deadline_s=DEADLINE_S)
     assert time.monotonic() - began_s < DEADLINE_S + 1
-    assert [number for number, _ in found.answers] == [3]
-    assert {one.broker_id for one in found.silent} == {1, 2}
+    assert [number for number, _ in result.answers] == [3]
+    assert {item.broker_id for item in result.silent} == {1, 2}
 
 
 def test_any_answer_will_do_and_nobody_waits_for_the_one_that_stands_still(cluster: Cluster) -> None:
@@ -94,7 +94,7 @@ def test_a_broker_that_was_stopped_on_purpose_is_not_asked(cluster: Cluster) -> 
 def test_who_was_silent_a_moment_ago_is_asked_last_and_waited_for_briefly(
     cluster: Cluster, answering: SmallBroker
 ) -> None:
-    assert {one.broker_id for one in scatter.scatter(asked(cluster), deadline_s=DEADLINE_S).silent} == {1, 2}
+    assert {item.broker_id for item in scatter.scatter(asked(cluster), deadline_s=DEADLINE_S).silent} == {1, 2}
     began_s = time.monotonic()
     again = scatter.scatter(asked(cluster))
     assert time.monotonic() - began_s < scatter.SCATTER_DEADLINE_S / 2
@@ -112,9 +112,9 @@ def test_calls_that_a_broker_lets_wait_take_the_threads_of_no_other_broker(
     monkeypatch.setattr(link, "ADMIN_CLIENT_HELLO_TIMEOUT_S", 10.0)
     pairs = {target.number: (target, request) for target, request in asked(cluster)}
     crowd = scatter.scatter([pairs[2]] * (2 * scatter.SCATTER_THREADS_PER_BROKER + 1), deadline_s=0.05)
-    assert {one.broker_id for one in crowd.silent} == {2}
-    found = scatter.scatter([pairs[3]], deadline_s=5.0)
-    assert [number for number, _ in found.answers] == [3]
+    assert {item.broker_id for item in crowd.silent} == {2}
+    result = scatter.scatter([pairs[3]], deadline_s=5.0)
+    assert [number for number, _ in result.answers] == [3]
 
 
 def test_silence_is_forgotten_after_a_while_and_at_once_by_an_answer() -> None:

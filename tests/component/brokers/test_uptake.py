@@ -44,9 +44,9 @@ def test_a_restart_is_due_where_it_gains_something(said: dict[str, Any], since_m
 
 @pytest.fixture()
 def cluster(db: None, tmp_path: Path) -> Cluster:
-    found = make_fleet(tmp_path)
-    found.brokers.update(process_state=ProcessState.RUNNING, observed=status(), observed_at=timezone.now())
-    return found
+    fleet = make_fleet(tmp_path)
+    fleet.brokers.update(process_state=ProcessState.RUNNING, observed=status(), observed_at=timezone.now())
+    return fleet
 
 
 def test_a_rolling_restart_of_the_plain_ones_is_begun_once(cluster: Cluster) -> None:

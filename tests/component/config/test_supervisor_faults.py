@@ -249,16 +249,16 @@ def test_a_lock_file_that_names_a_stranger_does_not_keep_postgresql_from_startin
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:
     """What `up --detach` starts; ended behind the test."""
-    found: list[subprocess.Popen[bytes]] = []
+    result: list[subprocess.Popen[bytes]] = []
     popen = subprocess.Popen
 
     def noted(*words: Any, **options: Any) -> subprocess.Popen[bytes]:
-        found.append(popen(*words, **options))
-        return found[-1]
+        result.append(popen(*words, **options))
+        return result[-1]
 
     monkeypatch.setattr(subprocess, "Popen", noted)
-    yield found
-    for process in found:
+    yield result
+    for process in result:
         process.kill()
         process.wait()
 

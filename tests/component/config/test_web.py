@@ -25,19 +25,19 @@ def application(environ, start):
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """gunicorn with our worker and an application that never refuses."""
-    folder, found = tmp_path_factory.mktemp("web"), free_port()
+    folder, result = tmp_path_factory.mktemp("web"), free_port()
     (folder / "hello.py").write_text(HELLO, encoding="utf-8")
     process = subprocess.Popen(
         [
             sys.executable, "-m", "gunicorn", "hello:application", "--pythonpath", f"{BASE_DIR},{folder}",
-            "--bind", f"127.0.0.1:{found}", "--worker-class", "config.web.Worker", "--threads", "2",
+            "--bind", f"127.0.0.1:{result}", "--worker-class", "config.web.Worker", "--threads", "2",
             "--limit-request-line", str(REQUEST_LINE_BYTES_MAX), "--no-control-socket",
         ],
         cwd=BASE_DIR, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        eventually(lambda: is_open(found), within_s=30, what="gunicorn to listen")
-        yield found
+        eventually(lambda: is_open(result), within_s=30, what="gunicorn to listen")
+        yield result
     finally:
         process.terminate()
         process.wait(20)
@@ -74,9 +74,9 @@ def ask(port: int, sent: bytes) -> tuple[int, dict[str, str], bytes]:
 def test_a_request_that_cannot_be_read_is_answered_with_a_problem(
     sent: bytes, status: int, code: str, port: int
 ) -> None:
-    found, headers, body = ask(port, sent)
+    result, headers, body = ask(port, sent)
     problem = json.loads(body)
-    assert (found, headers["Content-Type"]) == (status, "application/problem+json")
+    assert (result, headers["Content-Type"]) == (status, "application/problem+json")
     assert (problem["status"], problem["code"]) == (status, code)
     assert problem["request_id"] == headers["X-Request-Id"]
 

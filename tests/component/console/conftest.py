@@ -54,16 +54,16 @@ def quota_admin_client(monkeypatch: pytest.MonkeyPatch) -> FakeQuotaAdminClient:
 
 @pytest.fixture
 def groups(monkeypatch: pytest.MonkeyPatch) -> FakeGroups:
-    found = FakeGroups()
-    monkeypatch.setattr(interfaces.group_admin_client, "_plugged", found)
-    return found
+    result = FakeGroups()
+    monkeypatch.setattr(interfaces.group_admin_client, "_plugged", result)
+    return result
 
 
 @pytest.fixture
 def transactions(monkeypatch: pytest.MonkeyPatch) -> FakeTransactions:
-    found = FakeTransactions()
-    monkeypatch.setattr(interfaces.transaction_admin_client, "_plugged", found)
-    return found
+    result = FakeTransactions()
+    monkeypatch.setattr(interfaces.transaction_admin_client, "_plugged", result)
+    return result
 
 
 @pytest.fixture

@@ -66,8 +66,8 @@ def test_the_figures_of_the_design_hold() -> None:
 
 def test_colours_have_their_home_in_the_tokens_alone() -> None:
     loose = {
-        file.name: found
+        file.name: result
         for file in STYLES.glob("*.css")
-        if file.name != "tokens.css" and (found := re.findall(r"#[0-9A-Fa-f]{3,8}\b(?![\w-]*\))", file.read_text()))
+        if file.name != "tokens.css" and (result := re.findall(r"#[0-9A-Fa-f]{3,8}\b(?![\w-]*\))", file.read_text()))
     }
     assert loose == {}

@@ -278,10 +278,12 @@ def test_what_a_coordinator_did_not_say_is_not_shown_as_nothing_committed(
     ida: Client, instance: Instance, groups: FakeGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def half(instance_id: str, name: str) -> GroupSummary:
-        found = FakeGroups._look(groups, instance_id, name)
-        return GroupSummary(description=found.description, offsets=None, trouble="broker 1 does not answer")
+        result = FakeGroups._look(groups, instance_id, name)
+        return GroupSummary(description=result.description, offsets=None, trouble="broker 1 does not answer")
 
-    monkeypatch.setattr(FakeGroups, "describe", lambda _self, of, ids, fresh=False: {one: half(of, one) for one in ids})
+    monkeypatch.setattr(
+        FakeGroups, "describe", lambda _self, of, ids, fresh=False: {item: half(of, item) for item in ids}
+    )
     page = text_of(ida.get(at("page-group", instance, "billing")))
     assert "A part of this group is not known:" in page and "nothing committed" not in page
 

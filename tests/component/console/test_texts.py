@@ -37,8 +37,8 @@ WORDS = {
 
 def subclasses(kind: type) -> Iterator[type]:
     yield kind
-    for one in kind.__subclasses__():
-        yield from subclasses(one)
+    for subclass in kind.__subclasses__():
+        yield from subclasses(subclass)
 
 
 REFUSALS = {cls.__name__ for cls in subclasses(DomainError)} | {"FieldError", "Obstacle", "note"}
@@ -53,15 +53,15 @@ def texts_of_code(file: Path) -> Iterator[str]:
 
 
 def texts_of_template(file: Path) -> Iterator[str]:
-    for found in TEMPLATE_CALL.finditer(templatize(file.read_text(encoding="utf-8"))):
-        yield ast.literal_eval(found[1])
+    for result in TEMPLATE_CALL.finditer(templatize(file.read_text(encoding="utf-8"))):
+        yield ast.literal_eval(result[1])
 
 
 def all_texts() -> set[str]:
     files = [file for app in APPS for file in (BASE_DIR / app).rglob("*.py") if "migrations" not in file.parts]
     templates = [file for app in APPS for file in (BASE_DIR / app).rglob("templates/**/*.html")]
-    found = {text for file in files for text in texts_of_code(file)}
-    return {text for text in found | {text for file in templates for text in texts_of_template(file)} if text.strip()}
+    result = {text for file in files for text in texts_of_code(file)}
+    return {text for text in result | {text for file in templates for text in texts_of_template(file)} if text.strip()}
 
 
 def test_every_text_of_code_and_templates_is_in_the_catalog() -> None:
@@ -96,13 +96,15 @@ def texts_of_refusals(file: Path) -> Iterator[str]:
         if isinstance(node, ast.Call) and _callee(node.func) in REFUSALS:
             message = [*node.args, *(word.value for word in node.keywords if word.arg in ("detail", "trouble"))]
             for part in message:
-                found = names.get(part.id, part) if isinstance(part, ast.Name) else part
-                if isinstance(found, ast.Call) and _callee(found.func) == "Message":
-                    found = found.args[0].args[0] if isinstance(found.args[0], ast.Call) else found.args[0]
-                if isinstance(found, ast.JoinedStr):
-                    yield "".join(str(one.value) if isinstance(one, ast.Constant) else "7" for one in found.values)
-                elif isinstance(found, ast.Constant) and isinstance(found.value, str):
-                    yield found.value
+                result = names.get(part.id, part) if isinstance(part, ast.Name) else part
+                if isinstance(result, ast.Call) and _callee(result.func) == "Message":
+                    result = result.args[0].args[0] if isinstance(result.args[0], ast.Call) else result.args[0]
+                if isinstance(result, ast.JoinedStr):
+                    yield "".join(
+                        str(value.value) if isinstance(value, ast.Constant) else "7" for value in result.values
+                    )
+                elif isinstance(result, ast.Constant) and isinstance(result.value, str):
+                    yield result.value
 
 
 def _callee(func: ast.expr) -> str:

@@ -33,7 +33,7 @@ def second(owner: Member) -> Tenant:
 def made_in() -> set[str]:
     """The tenants in which anything of what the forms make is."""
     rows = [model.objects.values_list("tenant", flat=True) for model in (Instance, Invitation, ApiToken)]
-    return {tenant for found in rows for tenant in found} | {row.pk for row in Tenant.objects.filter(name="Renamed")}
+    return {tenant for result in rows for tenant in result} | {row.pk for row in Tenant.objects.filter(name="Renamed")}
 
 
 @pytest.mark.parametrize(("address", "values"), FORMS, ids=[address for address, _ in FORMS])
@@ -41,11 +41,11 @@ def test_a_form_acts_on_the_tenant_of_its_page(
     ida: Client, owner: Member, second: Tenant, reconciled: list[str], address: str, values: dict[str, str]
 ) -> None:
     page = ida.get(address).content.decode()
-    found = re.search(r'name="in_tenant" value="([^"]+)"', page)
-    assert found is not None
-    assert found[1] == owner.tenant_id
+    result = re.search(r'name="in_tenant" value="([^"]+)"', page)
+    assert result is not None
+    assert result[1] == owner.tenant_id
     ida.post("/tenant/", {"tenant": second.pk})
-    answer = ida.post(address, {**values, "in_tenant": found[1]}, follow=True)
+    answer = ida.post(address, {**values, "in_tenant": result[1]}, follow=True)
     assert answer.status_code in (200, 422)
     assert made_in() == {owner.tenant_id}
 

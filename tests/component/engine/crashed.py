@@ -154,7 +154,7 @@ class Stage:
         mark = b"mark %d" % time.monotonic_ns()
         reader = self.reader("read_committed")
         reader.assign([TopicPartition(self.topic, index, 0) for index in range(PARTITIONS)])
-        found: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        result: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
         try:
             marks = Producer({"bootstrap.servers": self.instance.bootstrap, "log_level": 0})
             for index in range(PARTITIONS):
@@ -164,13 +164,13 @@ class Stage:
             def has_all() -> bool:
                 for message in reader.consume(500, 0.2):
                     if message.error() is None:
-                        found[message.partition() or 0].append(message.value() or b"")
-                return all(mark in values for values in found)
+                        result[message.partition() or 0].append(message.value() or b"")
+                return all(mark in values for values in result)
 
             eventually(has_all, within_s=TIMEOUT_S, what="readers of committed records to get to the end")
         finally:
             reader.close()
-        return found
+        return result
 
 
 class Fenced(Exception):

@@ -32,7 +32,7 @@ def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 def _read_to(instance: TestInstance, topic: str, last_offset: int) -> dict[int, tuple[bytes, bytes | None]]:
     consumer = Consumer({"bootstrap.servers": instance.bootstrap, "group.id": "t", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found: dict[int, tuple[bytes, bytes | None]] = {}
+    result: dict[int, tuple[bytes, bytes | None]] = {}
 
     def take(message: Message) -> None:
         assert message.error() is None, message.error()
@@ -40,18 +40,18 @@ def _read_to(instance: TestInstance, topic: str, last_offset: int) -> dict[int, 
         assert offset is not None
         assert isinstance(key, bytes)
         value = message.value()
-        found[offset] = key, None if value is None else bytes(value)
+        result[offset] = key, None if value is None else bytes(value)
 
     def all_there() -> bool:
         for message in consumer.consume(1_000, 0.2):
             take(message)
-        return last_offset in found
+        return last_offset in result
 
     try:
         eventually(all_there, f"offset {last_offset} of {topic}", 30)
     finally:
         consumer.close()
-    return found
+    return result
 
 
 def _cleaned(cluster: EngineCluster) -> list[dict[str, Any]]:
@@ -94,10 +94,10 @@ def test_a_compacted_topic_keeps_the_last_value_of_each_key(cluster: EngineClust
         return len(_read_to(instance, topic, last)) < RECORDS // 2
 
     eventually(is_clean, "the topic is cleaned")
-    found = _read_to(instance, topic, last)
-    assert all(written[offset] == pair for offset, pair in found.items()), "offsets and contents never change"
+    result = _read_to(instance, topic, last)
+    assert all(written[offset] == pair for offset, pair in result.items()), "offsets and contents never change"
     latest = {key: offset for offset, (key, _) in sorted(written.items())}
-    assert set(latest.values()) <= set(found), "the last value of each key is there, delete markers too"
+    assert set(latest.values()) <= set(result), "the last value of each key is there, delete markers too"
 
     def runs() -> list[dict[str, Any]]:
         return [line for line in _cleaned(cluster) if line["topic"].endswith(topic)]

@@ -51,27 +51,27 @@ def stage(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> I
 
 def test_a_client_that_goes_with_its_coordinator_leaves_one_outcome_everywhere_in_time(stage: Stage) -> None:
     left = [Abandoned(stage, point) for point in POINTS]
-    for one in left:
-        one.run()
+    for item in left:
+        item.run()
         stage.bring_back()
 
-    found = [one.until_ended() for one in left]
+    result = [item.until_ended() for item in left]
 
     values = stage.read_committed()
-    for one, state in zip(left, found, strict=True):
+    for item, state in zip(left, result, strict=True):
         is_committed = state == "CompleteCommit"
-        assert [partition.count(one.value) for partition in values] == [int(is_committed)] * PARTITIONS, (
-            one.name,
+        assert [partition.count(item.value) for partition in values] == [int(is_committed)] * PARTITIONS, (
+            item.name,
             values,
         )
-        assert stage.offset_of(one.group) == (7 if is_committed else -1), one.name
+        assert stage.offset_of(item.group) == (7 if is_committed else -1), item.name
     # Nor anything of attempts that took too long.
-    committed = {one.value for one, state in zip(left, found, strict=True) if state == "CompleteCommit"}
-    names = tuple(f"{one.name}, ".encode() for one in left)
+    committed = {item.value for item, state in zip(left, result, strict=True) if state == "CompleteCommit"}
+    names = tuple(f"{item.name}, ".encode() for item in left)
     assert {value for partition in values for value in partition if value.startswith(names)} == committed
-    for one in left:
-        if one.id >= 0:
-            _is_fenced(one)
+    for item in left:
+        if item.id >= 0:
+            _is_fenced(item)
     assert stage.ends("read_committed") == stage.ends("read_uncommitted")
 
 

@@ -21,10 +21,10 @@ GROUPS = [f"readers-{number}" for number in range(4)]
 def instance(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestInstance]:
     overrides = {"group.initial.rebalance.delay.ms": "0"}
     with EngineCluster(zookeeper_address, tmp_path_factory.mktemp("gateway"), size=3, overrides=overrides) as cluster:
-        found = cluster.create_instance("ins-gateway0", served_by=[1])
-        admin = AdminClient({"bootstrap.servers": found.bootstrap})
+        result = cluster.create_instance("ins-gateway0", served_by=[1])
+        admin = AdminClient({"bootstrap.servers": result.bootstrap})
         admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(TIMEOUT_S)
-        yield found
+        yield result
 
 
 def member_of(instance: TestInstance, group: str) -> Consumer:

@@ -89,12 +89,12 @@ class Owner:
 
     def ends(self) -> list[int]:
         """Of all that was written, and of all that is decided."""
-        found = []
+        result = []
         for isolation in ("read_uncommitted", "read_committed"):
             consumer = self.consumer(isolation)
-            found.append(int(consumer.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=10)[1]))
+            result.append(int(consumer.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=10)[1]))
             consumer.close()
-        return found
+        return result
 
     def ask(self, api_key: int, version: int, request: Any) -> Any:
         async def run() -> Any:

@@ -42,10 +42,10 @@ def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def instance(cluster: EngineCluster) -> TestInstance:
-    found = cluster.create_instance("ins-aaaaaaaa")
-    admin = AdminClient({"bootstrap.servers": found.bootstrap})
+    result = cluster.create_instance("ins-aaaaaaaa")
+    admin = AdminClient({"bootstrap.servers": result.bootstrap})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(TIMEOUT_S)
-    return found
+    return result
 
 
 def consumer_of(instance: TestInstance, group: str = GROUP) -> Consumer:
@@ -72,10 +72,10 @@ def committed(instance: TestInstance, group: str = GROUP) -> dict[int, int]:
             return None
 
     try:
-        found = eventually(answered, "the coordinator answers", TIMEOUT_S)
+        result = eventually(answered, "the coordinator answers", TIMEOUT_S)
     finally:
         consumer.close()
-    return {line.partition: line.offset for line in found if line.offset >= 0}
+    return {line.partition: line.offset for line in result if line.offset >= 0}
 
 
 def test_three_clients_agree_on_what_was_committed_and_read_on_from_there(instance: TestInstance) -> None:
@@ -194,8 +194,8 @@ def test_an_administrator_moves_offsets_and_deletes_groups(instance: TestInstanc
 
     eventually(altered, "the offsets are set", TIMEOUT_S)
     (listed,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    found = listed.result(TIMEOUT_S).topic_partitions
-    assert {(line.topic, line.partition): line.offset for line in found} == {(TOPIC, 0): 5, (TOPIC, 1): 6}
+    result = listed.result(TIMEOUT_S).topic_partitions
+    assert {(line.topic, line.partition): line.offset for line in result} == {(TOPIC, 0): 5, (TOPIC, 1): 6}
     assert committed(instance, group) == {0: 5, 1: 6}
 
     (deleted,) = admin.delete_consumer_groups([group]).values()

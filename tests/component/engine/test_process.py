@@ -210,8 +210,8 @@ def test_the_benchmark_tells_how_fast_a_topic_of_three_partitions_is_written_and
         replication_factor=1,
     )
 
-    found = load.interleaved({"": bench}, ["b", "d"], rounds=1)[""]
+    result = load.interleaved({"": bench}, ["b", "d"], rounds=1)[""]
 
-    written, read = (load.summary(name, found[name]) for name in ("b", "d"))
+    written, read = (load.summary(name, result[name]) for name in ("b", "d"))
     assert load.PARTITIONS == 3
     assert written["mb_s"] > 0 and read["mb_s"] > 0, (written, read)

@@ -91,17 +91,17 @@ def consumed(instance: TestInstance, topic: str, count: int) -> list[int]:
     # A group with positions would need all three brokers for its coordinator's topic.
     consumer = Consumer({"bootstrap.servers": instance.bootstrap, "group.id": "looking", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[int] = []
+    result: list[int] = []
 
     def everything() -> bool:
-        found.extend(int(message.value()) for message in consumer.consume(count, 0.5) if message.error() is None)
-        return len(found) >= count
+        result.extend(int(message.value()) for message in consumer.consume(count, 0.5) if message.error() is None)
+        return len(result) >= count
 
     try:
         eventually(everything, f"{count} records of {topic} are consumed")
     finally:
         consumer.close()
-    return found
+    return result
 
 
 def test_replicas_hold_the_same_bytes(cluster: EngineCluster, instance: TestInstance, admin: AdminClient) -> None:

@@ -79,20 +79,20 @@ def consumer(instance: TestInstance, topic: str, partitions: int, isolation: str
 
 def read(instance: TestInstance, topic: str, partitions: int, count: int) -> list[bytes]:
     """The first `count` committed values, sorted."""
-    found: list[bytes] = []
+    result: list[bytes] = []
     reading = consumer(instance, topic, partitions)
 
     def enough() -> bool:
         message: Message | None = reading.poll(0.2)
         if message is not None and message.error() is None:
-            found.append(message.value())
-        return len(found) >= count
+            result.append(message.value())
+        return len(result) >= count
 
     try:
-        eventually(enough, f"{count} committed records of {topic}, after {found}", timeout_s=TIMEOUT_S)
+        eventually(enough, f"{count} committed records of {topic}, after {result}", timeout_s=TIMEOUT_S)
     finally:
         reading.close()
-    return sorted(found)
+    return sorted(result)
 
 
 # -- by hand: what the client has no call for --------------------------------------------------------------------------
@@ -122,8 +122,8 @@ def describe(instance: TestInstance, broker_id: int, name: str) -> TransactionDe
         request = DescribeTransactionsRequest(transactional_ids=[name])
         return (await client.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, request)).transaction_states[0]
 
-    found: TransactionDescription = by_hand(instance, broker_id, ask)
-    return found
+    result: TransactionDescription = by_hand(instance, broker_id, ask)
+    return result
 
 
 def state_of(instance: TestInstance, broker_id: int, name: str) -> str:

@@ -25,15 +25,15 @@ def cluster(zookeeper_address: str, tmp_path: Path) -> Iterator[EngineCluster]:
 
 def usage_events(cluster: EngineCluster, consumer: Consumer) -> list[UsageEvent]:
     """Whatever stands in the usage topic."""
-    found: list[UsageEvent] = []
+    result: list[UsageEvent] = []
     partition = TopicPartition(USAGE_TOPIC, 0, 0)
     consumer.assign([partition])
     end = consumer.get_watermark_offsets(partition, timeout=10)[1]
     while end and consumer.position([partition])[0].offset < end:
         message = consumer.poll(1.0)
         if message is not None and message.error() is None:
-            found.append(UsageEvent.from_json(message.value() or b""))
-    return found
+            result.append(UsageEvent.from_json(message.value() or b""))
+    return result
 
 
 def reader(broker: BrokerProcess) -> Consumer:

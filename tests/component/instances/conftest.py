@@ -28,23 +28,23 @@ def api(owner: Member) -> Api:
 
 @pytest.fixture(autouse=True)
 def data_plane() -> Iterator[FakeDataPlane]:
-    found = FakeDataPlane()
-    with plugged(instances_interfaces.data_plane, found), plugged(instances_interfaces.plan_catalogue, catalogue):
-        yield found
+    plane = FakeDataPlane()
+    with plugged(instances_interfaces.data_plane, plane), plugged(instances_interfaces.plan_catalogue, catalogue):
+        yield plane
 
 
 @pytest.fixture(autouse=True)
 def observation() -> Iterator[FakeObservation]:
-    found = FakeObservation()
-    with plugged(instances_interfaces.observation, found):
-        yield found
+    result = FakeObservation()
+    with plugged(instances_interfaces.observation, result):
+        yield result
 
 
 @pytest.fixture(autouse=True)
 def client_quotas() -> Iterator[FakeQuotas]:
-    found = FakeQuotas()
-    with plugged(quota_ports.client_quotas, found):
-        yield found
+    quotas = FakeQuotas()
+    with plugged(quota_ports.client_quotas, quotas):
+        yield quotas
 
 
 @pytest.fixture(autouse=True)
@@ -57,13 +57,13 @@ def asked_to_reconcile() -> Iterator[list[str]]:
 
 @pytest.fixture(autouse=True)
 def groups() -> Iterator[FakeGroups]:
-    found = FakeGroups()
-    with plugged(interfaces.group_admin_client, found):
-        yield found
+    result = FakeGroups()
+    with plugged(interfaces.group_admin_client, result):
+        yield result
 
 
 @pytest.fixture(autouse=True)
 def transactions() -> Iterator[FakeTransactions]:
-    found = FakeTransactions()
-    with plugged(interfaces.transaction_admin_client, found):
-        yield found
+    result = FakeTransactions()
+    with plugged(interfaces.transaction_admin_client, result):
+        yield result

@@ -30,5 +30,5 @@ def test_partitions_named_one_by_one_must_be_there_or_have_an_offset(
 ) -> None:
     named = [{"topic": "orders", "partition": 0, "offset": 5}, {"topic": "nope", "partition": 0, "offset": 5}]
     problem = assert_problem(api.post(at(instance, "etl", "offsets"), {"to": "given", "offsets": named}), 400)
-    assert [one["pointer"] for one in problem["errors"]] == ["/offsets/1"]
+    assert [item["pointer"] for item in problem["errors"]] == ["/offsets/1"]
     assert groups.committed(instance.pk, "etl")[("orders", 0)] == 40

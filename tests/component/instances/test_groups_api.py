@@ -55,7 +55,7 @@ def test_only_the_groups_of_a_page_are_asked_for(api: Api, instance: Instance, g
         groups.add(instance.pk, f"g-{number:03}", {})
     groups.looked_at.clear()
     first = good(api.get(at(instance) + "?page_size=50&contains=g-"))
-    assert [one["id"] for one in first["items"]] == [f"g-{number:03}" for number in range(50)]
+    assert [item["id"] for item in first["items"]] == [f"g-{number:03}" for number in range(50)]
     assert [len(asked) for asked in groups.looked_at] == [50]
     token = first["next_page_token"]
     second = good(api.get(at(instance) + f"?page_size=50&contains=g-&page_token={token}"))
@@ -64,7 +64,7 @@ def test_only_the_groups_of_a_page_are_asked_for(api: Api, instance: Instance, g
 
 
 def test_groups_are_filtered_by_state(api: Api, instance: Instance) -> None:
-    assert [one["id"] for one in good(api.get(at(instance) + "?state=Stable"))["items"]] == ["live"]
+    assert [item["id"] for item in good(api.get(at(instance) + "?state=Stable"))["items"]] == ["live"]
     assert_problem(api.get(at(instance) + "?state=Odd"), 400)
 
 
@@ -181,7 +181,7 @@ def test_what_cannot_be_planned_is_refused_at_its_place(
     body: dict[str, Any], pointer: str, code: str, api: Api, instance: Instance
 ) -> None:
     problem = assert_problem(api.post(at(instance, "etl", "offsets"), body), 400)
-    assert [(one["pointer"], one["code"]) for one in problem["errors"]] == [(pointer, code)]
+    assert [(item["pointer"], item["code"]) for item in problem["errors"]] == [(pointer, code)]
 
 
 def test_a_group_with_members_keeps_its_offsets(api: Api, instance: Instance, groups: FakeGroups) -> None:

@@ -147,7 +147,7 @@ def test_who_waits_too_long_for_a_topic_is_told_to_come_again(monkeypatch: pytes
         thread = threading.Thread(target=wait)
         thread.start()
         thread.join(20)
-    assert [(one.code, one.retry_after_s) for one in message] == [("already_in_progress", 1)]
+    assert [(item.code, item.retry_after_s) for item in message] == [("already_in_progress", 1)]
 
 
 def test_address_lists_are_published_though_the_task_for_it_is_lost(

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.django_db
 
 
 def published(api: Api, name: str) -> int:
-    found = {limit["name"]: limit["value"] for limit in api.get("/limits?page_size=200").json()["items"]}
-    return int(found[name])
+    result = {limit["name"]: limit["value"] for limit in api.get("/limits?page_size=200").json()["items"]}
+    return int(result[name])
 
 
 def test_a_broker_makes_as_many_partitions_as_limits_say_and_not_one_more(api: Api) -> None:

@@ -45,7 +45,7 @@ def test_transactions_are_listed_and_told(api: Api, instance: Instance, transact
     )
     assert mover["partitions"] == [{"topic": "orders", "partition": 0}, {"topic": "orders", "partition": 1}]
     assert (quiet["partitions"], quiet["age_ms"]) == (None, None)
-    assert [one["id"] for one in good(api.get(root))["items"]] == ["idle", "mover", "quiet"]
+    assert [item["id"] for item in good(api.get(root))["items"]] == ["idle", "mover", "quiet"]
     detail = good(api.get(f"{root}/mover"))
     assert [(line["partition"], line["first_offset"], line["is_known"]) for line in detail["producers"]] == [
         (0, 120, True), (1, 120, True),

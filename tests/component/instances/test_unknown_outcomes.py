@@ -21,12 +21,12 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture()
 def instance(owner: Member, data_plane: FakeDataPlane, groups: FakeGroups) -> Instance:
-    found = make_running(owner.tenant)
-    data_plane.add(found.pk, "orders", 3)
+    running = make_running(owner.tenant)
+    data_plane.add(running.pk, "orders", 3)
     groups.logs = {("orders", 0): (0, 100)}
-    groups.add(found.pk, "etl", {("orders", 0): 40})
+    groups.add(running.pk, "etl", {("orders", 0): 40})
     data_plane.is_lost = groups.is_lost = True
-    return found
+    return running
 
 
 ASKED: list[tuple[str, Callable[[Api, str], Any], dict[str, Any]]] = [

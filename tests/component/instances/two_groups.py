@@ -14,13 +14,13 @@ TARGETS = {aim.value: Target(aim=aim) for aim in (Aim.EARLIEST, Aim.LATEST)}
 
 def with_groups(tenant: Tenant, groups: FakeGroups, data_plane: FakeDataPlane) -> Instance:
     """Topics `orders` (3 partitions) and `clicks`, a group `etl` without members and `live` with two."""
-    found = make_running(tenant)
-    data_plane.add(found.pk, "orders", 3)
-    data_plane.add(found.pk, "clicks", 1)
+    running = make_running(tenant)
+    data_plane.add(running.pk, "orders", 3)
+    data_plane.add(running.pk, "clicks", 1)
     groups.logs = {("orders", 0): (10, 100), ("orders", 1): (0, 50), ("orders", 2): (0, 0), ("clicks", 0): (0, 9)}
-    groups.add(found.pk, "etl", {("orders", 0): 40, ("orders", 1): 50, ("clicks", 0): 3})
+    groups.add(running.pk, "etl", {("orders", 0): 40, ("orders", 1): 50, ("clicks", 0): 3})
     groups.add(
-        found.pk, "live", {("orders", 0): 90},
+        running.pk, "live", {("orders", 0): 90},
         member("a", ("orders", 0), ("orders", 1)), member("b", ("orders", 2), instance_id="b-1"),
     )  # fmt: skip
-    return found
+    return running

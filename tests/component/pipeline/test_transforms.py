@@ -23,15 +23,15 @@ def minutes_of(spark, events, counters=()):
         ),
         spark.createDataFrame(list(counters), schema.spark_ddl(schema.COUNTER)),
     )
-    found = {(row.minute_ms, row.topic, row.direction): row.bytes for row in transforms.minutes(rows).collect()}
+    result = {(row.minute_ms, row.topic, row.direction): row.bytes for row in transforms.minutes(rows).collect()}
     last = {tuple(row)[:7]: tuple(row)[7:] for row in transforms.last_counters(rows).collect()}
-    return found, last
+    return result, last
 
 
 def test_counters_become_differences_in_the_minute_that_ends_with_the_report(spark):
     events = [event(1, 1000, at_ms=10_000), event(2, 1500, at_ms=60_000), event(3, 4000, at_ms=60_001)]
-    found, last = minutes_of(spark, events)
-    assert found == {(0, "orders", "produce"): 1500, (60_000, "orders", "produce"): 2500}
+    result, last = minutes_of(spark, events)
+    assert result == {(0, "orders", "produce"): 1500, (60_000, "orders", "produce"): 2500}
     assert last == {(1, 7, *KEY): (3, 4000, 40)}
 
 
@@ -80,8 +80,8 @@ def test_any_cut_into_runs_gives_what_a_naive_reader_of_the_whole_gives(spark, s
     cut = sorted(rng.sample(range(len(events)), 2))
     summed, counters = defaultdict(int), {}
     for part in (events[: cut[0]], events[cut[0] : cut[1]], events[cut[1] :]):
-        found, last = minutes_of(spark, part, [(*key, *value) for key, value in counters.items()])
+        result, last = minutes_of(spark, part, [(*key, *value) for key, value in counters.items()])
         counters.update(last)
-        for where, added in found.items():
+        for where, added in result.items():
             summed[where] += added
     assert dict(summed) == dict(naive)

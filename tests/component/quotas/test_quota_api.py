@@ -150,13 +150,13 @@ def test_quotas_of_another_tenants_instance_are_out_of_reach(
 def test_the_effective_quota_tells_the_level_and_why_the_others_do_not_apply(api: Api, instance: Instance) -> None:
     put(api, instance, {"user": None}, {"producer_byte_rate": 100})
     put(api, instance, {"client_id": "etl"}, {"producer_byte_rate": 5})
-    found = api.get(f"/instances/{instance.pk}/quotas/effective?user=ANONYMOUS&client_id=etl").json()
-    produce = next(one for one in found["quotas"] if one["quota"] == "producer_byte_rate")
+    result = api.get(f"/instances/{instance.pk}/quotas/effective?user=ANONYMOUS&client_id=etl").json()
+    produce = next(item for item in result["quotas"] if item["quota"] == "producer_byte_rate")
     assert (produce["limit"], produce["level"], produce["name"]) == (100, 6, "any user")
-    verdicts = {one["level"]: one["verdict"] for one in produce["levels"]}
+    verdicts = {item["level"]: item["verdict"] for item in produce["levels"]}
     assert verdicts == {1: "not_set", 2: "not_set", 3: "not_set", 4: "not_set", 5: "not_set", 6: "applies",
                         7: "weaker", 8: "not_set"}  # fmt: skip
-    consume = next(one for one in found["quotas"] if one["quota"] == "consumer_byte_rate")
+    consume = next(item for item in result["quotas"] if item["quota"] == "consumer_byte_rate")
     assert consume["limit"] is consume["level"] is None
 
 
@@ -205,10 +205,10 @@ def test_pages_of_quotas_with_the_longest_names_follow_each_other(
     names += [names[0] + "a", names[0] + "b"]
     for name in names:
         client_quotas.quotas[instance.pk, EntityPart(name=name), EntityPart(name=name)] = {"producer_byte_rate": 1.0}
-    found, token = [], ""
+    result, token = [], ""
     for _ in names:
         page = api.get(f"/instances/{instance.pk}/quotas?page_size=1{token}").json()
-        found += [item["entity"]["user"] for item in page["items"]]
+        result += [item["entity"]["user"] for item in page["items"]]
         token = f"&page_token={page['next_page_token']}"
-    assert sorted(found) == sorted(names)
+    assert sorted(result) == sorted(names)
     assert page["next_page_token"] is None

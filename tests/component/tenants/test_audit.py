@@ -77,9 +77,9 @@ def test_the_log_is_filtered_by_action_actor_target_and_time() -> None:
 
 
 def test_a_tenant_reads_its_own_log_only() -> None:
-    one, other = make_member(), make_member()
-    listed = {item["target"]["id"] for item in Api.of(one).get("/audit").json()["items"]}
-    assert one.pk in listed
+    entry, other = make_member(), make_member()
+    listed = {item["target"]["id"] for item in Api.of(entry).get("/audit").json()["items"]}
+    assert entry.pk in listed
     assert other.pk not in listed
 
 

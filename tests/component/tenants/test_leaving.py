@@ -31,8 +31,8 @@ def on_the_console(who: Member, whom: Member) -> None:
 
 @pytest.fixture(params=[by_rest, on_the_console])
 def remove(request: pytest.FixtureRequest) -> Remove:
-    found: Remove = request.param
-    return found
+    result: Remove = request.param
+    return result
 
 
 def is_gone(member: Member) -> bool:

@@ -45,8 +45,8 @@ def rename(owner: Member, instance: Instance) -> Callable[[], object]:
     @transaction.atomic
     def work() -> None:
         acting = member_actor(owner)
-        found = instance_access.instance(acting, instance.pk, lock=True)
-        instance_services.rename_instance(acting=acting, instance=found, name="orders")
+        result = instance_access.instance(acting, instance.pk, lock=True)
+        instance_services.rename_instance(acting=acting, instance=result, name="orders")
 
     return work
 
@@ -62,8 +62,8 @@ def test_of_two_equal_sign_ups_at_once_the_second_is_told_that_the_address_is_ta
 
 def test_of_two_instances_that_are_given_one_name_at_once_the_second_is_told() -> None:
     owner = make_member()
-    one, other = make_instance(owner.tenant), make_instance(owner.tenant)
-    refusal = refused_beside(rename(owner, one), rename(owner, other))
+    item, other = make_instance(owner.tenant), make_instance(owner.tenant)
+    refusal = refused_beside(rename(owner, item), rename(owner, other))
     assert (refusal.code, [error.pointer for error in refusal.errors]) == ("name_taken", ["/name"])
 
 

@@ -22,9 +22,9 @@ def owner() -> Member:
 
 @pytest.fixture()
 def browser(owner: Member) -> Client:
-    found = Client()
-    found.force_login(owner.user, backend="django.contrib.auth.backends.ModelBackend")
-    return found
+    client = Client()
+    client.force_login(owner.user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
 
 
 def filled_in(browser: Client, name: str = "ci") -> dict[str, str]:
@@ -48,7 +48,7 @@ def test_a_reload_of_the_page_with_the_secret_makes_no_second_token(browser: Cli
 def test_a_token_is_not_made_for_what_no_route_asks_for(browser: Client, owner: Member) -> None:
     page = browser.get("/tokens/").content.decode()
     offered = set(re.findall(r'name="scopes"[^>]*value="([^"]+)"|value="([^"]+)"[^>]*name="scopes"', page))
-    offered = {one or other for one, other in offered}
+    offered = {item or other for item, other in offered}
     assert offered == access.TOKEN_SCOPES - {"operator"}
     problem = assert_problem(Api.of(owner).post("/tokens", {"name": "x", "scopes": ["messages:read"]}), 400)
     assert problem["errors"][0]["pointer"] == "/scopes/0"

@@ -48,29 +48,29 @@ def _groups(player: Player, version: int) -> None:
     ask("offsets alone, and unknown, and empty", f"{group}.simple", f"{group}.unknown", "")
     ask("again", f"{group}.simple")
     fetch(player, f"groups v{version}: its offsets", 9, f"{group}.simple", None)
-    one, two = Member(player, f"{group}.live", "one"), Member(player, f"{group}.live", "two")
-    one.join(None)
+    item, two = Member(player, f"{group}.live", "one"), Member(player, f"{group}.live", "two")
+    item.join(None)
     ask("a pending member", f"{group}.live")
-    one.join(f"groups v{version}: the pending member after that")
-    one.id = ""
-    one.enter()
+    item.join(f"groups v{version}: the pending member after that")
+    item.id = ""
+    item.enter()
     ask("completing", f"{group}.live")
-    one.sync(None, {one.id: b"all"})
-    _committed(player, f"{group}.live", generation=one.generation, member=one.id)
+    item.sync(None, {item.id: b"all"})
+    _committed(player, f"{group}.live", generation=item.generation, member=item.id)
     ask("stable", f"{group}.live")
     waiting = two.begin_enter(None)
     until_joining(two, 2)
     ask("preparing", f"{group}.live")
-    one.join(None)
+    item.join(None)
     two.take(waiting.answer())
     two.leave(None)
-    one.leave(None)
+    item.leave(None)
     ask("a group twice", f"{group}.live", f"{group}.live")
     describe(player, f"groups v{version}: described", f"{group}.live")
     fetch(player, f"groups v{version}: offsets of what was live", 9, f"{group}.live", None)
-    one.beat(f"groups v{version}: heartbeat of one that was in it")
-    one.id = ""
-    one.enter(f"groups v{version}: its first member again")
+    item.beat(f"groups v{version}: heartbeat of one that was in it")
+    item.id = ""
+    item.enter(f"groups v{version}: its first member again")
 
 
 def _delete(player: Player, what: str, group: str, topics: dict[str, list[int]]) -> None:
@@ -107,24 +107,24 @@ def _offsets_of_nobody(player: Player) -> None:
 
 def _offsets_of_members(player: Player) -> None:
     group = f"{PREFIX}.members"
-    one, two = Member(player, group, "one"), Member(player, group, "two")
-    one.protocols = {"range": subscription(TOPIC)}
+    item, two = Member(player, group, "one"), Member(player, group, "two")
+    item.protocols = {"range": subscription(TOPIC)}
     two.protocols = {"range": subscription(OTHER, version=1)}
-    one.enter()
+    item.enter()
     _delete(player, "completing", group, {TOPIC: [0], OTHER: [0]})
-    one.sync(None, {one.id: b"all"})
-    _committed(player, group, generation=one.generation, member=one.id)
+    item.sync(None, {item.id: b"all"})
+    _committed(player, group, generation=item.generation, member=item.id)
     _delete(player, "stable", group, {TOPIC: [0], OTHER: [0], THIRD: [0]})
     waiting = two.begin_enter(None)
     until_joining(two, 2)
-    _committed(player, group, generation=one.generation, member=one.id)
+    _committed(player, group, generation=item.generation, member=item.id)
     _delete(player, "preparing", group, {TOPIC: [0], OTHER: [0], THIRD: [0]})
-    one.join(None)
+    item.join(None)
     two.take(waiting.answer())
     _delete(player, "completing, two", group, {TOPIC: [0], OTHER: [0], THIRD: [0]})
     fetch(player, "offsets: left to members", 9, group, None)
     two.leave(None)
-    one.leave(None)
+    item.leave(None)
     _delete(player, "empty", group, {TOPIC: [0, 1]})
     for kind, name, metadata in (("connect", "workers", subscription(TOPIC)), ("consumer", "unreadable", b"\x00")):
         member = Member(player, f"{PREFIX}.{name}", "one")

@@ -29,8 +29,8 @@ def script(player: Player) -> None:
     first = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=[f"{PREFIX}.id"])
     player.ask("the first to ask for a transaction's", ApiKey.FIND_COORDINATOR, 4, first)
     find_coordinator(player, f"{PREFIX}.id", TRANSACTION)
-    one = Transactional(player, f"{PREFIX}.id")
-    player.until(lambda: one.init(None).error_code == 0, "a producer id")
+    item = Transactional(player, f"{PREFIX}.id")
+    player.until(lambda: item.init(None).error_code == 0, "a producer id")
     first = FindCoordinatorRequest(key_type=GROUP, key=f"{PREFIX}.group")
     player.ask("the first to ask for a group's", ApiKey.FIND_COORDINATOR, 0, first)
     find_coordinator(player, f"{PREFIX}.group", GROUP)
@@ -62,17 +62,17 @@ def _groups(player: Player) -> None:
 
 
 def _transactions(player: Player) -> None:
-    one = Transactional(player, f"{PREFIX}.id")
-    one.id, one.epoch = 1_000_000, 0
+    item = Transactional(player, f"{PREFIX}.id")
+    item.id, item.epoch = 1_000_000, 0
     player.until_ready(ApiKey.INIT_PRODUCER_ID, 4, InitProducerIdRequest(transactional_id=None))
     for version in (0, 4):
-        Transactional(player, one.name).init(f"init v{version}", version)
+        Transactional(player, item.name).init(f"init v{version}", version)
     for version in (0, 3):
-        one.add(f"add v{version}", {TOPIC: [0]}, version)
-        one.add_offsets(f"add offsets v{version}", f"{PREFIX}.group", version)
-        one.end(f"end v{version}", committed=True, version=version)
-        one.commit_offsets(f"commit offsets v{version}", f"{PREFIX}.group", {TOPIC: [offset(0, 1)]}, version)
-    one.produce("produce", TOPIC, b"early")
-    request = DescribeTransactionsRequest(transactional_ids=[one.name])
+        item.add(f"add v{version}", {TOPIC: [0]}, version)
+        item.add_offsets(f"add offsets v{version}", f"{PREFIX}.group", version)
+        item.end(f"end v{version}", committed=True, version=version)
+        item.commit_offsets(f"commit offsets v{version}", f"{PREFIX}.group", {TOPIC: [offset(0, 1)]}, version)
+    item.produce("produce", TOPIC, b"early")
+    request = DescribeTransactionsRequest(transactional_ids=[item.name])
     player.ask("transaction described", ApiKey.DESCRIBE_TRANSACTIONS, 0, request)
     player.ask("transactions listed", ApiKey.LIST_TRANSACTIONS, 0, ListTransactionsRequest())

@@ -25,13 +25,13 @@ def script(player: Player) -> None:
 
 def _stable(player: Player, version: int) -> None:
     group = f"{PREFIX}.v{version}.stable"
-    one, two, three = (Member(player, group, name, version) for name in ("one", "two", "three"))
-    complete(one, two)
+    item, two, three = (Member(player, group, name, version) for name in ("one", "two", "three"))
+    complete(item, two)
     three.join(f"v{version}: a third")
     three.join(f"v{version}: a third that claims an id", member_id="nobody")
     three.join(f"v{version}: a third of another type", protocol_type="connect")
     three.join(f"v{version}: a third with a session too short", session_timeout_ms=1)
-    one.beat(f"v{version}: the first hears nothing of it")
+    item.beat(f"v{version}: the first hears nothing of it")
     two.beat(f"v{version}: nor does the second")
     two.join(f"v{version}: who is in joins again")
     describe(player, f"v{version}: a full group", group)
@@ -40,13 +40,13 @@ def _stable(player: Player, version: int) -> None:
 def _freed(player: Player, version: int) -> None:
     """A seat that somebody leaves is taken."""
     group = f"{PREFIX}.v{version}.freed"
-    one, two, three = (Member(player, group, name, version) for name in ("one", "two", "three"))
-    complete(one, two)
+    item, two, three = (Member(player, group, name, version) for name in ("one", "two", "three"))
+    complete(item, two)
     three.join(f"v{version}: no seat yet")
     two.leave(f"v{version}: the second leaves")
     waiting = three.begin_enter(f"v{version}: the seat is taken")
     waiting.is_delayed()
-    one.join(f"v{version}: the first follows")
+    item.join(f"v{version}: the first follows")
     three.take(waiting.answer())
     two.join(f"v{version}: the second finds none")
     describe(player, f"v{version}: one and three", group)
@@ -57,32 +57,32 @@ def _last_one_back(player: Player, version: int) -> None:
     is anybody's guess.
     """
     group = f"{PREFIX}.v{version}.late"
-    one, two, three = (Member(player, group, name, version) for name in ("one", "two", "three"))
-    complete(one)
+    item, two, three = (Member(player, group, name, version) for name in ("one", "two", "three"))
+    complete(item)
     second = two.begin_enter(None)
     until_joining(two, 2)
     third = three.begin_enter(None)
     until_joining(three, 3)
-    one.join(f"v{version}: the first comes too late")
+    item.join(f"v{version}: the first comes too late")
     generations = [late.take(waiting.answer()).generation_id for late, waiting in ((two, second), (three, third))]
     assert generations == [2, 2], generations
-    one.beat(f"v{version}: and is no member any more")
+    item.beat(f"v{version}: and is no member any more")
     two.beat(f"v{version}: who came instead is one")
 
 
 def _more_ids_than_seats(player: Player, version: int) -> None:
     """Ids are given out; whoever comes back with one after the seats are taken has come in vain."""
     group = f"{PREFIX}.v{version}.ids"
-    one, two, three = (Member(player, group, name, version) for name in ("one", "two", "three"))
-    complete(one)
+    item, two, three = (Member(player, group, name, version) for name in ("one", "two", "three"))
+    complete(item)
     for late in (two, three):
         late.join(f"v{version}: an id for {late.name}")
     second = two.begin_join(f"v{version}: the second with its id")
     second.is_delayed()
-    first = one.begin_join(f"v{version}: the first follows the second, and both wait for the third")
+    first = item.begin_join(f"v{version}: the first follows the second, and both wait for the third")
     first.is_delayed()
     three.join(f"v{version}: the third with its id")
-    one.take(first.answer())
+    item.take(first.answer())
     two.take(second.answer())
     three.join(f"v{version}: the third without an id", member_id="")
     describe(player, f"v{version}: one and two", group)
@@ -91,8 +91,8 @@ def _more_ids_than_seats(player: Player, version: int) -> None:
 def _instances(player: Player, version: int) -> None:
     """Who replaces an instance needs no seat."""
     group = f"{PREFIX}.v{version}.instances"
-    one, two = (Member(player, group, name, version, instance=name) for name in ("one", "two"))
-    complete(one, two)
+    item, two = (Member(player, group, name, version, instance=name) for name in ("one", "two"))
+    complete(item, two)
     Member(player, group, "three", version, instance="three").join(f"v{version}: a third instance")
     Member(player, group, "two", version, instance="two").join(f"v{version}: the second instance, started again")
     describe(player, f"v{version}: a full group of instances", group)

@@ -30,10 +30,10 @@ def script(player: Player) -> None:
         committing.ask(f"v{version}: as many as fit", *_offsets(FITTING))
     for version in TRANSACTIONAL_VERSIONS:
         group = f"{PREFIX}.transaction.v{version}"
-        one = Transactional(player, group).begun()
-        one.add_offsets(f"transaction v{version}: the group", group)
-        one.commit_offsets(f"transaction v{version}: too many", group, {TOPIC: _offsets(PARTITIONS)}, version)
-        one.commit_offsets(f"transaction v{version}: one", group, {TOPIC: [offset(1, 6)]}, version)
+        item = Transactional(player, group).begun()
+        item.add_offsets(f"transaction v{version}: the group", group)
+        item.commit_offsets(f"transaction v{version}: too many", group, {TOPIC: _offsets(PARTITIONS)}, version)
+        item.commit_offsets(f"transaction v{version}: one", group, {TOPIC: [offset(1, 6)]}, version)
 
 
 def _offsets(count: int) -> list[OffsetCommitRequestPartition]:

@@ -51,45 +51,45 @@ def _pending(player: Player, version: int) -> None:
 
 def _two(player: Player, version: int) -> None:
     group = f"{PREFIX}.v{version}.two"
-    one, two = Member(player, group, "one", version), Member(player, group, "two", version)
-    complete(one, two)
-    one.leave(f"v{version}: a member that nobody knows", members=[MemberIdentity(member_id="nobody")], member_id="n")
+    item, two = Member(player, group, "one", version), Member(player, group, "two", version)
+    complete(item, two)
+    item.leave(f"v{version}: a member that nobody knows", members=[MemberIdentity(member_id="nobody")], member_id="n")
     two.leave(f"v{version}: the follower")
     describe(player, f"v{version}: after the follower left", group)
     two.leave(f"v{version}: the follower again")
-    one.beat(f"v{version}: the leader is told")
-    one.join(f"v{version}: the leader joins again")
-    one.leave(f"v{version}: the leader, before its sync")
+    item.beat(f"v{version}: the leader is told")
+    item.join(f"v{version}: the leader joins again")
+    item.leave(f"v{version}: the leader, before its sync")
     describe(player, f"v{version}: after all left", group)
-    one.leave(f"v{version}: from an empty group")
-    one.id = ""
-    one.enter(f"v{version}: back in an empty group")
+    item.leave(f"v{version}: from an empty group")
+    item.id = ""
+    item.enter(f"v{version}: back in an empty group")
 
 
 def _batches(player: Player, version: int) -> None:
     group = f"{PREFIX}.v{version}.batches"
     names = ("one", "two", "three")
-    one, two, three = (Member(player, group, name, version) for name in names)
-    complete(one, two, three)
+    item, two, three = (Member(player, group, name, version) for name in names)
+    complete(item, two, three)
     left(player, f"v{version}: nobody", version, group)
     left(player, f"v{version}: strangers", version, group, ("nobody", None), ("", None), ("", "unknown"))
     left(player, f"v{version}: a member with an instance id", version, group, (three.id, "unknown"))
     left(player, f"v{version}: one of two is a stranger", version, group, (three.id, None), ("nobody", None))
     describe(player, f"v{version}: after one of two", group)
     left(player, f"v{version}: a member twice", version, group, (two.id, None), (two.id, None))
-    left(player, f"v{version}: the last", version, group, (one.id, None))
+    left(player, f"v{version}: the last", version, group, (item.id, None))
     describe(player, f"v{version}: after the last", group)
 
 
 def _static(player: Player, version: int) -> None:
     group = f"{PREFIX}.v{version}.static"
-    one, two, three = (Member(player, group, name, max(version, 5), instance=name) for name in ("one", "two", "three"))
-    complete(one, two, three)
+    item, two, three = (Member(player, group, name, max(version, 5), instance=name) for name in ("one", "two", "three"))
+    complete(item, two, three)
     left(player, f"v{version}: an instance with another's id", version, group, (two.id, "three"))
     left(player, f"v{version}: an instance with a stranger's id", version, group, ("nobody", "three"))
     left(player, f"v{version}: an instance that nobody knows", version, group, (two.id, "unknown"))
     describe(player, f"v{version}: nobody has left", group)
     left(player, f"v{version}: by its instance alone", version, group, ("", "three"))
     left(player, f"v{version}: by its instance alone, again", version, group, ("", "three"))
-    left(player, f"v{version}: by both and by the member id alone", version, group, (two.id, "two"), (one.id, None))
+    left(player, f"v{version}: by both and by the member id alone", version, group, (two.id, "two"), (item.id, None))
     describe(player, f"v{version}: all have left", group)

@@ -76,16 +76,16 @@ class _Version:
 
     def _in_a_transaction(self) -> None:
         """A marker for a transaction that is open, as an operator sends it to end one that hangs."""
-        one = Transactional(self.player, f"{PREFIX}.v{self.version}").begun({self.topic: [2]})
-        one.produce(None, self.topic, b"open", b"too", partition=2)
+        item = Transactional(self.player, f"{PREFIX}.v{self.version}").begun({self.topic: [2]})
+        item.produce(None, self.topic, b"open", b"too", partition=2)
         self.look("open")
         place = {self.topic: [2]}
-        self.ask("abort of what is open", self.marker(one.id, one.epoch, committed=False, topics=place))
+        self.ask("abort of what is open", self.marker(item.id, item.epoch, committed=False, topics=place))
         self.look("aborted")
-        one.produce(f"v{self.version}: produced after that", self.topic, b"more", partition=2)
-        self.ask("commit of what is open", self.marker(one.id, one.epoch, topics=place))
+        item.produce(f"v{self.version}: produced after that", self.topic, b"more", partition=2)
+        self.ask("commit of what is open", self.marker(item.id, item.epoch, topics=place))
         self.look("committed")
-        one.finish(committed=True)
+        item.finish(committed=True)
         self.look("committed by the coordinator too")
 
     def look(self, when: str) -> None:

@@ -62,14 +62,14 @@ def _group(player: Player, what: str, name: str) -> None:
 
 
 def _transaction(player: Player, what: str, name: str) -> None:
-    one = Transactional(player, name)
-    one.init(f"{what}: init")
-    one.add(f"{what}: add", {TOPIC: [0]})
-    one.add_offsets(f"{what}: add offsets", name)
-    one.commit_offsets(f"{what}: commit offsets", name, {TOPIC: [offset(0, 7)]})
-    one.produce(f"{what}: produce", TOPIC, b"odd")
-    one.end(f"{what}: end", committed=True)
-    one.until("CompleteCommit")
+    item = Transactional(player, name)
+    item.init(f"{what}: init")
+    item.add(f"{what}: add", {TOPIC: [0]})
+    item.add_offsets(f"{what}: add offsets", name)
+    item.commit_offsets(f"{what}: commit offsets", name, {TOPIC: [offset(0, 7)]})
+    item.produce(f"{what}: produce", TOPIC, b"odd")
+    item.end(f"{what}: end", committed=True)
+    item.until("CompleteCommit")
     request = DescribeTransactionsRequest(transactional_ids=[name])
     player.ask(f"{what}: transaction described", ApiKey.DESCRIBE_TRANSACTIONS, 0, request)
     fetch(player, f"{what}: fetch what the transaction committed", 9, name, None, require_stable=True)

@@ -90,11 +90,11 @@ def _members(player: Player) -> tuple[Member, str, str]:
 
 def _pending(player: Player) -> Transactional:
     group = f"{PREFIX}.pending"
-    one = Transactional(player, group).begun()
-    one.add_offsets(None, group)
-    one.commit_offsets(None, group, {TOPIC: [offset(0, 9)]})
+    item = Transactional(player, group).begun()
+    item.add_offsets(None, group)
+    item.commit_offsets(None, group, {TOPIC: [offset(0, 9)]})
     Committing(player, group, 4).ask(None, topics={TOPIC: [offset(0, 5), offset(1, 5)]}, retention_ms=1)
-    return one
+    return item
 
 
 def _look_twice(player: Player) -> None:

@@ -85,18 +85,18 @@ def _wrong_in_both(ask: Any, magic: int) -> None:
     def wrong(what: str, records: bytes, **more: Any) -> None:
         ask(f"format {magic}, {what}", records, **more)
 
-    one = message(b"v", magic=magic)
+    item = message(b"v", magic=magic)
     other = messages(b"v", magic=1 - magic)
     two = messages(b"a", b"b", magic=magic)
     wrong("wrong crc", message(b"v", magic=magic, crc=1))
-    wrong("a right one and a wrong crc", one + message(b"v", magic=magic, crc=1))
-    wrong("cut", one[:-1])
-    wrong("a cut one after", one + one[:20])
-    wrong("eleven bytes", one[:11])
-    wrong("too short a size", one[:8] + pack(">i", 13) + one[12:])
-    wrong("negative size", one[:8] + pack(">i", -1) + one[12:])
-    wrong("the other format after", one + other)
-    wrong("a wrapper after", one + wrapper(two, magic=magic, offset=1))
+    wrong("a right one and a wrong crc", item + message(b"v", magic=magic, crc=1))
+    wrong("cut", item[:-1])
+    wrong("a cut one after", item + item[:20])
+    wrong("eleven bytes", item[:11])
+    wrong("too short a size", item[:8] + pack(">i", 13) + item[12:])
+    wrong("negative size", item[:8] + pack(">i", -1) + item[12:])
+    wrong("the other format after", item + other)
+    wrong("a wrapper after", item + wrapper(two, magic=magic, offset=1))
     wrong("two wrappers", wrapper(two, magic=magic, offset=1) * 2)
     wrong("a wrapper of null", wrapper(None, magic=magic))
     wrong("a wrapper of nothing", wrapper(b"", magic=magic))
@@ -113,7 +113,7 @@ def _wrong_in_both(ask: Any, magic: int) -> None:
     wrong("null key and value", encode_message(magic, 0, TIME_MS, None, None))
     wrong("empty key and value", encode_message(magic, 0, TIME_MS, b"", b""))
     wrong("any offset", encode_message(magic, 77, TIME_MS, b"k", b"v"))
-    wrong("all at offset 0", one * 3)
+    wrong("all at offset 0", item * 3)
     wrong("any offsets inside", wrapper(messages(b"a", b"b", magic=magic, first=7), magic=magic, offset=8))
     wrong("a wrapper with a key", encode_message(magic, 1, TIME_MS, b"k", deflate_old(GZIP, two, magic), GZIP))
     wrong("a wrapper at offset 0", wrapper(two, magic=magic))
@@ -148,15 +148,15 @@ def _batches(ask: Any) -> None:
 
 def _places(ask: Any) -> None:
     for magic in (0, 1):
-        one = message(b"v", magic=magic)
-        ask(f"format {magic}, acks 2", one, acks=2)
-        ask(f"format {magic}, acks 1", one, acks=1)
-        ask(f"format {magic}, unknown topic", one, to=f"{PREFIX}.unknown")
-        ask(f"format {magic}, bad topic name", one, to="a/b")
-        ask(f"format {magic}, unknown partition", one, partition=9)
+        item = message(b"v", magic=magic)
+        ask(f"format {magic}, acks 2", item, acks=2)
+        ask(f"format {magic}, acks 1", item, acks=1)
+        ask(f"format {magic}, unknown topic", item, to=f"{PREFIX}.unknown")
+        ask(f"format {magic}, bad topic name", item, to="a/b")
+        ask(f"format {magic}, unknown partition", item, partition=9)
         ask(f"format {magic}, wrong crc, unknown partition", message(b"v", magic=magic, crc=1), partition=9)
-        ask(f"format {magic}, too few replicas", one, to=f"{PREFIX}.isr")
-        ask(f"format {magic}, too few replicas, acks 1", one, to=f"{PREFIX}.isr", acks=1)
+        ask(f"format {magic}, too few replicas", item, to=f"{PREFIX}.isr")
+        ask(f"format {magic}, too few replicas, acks 1", item, to=f"{PREFIX}.isr", acks=1)
 
 
 def _topics(ask: Any) -> None:
@@ -264,12 +264,12 @@ def _entries(records: bytes) -> list[Any]:
 
 
 def _old_entry(records: bytes, entry: Any) -> dict[str, Any]:
-    found = read_message(records, entry)
+    result = read_message(records, entry)
     shown = {"magic": entry.magic, "crc_holds": checksum_holds(records, entry)}
-    if not found.codec:
-        return {**shown, **_message(found)}
+    if not result.codec:
+        return {**shown, **_message(result)}
     raw = read_message(records, entry)._replace(offset=0)
-    return {**shown, **_message(found._replace(value=None)), "inside": [_message(m) for m in opened(raw, entry.magic)]}
+    return {**shown, **_message(result._replace(value=None)), "inside": [_message(m) for m in opened(raw, entry.magic)]}
 
 
 def _message(found: Any) -> dict[str, Any]:

@@ -27,21 +27,21 @@ def script(player: Player) -> None:
 
 
 def _refused(player: Player, index: int, end: str, *, committed: bool) -> None:
-    one = Transactional(player, f"{PREFIX}.{end}").begun({FORGED: [index], SOUND: [index]})
-    one.produce(f"{end}: produce", SOUND, b"sound", partition=index)
-    ahead = batch(b"ahead", producer_id=one.id, producer_epoch=one.epoch + AHEAD, base_sequence=0)
+    item = Transactional(player, f"{PREFIX}.{end}").begun({FORGED: [index], SOUND: [index]})
+    item.produce(f"{end}: produce", SOUND, b"sound", partition=index)
+    ahead = batch(b"ahead", producer_id=item.id, producer_epoch=item.epoch + AHEAD, base_sequence=0)
     player.ask(f"{end}: a later epoch", ApiKey.PRODUCE, 9, produced(FORGED, ahead, partition=index))
-    one.produce(f"{end}: produce after it", FORGED, b"behind", partition=index)
-    one.end(f"{end}: ended", committed=committed)
+    item.produce(f"{end}: produce after it", FORGED, b"behind", partition=index)
+    item.end(f"{end}: ended", committed=committed)
     player.until(lambda: _stable(player, index), "the sound partition has its marker")
-    request = DescribeTransactionsRequest(transactional_ids=[one.name])
+    request = DescribeTransactionsRequest(transactional_ids=[item.name])
     player.ask(f"{end}: described", ApiKey.DESCRIBE_TRANSACTIONS, 0, request)
     for also in (True, False):
-        one.end(f"{end}: ended again with {'commit' if also else 'abort'}", committed=also)
-    one.add(f"{end}: another partition", {SOUND: [1 - index]})
+        item.end(f"{end}: ended again with {'commit' if also else 'abort'}", committed=also)
+    item.add(f"{end}: another partition", {SOUND: [1 - index]})
     for topic in (SOUND, FORGED):
         player.ask(f"{end}: read {topic}", ApiKey.FETCH, 11, _reading(topic, index))
-    Transactional(player, one.name).init(f"{end}: begun again")
+    Transactional(player, item.name).init(f"{end}: begun again")
 
 
 def _reading(topic: str, index: int) -> FetchRequest:

@@ -21,8 +21,8 @@ def script(player: Player) -> None:
 
 def _session(player: Player, version: int) -> None:
     group = f"{PREFIX}.v{version}.session"
-    one, two = Member(player, group, "one", version), Member(player, group, "two", version)
-    complete(one, two)
+    item, two = Member(player, group, "one", version), Member(player, group, "two", version)
+    complete(item, two)
     short = Member(player, f"{group}.short", "one", version)
     short.enter(session_timeout_ms=SHORT_MS)
     short.sync(None, {short.id: b"all"})
@@ -40,13 +40,13 @@ def _pending(player: Player, version: int) -> None:
     if version < 4:
         return
     group = f"{PREFIX}.v{version}.pending"
-    one, two = Member(player, group, "one", version), Member(player, group, "two", version)
-    complete(one)
+    item, two = Member(player, group, "one", version), Member(player, group, "two", version)
+    complete(item)
     two.join(f"v{version}: a member that stays away", session_timeout_ms=SHORT_MS)
-    one.beat(f"v{version}: heartbeat beside it")
-    waiting = one.begin_join(f"v{version}: the leader joins again beside it")
+    item.beat(f"v{version}: heartbeat beside it")
+    waiting = item.begin_join(f"v{version}: the leader joins again beside it")
     waiting.is_delayed()
-    one.take(waiting.answer())
+    item.take(waiting.answer())
     two.join(f"v{version}: too late with its id")
 
 
@@ -56,13 +56,13 @@ def _never_joins_again(player: Player, version: int) -> None:
     changes = {"rebalance_timeout_ms": SHORT_MS}
     if version == 0:
         changes = {"session_timeout_ms": SHORT_MS}
-    one, two = Member(player, group, "one", version), Member(player, group, "two", version)
-    one.enter(**changes)
-    one.sync(None, {one.id: b"all"})
+    item, two = Member(player, group, "one", version), Member(player, group, "two", version)
+    item.enter(**changes)
+    item.sync(None, {item.id: b"all"})
     waiting = two.begin_enter(f"v{version}: a second, while the first stays away", **changes)
     two.take(waiting.answer())
-    one.beat(f"v{version}: heartbeat of the one left behind")
-    one.join(f"v{version}: join of the one left behind")
+    item.beat(f"v{version}: heartbeat of the one left behind")
+    item.join(f"v{version}: join of the one left behind")
     describe(player, f"v{version}: without the one left behind", group)
 
 
@@ -72,30 +72,30 @@ def _never_syncs(player: Player, version: int) -> None:
     changes = {"rebalance_timeout_ms": SHORT_MS}
     if version == 0:
         changes = {"session_timeout_ms": SHORT_MS}
-    one = Member(player, group, "one", version)
-    one.enter(**changes)
-    until_state(one, lambda found: found.group_state == "Empty")
-    one.sync(f"v{version}: sync too late", {one.id: b"all"})
-    one.beat(f"v{version}: heartbeat after it never synced")
+    item = Member(player, group, "one", version)
+    item.enter(**changes)
+    until_state(item, lambda found: found.group_state == "Empty")
+    item.sync(f"v{version}: sync too late", {item.id: b"all"})
+    item.beat(f"v{version}: heartbeat after it never synced")
     describe(player, f"v{version}: nobody synced", group)
 
 
 def _static(player: Player) -> None:
     """A static member that stays away from a rebalance is kept until its session ends."""
     group = f"{PREFIX}.static"
-    one, two = (Member(player, group, name, instance=name) for name in ("one", "two"))
+    item, two = (Member(player, group, name, instance=name) for name in ("one", "two"))
     three = Member(player, group, "three")
-    for member in (one, two, three):
+    for member in (item, two, three):
         member.always = {"rebalance_timeout_ms": SHORT_MS}
-    complete(one, two)
+    complete(item, two)
     waiting = three.begin_enter("static: a third joins")
     until_joining(three, 3)
-    follows = one.begin_join("static: the leader follows, the other stays away")
+    follows = item.begin_join("static: the leader follows, the other stays away")
     follows.is_delayed()
-    one.take(follows.answer())
+    item.take(follows.answer())
     three.take(waiting.answer())
     delayed = three.begin_sync("static: the third syncs")
-    one.sync("static: the leader syncs", {member.id: b"for " + member.name.encode() for member in (one, two, three)})
+    item.sync("static: the leader syncs", {member.id: b"for " + member.name.encode() for member in (item, two, three)})
     delayed.answer()
     describe(player, "static: stable again", group)
     two.beat("static: heartbeat of the one that stayed away")

@@ -38,34 +38,34 @@ def _asks_all(member: Member, label: str) -> None:
 
 def _alone(player: Player, version: int) -> None:
     group = f"{PREFIX}.v{version}.alone"
-    one = Member(player, group, "one", version, instance="one")
-    one.join(f"v{version}: an id for an instance that nobody knows", member_id="nobody")
-    one.join(f"v{version}: an empty instance", group_instance_id="")
-    one.join(f"v{version}: a first member")
+    item = Member(player, group, "one", version, instance="one")
+    item.join(f"v{version}: an id for an instance that nobody knows", member_id="nobody")
+    item.join(f"v{version}: an empty instance", group_instance_id="")
+    item.join(f"v{version}: a first member")
     describe(player, f"v{version}: a first member, described", group)
-    one.sync(f"v{version}: sync", {one.id: b"all"})
-    one.beat(f"v{version}: heartbeat without the instance", group_instance_id=None)
-    one.beat(f"v{version}: heartbeat of an instance that nobody knows", group_instance_id="unknown")
-    one.join(f"v{version}: the leader again, with its id")
-    one.sync(f"v{version}: sync again", {one.id: b"all"})
-    one.join(f"v{version}: with its id and without the instance", group_instance_id=None)
-    one.join(f"v{version}: with its id and another instance", group_instance_id="unknown")
+    item.sync(f"v{version}: sync", {item.id: b"all"})
+    item.beat(f"v{version}: heartbeat without the instance", group_instance_id=None)
+    item.beat(f"v{version}: heartbeat of an instance that nobody knows", group_instance_id="unknown")
+    item.join(f"v{version}: the leader again, with its id")
+    item.sync(f"v{version}: sync again", {item.id: b"all"})
+    item.join(f"v{version}: with its id and without the instance", group_instance_id=None)
+    item.join(f"v{version}: with its id and another instance", group_instance_id="unknown")
     two = Member(player, group, "two", version, instance="two")
-    two.join(f"v{version}: another instance with the first's id", member_id=one.id)
+    two.join(f"v{version}: another instance with the first's id", member_id=item.id)
 
 
 def _stable(player: Player, version: int) -> None:
     """The leader of a stable group comes back: with the same protocols, then with others."""
     group = f"{PREFIX}.v{version}.stable"
-    one, two = (Member(player, group, name, version, instance=name) for name in ("one", "two"))
-    complete(one, two)
-    again = _successor(one)
+    item, two = (Member(player, group, name, version, instance=name) for name in ("one", "two"))
+    complete(item, two)
+    again = _successor(item)
     again.join(f"v{version}, stable: the leader comes back")
     describe(player, f"v{version}, stable: the leader came back", group)
     two.beat(f"v{version}, stable: the follower is not told")
     again.sync(f"v{version}, stable: its assignment is kept")
-    _asks_all(one, f"v{version}, stable: fenced")
-    third = _successor(one)
+    _asks_all(item, f"v{version}, stable: fenced")
+    third = _successor(item)
     asked = third.begin_join(f"v{version}, stable: with other protocols", protocols={"range": says("changed")})
     asked.is_delayed()
     two.beat(f"v{version}, stable: the follower is told")
@@ -76,16 +76,16 @@ def _stable(player: Player, version: int) -> None:
 
 def _follower(player: Player, version: int) -> None:
     group = f"{PREFIX}.v{version}.follower"
-    one, two = (Member(player, group, name, version, instance=name) for name in ("one", "two"))
-    complete(one, two)
+    item, two = (Member(player, group, name, version, instance=name) for name in ("one", "two"))
+    complete(item, two)
     again = _successor(two)
     again.join(f"v{version}, follower: comes back")
     again.sync(f"v{version}, follower: its assignment is kept")
     again.beat(f"v{version}, follower: heartbeat")
-    one.beat(f"v{version}, follower: the leader is not told")
+    item.beat(f"v{version}, follower: the leader is not told")
     two.beat(f"v{version}, follower: fenced")
     again.join(f"v{version}, follower: joins again with its id")
-    one.beat(f"v{version}, follower: the leader still is not told")
+    item.beat(f"v{version}, follower: the leader still is not told")
     other = _successor(two)
     other.protocols = {"sticky": says("two"), "range": says("two")}
     other.join(f"v{version}, follower: with one protocol more")
@@ -95,15 +95,15 @@ def _follower(player: Player, version: int) -> None:
 def _preparing(player: Player, version: int) -> None:
     """Replaced while its join waits: the one that waited is told that it is fenced."""
     group = f"{PREFIX}.v{version}.preparing"
-    one, two = (Member(player, group, name, version, instance=name) for name in ("one", "two"))
-    complete(one)
+    item, two = (Member(player, group, name, version, instance=name) for name in ("one", "two"))
+    complete(item)
     waiting = two.begin_join(f"v{version}, preparing: replaced while it waits")
     until_joining(two, 2)
     again = _successor(two)
     replaced = again.begin_join(f"v{version}, preparing: the one in its place")
     waiting.answer()
     replaced.is_delayed()
-    one.join(f"v{version}, preparing: the leader follows")
+    item.join(f"v{version}, preparing: the leader follows")
     again.take(replaced.answer())
     describe(player, f"v{version}, preparing: described", group)
 
@@ -111,11 +111,11 @@ def _preparing(player: Player, version: int) -> None:
 def _completing(player: Player, version: int) -> None:
     """Replaced between join and sync."""
     group = f"{PREFIX}.v{version}.completing"
-    one, two = (Member(player, group, name, version, instance=name) for name in ("one", "two"))
-    complete(one)
+    item, two = (Member(player, group, name, version, instance=name) for name in ("one", "two"))
+    complete(item)
     waiting = two.begin_join(None)
     until_joining(two, 2)
-    one.join(None)
+    item.join(None)
     two.take(waiting.answer())
     delayed = two.begin_sync(f"v{version}, completing: a sync that waits")
     delayed.is_delayed()
@@ -123,19 +123,19 @@ def _completing(player: Player, version: int) -> None:
     replaced = again.begin_join(f"v{version}, completing: the one in its place")
     delayed.answer()
     replaced.is_delayed()
-    one.beat(f"v{version}, completing: the leader is told")
-    one.join(f"v{version}, completing: the leader follows")
+    item.beat(f"v{version}, completing: the leader is told")
+    item.join(f"v{version}, completing: the leader follows")
     again.take(replaced.answer())
     _asks_all(two, f"v{version}, completing: fenced")
 
 
 def _empty(player: Player, version: int) -> None:
     group = f"{PREFIX}.v{version}.empty"
-    one = Member(player, group, "one", version, instance="one")
-    complete(one)
-    one.leave(f"v{version}, empty: leaves")
-    one.beat(f"v{version}, empty: heartbeat")
-    one.join(f"v{version}, empty: back with the old id")
-    again = _successor(one)
+    item = Member(player, group, "one", version, instance="one")
+    complete(item)
+    item.leave(f"v{version}, empty: leaves")
+    item.beat(f"v{version}, empty: heartbeat")
+    item.join(f"v{version}, empty: back with the old id")
+    again = _successor(item)
     again.join(f"v{version}, empty: back without an id")
     describe(player, f"v{version}, empty: described", group)

@@ -50,59 +50,59 @@ def _nowhere(player: Player, version: int) -> None:
 
 def _states(player: Player, version: int) -> None:
     group = f"{PREFIX}.v{version}.states"
-    one, two = Member(player, group, "one", version), Member(player, group, "two", version)
-    one.enter()
-    one.beat(f"v{version}, completing: heartbeat")
-    _everything(one, f"v{version}, completing")
-    one.sync(f"v{version}, completing: sync of the leader", {one.id: b"all"})
-    one.beat(f"v{version}, stable: heartbeat")
-    one.sync(f"v{version}, stable: sync again", {one.id: b"something else"})
-    _everything(one, f"v{version}, stable")
+    item, two = Member(player, group, "one", version), Member(player, group, "two", version)
+    item.enter()
+    item.beat(f"v{version}, completing: heartbeat")
+    _everything(item, f"v{version}, completing")
+    item.sync(f"v{version}, completing: sync of the leader", {item.id: b"all"})
+    item.beat(f"v{version}, stable: heartbeat")
+    item.sync(f"v{version}, stable: sync again", {item.id: b"something else"})
+    _everything(item, f"v{version}, stable")
     waiting = two.begin_enter(None)
     until_joining(two, 2)
-    one.beat(f"v{version}, preparing: heartbeat")
-    one.sync(f"v{version}, preparing: sync", {one.id: b"all"})
-    _everything(one, f"v{version}, preparing")
+    item.beat(f"v{version}, preparing: heartbeat")
+    item.sync(f"v{version}, preparing: sync", {item.id: b"all"})
+    _everything(item, f"v{version}, preparing")
     describe(player, f"v{version}, preparing: described", group)
-    one.join(None)
+    item.join(None)
     two.take(waiting.answer())
     follower = two.begin_sync(f"v{version}, completing: sync of a follower")
     follower.is_delayed()
-    one.beat(f"v{version}, completing: heartbeat of one of two")
-    one.sync(f"v{version}, completing: sync of the leader of two", {one.id: b"one's", two.id: b"two's"})
+    item.beat(f"v{version}, completing: heartbeat of one of two")
+    item.sync(f"v{version}, completing: sync of the leader of two", {item.id: b"one's", two.id: b"two's"})
     follower.answer()
     two.sync(f"v{version}, stable: sync of the follower again")
     describe(player, f"v{version}, stable: two described", group)
     two.leave(None)
     two.beat(f"v{version}, preparing: heartbeat of one that left")
     two.sync(f"v{version}, preparing: sync of one that left")
-    one.leave(None)
-    one.beat(f"v{version}, empty: heartbeat")
-    one.sync(f"v{version}, empty: sync")
-    _everything(one, f"v{version}, empty")
+    item.leave(None)
+    item.beat(f"v{version}, empty: heartbeat")
+    item.sync(f"v{version}, empty: sync")
+    _everything(item, f"v{version}, empty")
     describe(player, f"v{version}, empty: described", group)
 
 
 def _assignments(player: Player, version: int) -> None:
     group = f"{PREFIX}.v{version}.assignments"
-    one, two = Member(player, group, "one", version), Member(player, group, "two", version)
-    complete(one)
+    item, two = Member(player, group, "one", version), Member(player, group, "two", version)
+    complete(item)
     waiting = two.begin_enter(None)
     until_joining(two, 2)
-    one.join(None)
+    item.join(None)
     two.take(waiting.answer())
-    first = two.begin_sync(f"v{version}: a follower that assigns", {one.id: b"x", two.id: b"y"})
+    first = two.begin_sync(f"v{version}: a follower that assigns", {item.id: b"x", two.id: b"y"})
     first.is_delayed()
-    one.sync(f"v{version}: assigned to strangers alone", {"nobody": b"x"})
+    item.sync(f"v{version}: assigned to strangers alone", {"nobody": b"x"})
     first.answer()
     describe(player, f"v{version}: assigned to strangers alone, described", group)
-    one.beat(f"v{version}: a heartbeat in the name of the other", member_id=two.id)
+    item.beat(f"v{version}: a heartbeat in the name of the other", member_id=two.id)
 
 
 def _types(player: Player, version: int) -> None:
     group = f"{PREFIX}.v{version}.types"
-    one = Member(player, group, "one", version)
-    one.enter()
+    item = Member(player, group, "one", version)
+    item.enter()
     for what, kind, name in (
         ("another type", "connect", "range"),
         ("another name", "consumer", "sticky"),
@@ -111,6 +111,6 @@ def _types(player: Player, version: int) -> None:
         ("neither", None, None),
         ("empty", "", ""),
     ):
-        one.sync(f"v{version}: {what}", {one.id: b"a"}, protocol_type=kind, protocol_name=name)
-        one.sync(f"v{version}: {what}, no group id", group_id="", protocol_type=kind, protocol_name=name)
-    one.sync(f"v{version}: the right ones", {one.id: b"a"})
+        item.sync(f"v{version}: {what}", {item.id: b"a"}, protocol_type=kind, protocol_name=name)
+        item.sync(f"v{version}: {what}, no group id", group_id="", protocol_type=kind, protocol_name=name)
+    item.sync(f"v{version}: the right ones", {item.id: b"a"})

@@ -142,7 +142,7 @@ def _delete(player: Player, version: int) -> None:
     other_id = player.make_topic(f"{name}.other")
 
     def ask(what: str, *names: str | None, ids: tuple[bytes, ...] = (), timeout_ms: int = TIMEOUT_MS) -> None:
-        states = [DeleteTopicState(name=name) for name in names] + [DeleteTopicState(topic_id=one) for one in ids]
+        states = [DeleteTopicState(name=name) for name in names] + [DeleteTopicState(topic_id=entry) for entry in ids]
         request = DeleteTopicsRequest(
             topics=states, topic_names=[name for name in names if name is not None], timeout_ms=timeout_ms
         )

@@ -20,31 +20,31 @@ def script(player: Player) -> None:
 
 
 def _ends(player: Player, version: int) -> None:
-    one = Transactional(player, f"{PREFIX}.v{version}")
+    item = Transactional(player, f"{PREFIX}.v{version}")
 
     def ask(what: str, **changes: Any) -> None:
         for committed in (True, False):
             end = "commit" if committed else "abort"
-            one.end(f"v{version}: {what}: {end}", committed=committed, version=version, **changes)
+            item.end(f"v{version}: {what}: {end}", committed=committed, version=version, **changes)
 
     ask("an id that nobody has", producer_id=1, producer_epoch=0)
     ask("an empty id", transactional_id="")
-    one.init(None)
+    item.init(None)
     ask("empty")
-    _wrong(one, ask, "empty")
+    _wrong(item, ask, "empty")
     for committed, name in ((True, "commit"), (False, "abort")):
-        one.add(None, {TOPIC: [0]})
-        _wrong(one, ask, f"ongoing, to {name}")
-        one.end(f"v{version}: ongoing, {name}", committed=committed, version=version)
-        one.until("CompleteCommit" if committed else "CompleteAbort")
+        item.add(None, {TOPIC: [0]})
+        _wrong(item, ask, f"ongoing, to {name}")
+        item.end(f"v{version}: ongoing, {name}", committed=committed, version=version)
+        item.until("CompleteCommit" if committed else "CompleteAbort")
         ask(f"after {name}")
-        _wrong(one, ask, f"after {name}")
-    one.add_offsets(None, f"{PREFIX}.group")
-    one.end(f"v{version}: offsets alone", committed=True, version=version)
-    one.until("CompleteCommit")
-    one.init(None)
+        _wrong(item, ask, f"after {name}")
+    item.add_offsets(None, f"{PREFIX}.group")
+    item.end(f"v{version}: offsets alone", committed=True, version=version)
+    item.until("CompleteCommit")
+    item.init(None)
     ask("after a commit and another epoch")
-    ask("the epoch before", producer_epoch=one.epoch - 1)
+    ask("the epoch before", producer_epoch=item.epoch - 1)
 
 
 def _wrong(one: Transactional, ask: Any, state: str) -> None:

@@ -41,20 +41,20 @@ def _written(player: Player) -> Transactional:
     """Partition 0: a committed transaction, an aborted one, two entangled (one aborted, one committed), plain records
     between, an open one, and plain ones after it. Partition 1: open from the first offset on. Partition 2: empty.
     """
-    one, two, three = (Transactional(player, f"{PREFIX}.{name}").begun() for name in ("one", "two", "three"))
-    one.add(None, {PREFIX: [0]})
-    one.produce(None, PREFIX, b"committed", b"too")  # 0, 1; marker 2
-    one.finish(committed=True)
-    one.add(None, {PREFIX: [0]})
-    one.produce(None, PREFIX, b"aborted")  # 3; marker 4
-    one.finish(committed=False)
+    item, two, three = (Transactional(player, f"{PREFIX}.{name}").begun() for name in ("one", "two", "three"))
+    item.add(None, {PREFIX: [0]})
+    item.produce(None, PREFIX, b"committed", b"too")  # 0, 1; marker 2
+    item.finish(committed=True)
+    item.add(None, {PREFIX: [0]})
+    item.produce(None, PREFIX, b"aborted")  # 3; marker 4
+    item.finish(committed=False)
     _plain(player, b"plain")  # 5
-    one.add(None, {PREFIX: [0]})
+    item.add(None, {PREFIX: [0]})
     two.add(None, {PREFIX: [0]})
-    one.produce(None, PREFIX, b"entangled, to be aborted")  # 6
+    item.produce(None, PREFIX, b"entangled, to be aborted")  # 6
     two.produce(None, PREFIX, b"entangled, to be committed")  # 7
-    one.produce(None, PREFIX, b"to be aborted too")  # 8
-    one.finish(committed=False)  # 9
+    item.produce(None, PREFIX, b"to be aborted too")  # 8
+    item.finish(committed=False)  # 9
     _plain(player, b"between")  # 10
     two.finish(committed=True)  # 11
     three.add(None, {PREFIX: [0, 1]})
@@ -110,8 +110,8 @@ def _list(player: Player, version: int, at: str, isolation: int, index: int, tim
     how = "committed" if isolation == COMMITTED else "all"
     when = f"{timestamp - TIME_MS:+}" if timestamp > 0 else timestamp
     label = f"list v{version}, {at}: partition {index} at {when}, {how}"
-    found = player.ask(label, ApiKey.LIST_OFFSETS, version, request)
-    return int(found.topics[0].partitions[0].offset)
+    result = player.ask(label, ApiKey.LIST_OFFSETS, version, request)
+    return int(result.topics[0].partitions[0].offset)
 
 
 def _listed(player: Player, version: int) -> None:

@@ -36,49 +36,49 @@ def script(player: Player) -> None:
 
 
 def _added(player: Player, version: int) -> None:
-    one = Transactional(player, f"{PREFIX}.add.v{version}")
+    item = Transactional(player, f"{PREFIX}.add.v{version}")
 
     def ask(what: str, group: str = f"{PREFIX}.group", **changes: Any) -> None:
-        one.add_offsets(f"add v{version}: {what}", group, version, **changes)
+        item.add_offsets(f"add v{version}: {what}", group, version, **changes)
 
     ask("an id that nobody has")
     ask("an empty id", transactional_id="")
-    one.init(None)
-    ask("another producer id", producer_id=one.id + 1_000_000)
-    ask("the epoch ahead", producer_epoch=one.epoch + 1)
+    item.init(None)
+    ask("another producer id", producer_id=item.id + 1_000_000)
+    ask("the epoch ahead", producer_epoch=item.epoch + 1)
     ask("epoch -1", producer_epoch=-1)
     ask("an empty group id", "")
     ask("a group")
     ask("it again")
     ask("another group", f"{PREFIX}.another")
-    one.finish(committed=True)
+    item.finish(committed=True)
     ask("after the commit")
-    one.finish(committed=False)
-    one.init(None)
-    ask("the epoch before", producer_epoch=one.epoch - 1)
+    item.finish(committed=False)
+    item.init(None)
+    ask("the epoch before", producer_epoch=item.epoch - 1)
 
 
 def _committed(player: Player, version: int) -> None:
     group = f"{PREFIX}.v{version}"
-    one = Transactional(player, f"{PREFIX}.commit.v{version}")
+    item = Transactional(player, f"{PREFIX}.commit.v{version}")
 
     def ask(what: str, *offsets: Any, topics: Any = None, group: str = group, **changes: Any) -> None:
         wanted = {TOPIC: offsets or [offset(0, 5)]} if topics is None else topics
-        one.commit_offsets(f"v{version}: {what}", group, wanted, version, **changes)
+        item.commit_offsets(f"v{version}: {what}", group, wanted, version, **changes)
 
-    one.id, one.epoch = 1_000_000, 0
+    item.id, item.epoch = 1_000_000, 0
     ask("an id that nobody has")
-    one.init(None)
+    item.init(None)
     ask("nothing added")
     ask("an empty transactional id", transactional_id="")
-    one.add(None, {TOPIC: [0]})
+    item.add(None, {TOPIC: [0]})
     ask("offsets not added")
-    one.add_offsets(None, f"{group}.other")
-    one.add_offsets(None, group)
+    item.add_offsets(None, f"{group}.other")
+    item.add_offsets(None, group)
     ask("an empty group id", group="")
-    ask("another producer id", producer_id=one.id + 1_000_000)
-    ask("the epoch ahead", producer_epoch=one.epoch + 1)
-    ask("the epoch before", producer_epoch=one.epoch - 1)
+    ask("another producer id", producer_id=item.id + 1_000_000)
+    ask("the epoch ahead", producer_epoch=item.epoch + 1)
+    ask("the epoch before", producer_epoch=item.epoch - 1)
     ask("one", offset(0, 7, "seven"))
     ask("several", offset(0, 8), offset(1, 9, None), offset(2, 10))
     ask("a partition twice", offset(3, 1), offset(3, 2))
@@ -97,7 +97,7 @@ def _committed(player: Player, version: int) -> None:
         ask("a member and a generation of no group", member_id="nobody", generation_id=1)
         ask("an instance of no group", group_instance_id="nobody")
     fetch(player, f"v{version}: open, all", 9, group, None)
-    one.finish(committed=True)
+    item.finish(committed=True)
     fetch(player, f"v{version}: committed, all", 9, group, None)
     ask("after the commit")
 
@@ -105,7 +105,7 @@ def _committed(player: Player, version: int) -> None:
 def _seen(player: Player, version: int) -> None:
     """Pending offsets are not seen, and whoever wants stable ones is told to wait."""
     group = f"{PREFIX}.seen.v{version}"
-    one = Transactional(player, f"{PREFIX}.seen.v{version}")
+    item = Transactional(player, f"{PREFIX}.seen.v{version}")
     Committing(player, group, 9).ask(None, topics={TOPIC: [offset(0, 1), offset(1, 1)]})
 
     def look(when: str) -> None:
@@ -117,12 +117,12 @@ def _seen(player: Player, version: int) -> None:
 
     for committed in (False, True):
         end = "committed" if committed else "aborted"
-        one.init(None)
-        one.add_offsets(None, group)
-        one.commit_offsets(None, group, {TOPIC: [offset(0, 5), offset(2, 6)]}, version)
+        item.init(None)
+        item.add_offsets(None, group)
+        item.commit_offsets(None, group, {TOPIC: [offset(0, 5), offset(2, 6)]}, version)
         look(f"before {end}")
         describe(player, f"v{version}, before {end}: described", group)
-        one.finish(committed=committed)
+        item.finish(committed=committed)
         player.until(
             lambda: (
                 fetch(player, None, 9, group, None, require_stable=True).groups[0].topics[0].partitions[0].error_code
@@ -137,11 +137,11 @@ def _members(player: Player, version: int) -> None:
     group = f"{PREFIX}.members.v{version}"
     member = Member(player, group, "one")
     complete(member)
-    one = Transactional(player, f"{PREFIX}.members.v{version}").begun()
-    one.add_offsets(None, group)
+    item = Transactional(player, f"{PREFIX}.members.v{version}").begun()
+    item.add_offsets(None, group)
 
     def ask(what: str, **changes: Any) -> None:
-        one.commit_offsets(f"v{version}, members: {what}", group, {TOPIC: [offset(0, 5)]}, version, **changes)
+        item.commit_offsets(f"v{version}, members: {what}", group, {TOPIC: [offset(0, 5)]}, version, **changes)
 
     known = {"member_id": member.id, "generation_id": member.generation}
     ask("right", **known)
@@ -158,7 +158,7 @@ def _members(player: Player, version: int) -> None:
     member.leave(None)
     ask("empty", **known)
     ask("empty, neither")
-    one.finish(committed=True)
+    item.finish(committed=True)
     fetch(player, f"v{version}, members: all", 9, group, None)
 
 
@@ -168,49 +168,49 @@ def _static(player: Player, version: int) -> None:
     complete(member)
     again = Member(player, group, "one", instance="first")
     again.join(None)
-    one = Transactional(player, f"{PREFIX}.static.v{version}").begun()
-    one.add_offsets(None, group)
+    item = Transactional(player, f"{PREFIX}.static.v{version}").begun()
+    item.add_offsets(None, group)
 
     def ask(what: str, who: Member, **changes: Any) -> None:
         known = {"member_id": who.id, "generation_id": who.generation, "group_instance_id": who.instance, **changes}
-        one.commit_offsets(f"v{version}, static: {what}", group, {TOPIC: [offset(0, 5)]}, version, **known)
+        item.commit_offsets(f"v{version}, static: {what}", group, {TOPIC: [offset(0, 5)]}, version, **known)
 
     ask("the one that was replaced", member)
     ask("the one in its place", again)
     ask("the one that was replaced, without its instance", member, group_instance_id=None)
-    one.finish(committed=False)
+    item.finish(committed=False)
 
 
 def _two_producers(player: Player) -> None:
     """Of two pending offsets for a partition, the later in the log wins, whoever commits first."""
     group = f"{PREFIX}.race"
-    one, two = (Transactional(player, f"{PREFIX}.race.{name}").begun() for name in ("one", "two"))
-    for at, producer in enumerate((one, two), 1):
+    item, two = (Transactional(player, f"{PREFIX}.race.{name}").begun() for name in ("one", "two"))
+    for at, producer in enumerate((item, two), 1):
         producer.add_offsets(None, group)
         producer.commit_offsets(f"race: producer {at}", group, {TOPIC: [offset(0, at)]})
     Committing(player, group, 9).ask("race: nobody's", topics={TOPIC: [offset(1, 3), offset(2, 3)]})
-    one.commit_offsets("race: an older pending one", group, {TOPIC: [offset(1, 1)]})
+    item.commit_offsets("race: an older pending one", group, {TOPIC: [offset(1, 1)]})
     Committing(player, group, 9).ask("race: committed over a pending one", topics={TOPIC: [offset(1, 4)]})
     two.finish(committed=True)
     fetch(player, "race: after the second", 9, group, None)
     fetch(player, "race: after the second, stable", 9, group, None, require_stable=True)
-    one.finish(committed=True)
+    item.finish(committed=True)
     fetch(player, "race: after both", 9, group, None)
 
 
 def _deleted(player: Player) -> None:
     """What can be deleted while an offset is pending."""
     group = f"{PREFIX}.deleted"
-    one = Transactional(player, f"{PREFIX}.deleted").begun()
+    item = Transactional(player, f"{PREFIX}.deleted").begun()
     Committing(player, group, 9).ask(None, topics={TOPIC: [offset(0, 1), offset(1, 1)]})
-    one.add_offsets(None, group)
-    one.commit_offsets(None, group, {TOPIC: [offset(0, 2)]})
+    item.add_offsets(None, group)
+    item.commit_offsets(None, group, {TOPIC: [offset(0, 2)]})
     entries = [OffsetDeleteRequestPartition(partition_index=index) for index in (0, 1)]
     request = OffsetDeleteRequest(group_id=group, topics=[OffsetDeleteRequestTopic(name=TOPIC, partitions=entries)])
     player.ask("deleted: offsets", ApiKey.OFFSET_DELETE, 0, request)
     fetch(player, "deleted: left", 9, group, None)
     describe(player, "deleted: described", group)
-    one.finish(committed=True)
+    item.finish(committed=True)
     fetch(player, "deleted: committed after", 9, group, None)
     alone = f"{PREFIX}.alone"
     two = Transactional(player, f"{PREFIX}.alone").begun()

@@ -34,66 +34,66 @@ class _Version:
         self.player.ask(f"v{self.version}: {what}", ApiKey.PRODUCE, self.version, request)
 
     def play(self) -> None:
-        one = self.one
-        self.ask("nothing added", one.batch(b"a"))
-        one.add(None, {self.topic: [0, 1, 2]})
+        item = self.one
+        self.ask("nothing added", item.batch(b"a"))
+        item.add(None, {self.topic: [0, 1, 2]})
         self._sequences()
         self._wrong()
         self._several()
-        one.finish(committed=True)
+        item.finish(committed=True)
         self._after()
 
     def _sequences(self) -> None:
-        one = self.one
-        self.ask("not from 0", one.batch(b"a", sequence=3))
-        self.ask("a first batch", one.batch(b"a", b"b"))
-        self.ask("it again", one.batch(b"a", b"b"))
-        self.ask("the next", one.batch(b"c", sequence=2))
-        self.ask("a gap", one.batch(b"x", sequence=9))
-        self.ask("a partition that was not added", one.batch(b"a"), partition=3)
-        self.ask("a first in another partition, not from 0", one.batch(b"a", sequence=3), partition=1)
-        self.ask("a first in another partition", one.batch(b"a"), partition=1)
+        item = self.one
+        self.ask("not from 0", item.batch(b"a", sequence=3))
+        self.ask("a first batch", item.batch(b"a", b"b"))
+        self.ask("it again", item.batch(b"a", b"b"))
+        self.ask("the next", item.batch(b"c", sequence=2))
+        self.ask("a gap", item.batch(b"x", sequence=9))
+        self.ask("a partition that was not added", item.batch(b"a"), partition=3)
+        self.ask("a first in another partition, not from 0", item.batch(b"a", sequence=3), partition=1)
+        self.ask("a first in another partition", item.batch(b"a"), partition=1)
 
     def _wrong(self) -> None:
-        one = self.one
-        plain = one.batch(b"x", sequence=3, attributes=0)
+        item = self.one
+        plain = item.batch(b"x", sequence=3, attributes=0)
         self.ask("a plain batch of the same producer", plain)
         self.ask("a plain batch of the same producer, no transactional id", plain, id=None)
-        self.ask("a plain batch of the same producer, another partition", one.batch(b"x", attributes=0), partition=4)
+        self.ask("a plain batch of the same producer, another partition", item.batch(b"x", attributes=0), partition=4)
         self.ask(
-            "a plain batch of nobody", one.batch(b"x", attributes=0, producer_id=-1, producer_epoch=-1, sequence=-1)
+            "a plain batch of nobody", item.batch(b"x", attributes=0, producer_id=-1, producer_epoch=-1, sequence=-1)
         )
-        self.ask("no transactional id", one.batch(b"x", sequence=3), id=None)
-        self.ask("no transactional id, not added", one.batch(b"x"), id=None, partition=5)
-        self.ask("a transactional id that nobody has", one.batch(b"x"), id="nobody", partition=5)
-        self.ask("another's transactional id, in a transaction", one.batch(b"d", sequence=3), id="nobody")
-        self.ask("another producer id", one.batch(b"x", producer_id=one.id + 1_000_000), partition=2)
-        self.ask("the epoch ahead", one.batch(b"x", producer_epoch=one.epoch + 1), partition=2)
+        self.ask("no transactional id", item.batch(b"x", sequence=3), id=None)
+        self.ask("no transactional id, not added", item.batch(b"x"), id=None, partition=5)
+        self.ask("a transactional id that nobody has", item.batch(b"x"), id="nobody", partition=5)
+        self.ask("another's transactional id, in a transaction", item.batch(b"d", sequence=3), id="nobody")
+        self.ask("another producer id", item.batch(b"x", producer_id=item.id + 1_000_000), partition=2)
+        self.ask("the epoch ahead", item.batch(b"x", producer_epoch=item.epoch + 1), partition=2)
         self.ask(
             "the epoch ahead where it has written, not from 0",
-            one.batch(b"x", sequence=9, producer_epoch=one.epoch + 1),
+            item.batch(b"x", sequence=9, producer_epoch=item.epoch + 1),
         )
-        self.ask("a control batch", one.batch(b"x", attributes=TRANSACTIONAL | CONTROL), partition=2)
-        self.ask("no producer id", one.batch(b"x", producer_id=-1, producer_epoch=-1, sequence=-1), partition=8)
-        self.ask("acks 1", one.batch(b"e", sequence=4), acks=1)
-        self.ask("a wrong crc", one.batch(b"e", sequence=5, crc=1))
-        self.ask("an unknown partition", one.batch(b"e"), partition=99)
+        self.ask("a control batch", item.batch(b"x", attributes=TRANSACTIONAL | CONTROL), partition=2)
+        self.ask("no producer id", item.batch(b"x", producer_id=-1, producer_epoch=-1, sequence=-1), partition=8)
+        self.ask("acks 1", item.batch(b"e", sequence=4), acks=1)
+        self.ask("a wrong crc", item.batch(b"e", sequence=5, crc=1))
+        self.ask("an unknown partition", item.batch(b"e"), partition=99)
 
     def _several(self) -> None:
-        one = self.one
+        item = self.one
         for what, partitions in {
             "one added, one not": [(2, 0), (6, 0)],
             "both added": [(2, 1), (1, 1)],
             "both not added": [(6, 0), (7, 0)],
         }.items():
             data = [
-                PartitionProduceData(index=index, records=one.batch(b"s", sequence=sequence))
+                PartitionProduceData(index=index, records=item.batch(b"s", sequence=sequence))
                 for index, sequence in partitions
             ]
             request = ProduceRequest(
                 acks=-1,
                 timeout_ms=5_000,
-                transactional_id=one.name,
+                transactional_id=item.name,
                 topic_data=[TopicProduceData(name=self.topic, partition_data=data)],
             )
             self.player.ask(f"v{self.version}: {what}", ApiKey.PRODUCE, self.version, request)
@@ -105,21 +105,21 @@ class _Version:
         self.ask("the other plain after its abort", two.batch(b"t", sequence=1, attributes=0), id=None)
 
     def _after(self) -> None:
-        one = self.one
-        self.ask("after the commit", one.batch(b"f", sequence=5))
-        self.ask("a batch of the transaction again, after the commit", one.batch(b"e", sequence=4))
-        one.add(None, {self.topic: [0]})
-        self.ask("in the next transaction", one.batch(b"f", sequence=5))
-        old = Transactional(self.player, one.name)
-        old.id, old.epoch = one.id, one.epoch
-        one.init(None)
-        one.until("CompleteAbort")
-        one.init(None)
+        item = self.one
+        self.ask("after the commit", item.batch(b"f", sequence=5))
+        self.ask("a batch of the transaction again, after the commit", item.batch(b"e", sequence=4))
+        item.add(None, {self.topic: [0]})
+        self.ask("in the next transaction", item.batch(b"f", sequence=5))
+        old = Transactional(self.player, item.name)
+        old.id, old.epoch = item.id, item.epoch
+        item.init(None)
+        item.until("CompleteAbort")
+        item.init(None)
         self.ask("the epoch before", old.batch(b"g", sequence=6))
         self.ask("the epoch before, where it has not written", old.batch(b"g"), partition=7)
         self.ask("the epoch before, plain", old.batch(b"g", sequence=6, attributes=0), id=None)
-        one.add(None, {self.topic: [0]})
+        item.add(None, {self.topic: [0]})
         self.ask("the epoch before, in its successor's transaction", old.batch(b"g", sequence=6))
-        self.ask("its successor, not from 0", one.batch(b"h", sequence=6))
-        self.ask("its successor", one.batch(b"h"))
-        one.finish(committed=True)
+        self.ask("its successor, not from 0", item.batch(b"h", sequence=6))
+        self.ask("its successor", item.batch(b"h"))
+        item.finish(committed=True)

@@ -24,30 +24,30 @@ def script(player: Player) -> None:
 
 
 def _states(player: Player, version: int) -> None:
-    one = Transactional(player, f"{PREFIX}.v{version}")
-    one.init(f"v{version}: an empty transactional id", version, transactional_id="")
-    one.init(f"v{version}: a first id", version)
-    one.init(f"v{version}: again", version)
-    one.init(f"v{version}: with another time-out", version, transaction_timeout_ms=TIMEOUT_MS + 1)
-    one.add(None, {TOPIC: [0]})
-    old = Transactional(player, one.name)
-    old.id, old.epoch = one.id, one.epoch
-    one.init(f"v{version}: in a transaction", version)
-    one.until("CompleteAbort")
+    item = Transactional(player, f"{PREFIX}.v{version}")
+    item.init(f"v{version}: an empty transactional id", version, transactional_id="")
+    item.init(f"v{version}: a first id", version)
+    item.init(f"v{version}: again", version)
+    item.init(f"v{version}: with another time-out", version, transaction_timeout_ms=TIMEOUT_MS + 1)
+    item.add(None, {TOPIC: [0]})
+    old = Transactional(player, item.name)
+    old.id, old.epoch = item.id, item.epoch
+    item.init(f"v{version}: in a transaction", version)
+    item.until("CompleteAbort")
     old.end(f"v{version}: an end by the one before", committed=True)
-    one.init(f"v{version}: after its abort", version)
+    item.init(f"v{version}: after its abort", version)
     for committed in (True, False):
-        one.add(None, {TOPIC: [0]})
-        one.finish(committed=committed)
-        one.init(f"v{version}: after {'a commit' if committed else 'an abort'}", version)
-    one.add(f"v{version}: and a transaction with it", {TOPIC: [0]})
-    one.finish(committed=True)
+        item.add(None, {TOPIC: [0]})
+        item.finish(committed=committed)
+        item.init(f"v{version}: after {'a commit' if committed else 'an abort'}", version)
+    item.add(f"v{version}: and a transaction with it", {TOPIC: [0]})
+    item.finish(committed=True)
 
 
 def _timeouts(player: Player, version: int) -> None:
     for timeout_ms in (0, -1, MAX_TIMEOUT_MS, MAX_TIMEOUT_MS + 1, 1):
-        one = Transactional(player, f"{PREFIX}.v{version}.timeout{timeout_ms}", timeout_ms)
-        one.init(f"v{version}: time-out {timeout_ms}", version)
+        item = Transactional(player, f"{PREFIX}.v{version}.timeout{timeout_ms}", timeout_ms)
+        item.init(f"v{version}: time-out {timeout_ms}", version)
     known = Transactional(player, f"{PREFIX}.v{version}.known")
     known.init(None)
     known.init(f"v{version}: time-out 0 of a known one", version, transaction_timeout_ms=0)
@@ -59,13 +59,13 @@ def _timeouts(player: Player, version: int) -> None:
 
 def _expected(player: Player, version: int) -> None:
     """With the id and epoch that the producer has."""
-    one = Transactional(player, f"{PREFIX}.v{version}.expected")
+    item = Transactional(player, f"{PREFIX}.v{version}.expected")
 
     def ask(what: str, id: int, epoch: int) -> None:
-        one.init(f"v{version}: {what}", version, producer_id=id, producer_epoch=epoch)
+        item.init(f"v{version}: {what}", version, producer_id=id, producer_epoch=epoch)
 
-    one.init(f"v{version}: a stranger's id with a name not yet known", version, producer_id=4_000, producer_epoch=7)
-    id, epoch = one.id, one.epoch
+    item.init(f"v{version}: a stranger's id with a name not yet known", version, producer_id=4_000, producer_epoch=7)
+    id, epoch = item.id, item.epoch
     ask("an id alone", id, -1)
     ask("an epoch alone", -1, epoch)
     ask("epoch -2", id, -2)
@@ -76,9 +76,9 @@ def _expected(player: Player, version: int) -> None:
     ask("the epoch before, again", id, epoch)
     ask("the epoch it has, again", id, epoch + 1)
     ask("two epochs before", id, epoch)
-    one.init(f"v{version}: without what it has", version)
+    item.init(f"v{version}: without what it has", version)
     ask("the epoch before one without", id, epoch + 2)
-    ask("the epoch after one without", id, one.epoch)
+    ask("the epoch after one without", id, item.epoch)
 
 
 def _expected_in_a_transaction(player: Player, version: int) -> None:
@@ -87,13 +87,13 @@ def _expected_in_a_transaction(player: Player, version: int) -> None:
         ("another id", 1_000_000, 0),
         ("its own epoch", 0, 0),
     ):
-        one = Transactional(player, f"{PREFIX}.v{version}.open.{id_ahead}.{epoch_ahead}").begun({TOPIC: [0]})
-        id, epoch = one.id, one.epoch
+        item = Transactional(player, f"{PREFIX}.v{version}.open.{id_ahead}.{epoch_ahead}").begun({TOPIC: [0]})
+        id, epoch = item.id, item.epoch
         at = f"v{version}, in a transaction: {what}"
-        answer = one.init(at, version, producer_id=id + id_ahead, producer_epoch=epoch + epoch_ahead)
+        answer = item.init(at, version, producer_id=id + id_ahead, producer_epoch=epoch + epoch_ahead)
         if answer.error_code == CONCURRENT:
-            one.until("CompleteAbort")
-        one.init(f"{at}, then its own", version, producer_id=id, producer_epoch=epoch)
-        one.until("CompleteAbort")
-        one.init(f"{at}, then its own again", version, producer_id=id, producer_epoch=epoch)
-        one.init(f"{at}, then nothing", version)
+            item.until("CompleteAbort")
+        item.init(f"{at}, then its own", version, producer_id=id, producer_epoch=epoch)
+        item.until("CompleteAbort")
+        item.init(f"{at}, then its own again", version, producer_id=id, producer_epoch=epoch)
+        item.init(f"{at}, then nothing", version)

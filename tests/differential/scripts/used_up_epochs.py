@@ -30,9 +30,9 @@ def script(player: Player) -> None:
 
 def _worn(player: Player, name: str, epoch: int) -> Transactional:
     """A producer that was given this epoch."""
-    one = Transactional(player, f"{PREFIX}.{name}")
-    one.init(None)
-    request = InitProducerIdRequest(transactional_id=one.name, transaction_timeout_ms=TIMEOUT_MS)
+    item = Transactional(player, f"{PREFIX}.{name}")
+    item.init(None)
+    request = InitProducerIdRequest(transactional_id=item.name, transaction_timeout_ms=TIMEOUT_MS)
     frame = encode_request_frame(
         ApiKey.INIT_PRODUCER_ID,
         VERSION,
@@ -40,12 +40,12 @@ def _worn(player: Player, name: str, epoch: int) -> Transactional:
         "differential",
         codec.encode_request(ApiKey.INIT_PRODUCER_ID, VERSION, request),
     )
-    while one.epoch < epoch - 1:
-        count = min(BATCH, epoch - 1 - one.epoch)
-        one.epoch += _asked_at_once(player, frame, count)
-    answer = one.init(None)
+    while item.epoch < epoch - 1:
+        count = min(BATCH, epoch - 1 - item.epoch)
+        item.epoch += _asked_at_once(player, frame, count)
+    answer = item.init(None)
     assert answer.producer_epoch == epoch, answer
-    return one
+    return item
 
 
 def _asked_at_once(player: Player, frame: bytes, count: int) -> int:
@@ -57,39 +57,39 @@ def _asked_at_once(player: Player, frame: bytes, count: int) -> int:
 
 
 def _without(player: Player) -> None:
-    one = _worn(player, "without", LAST - 1)
-    one.init("without: the last epoch")
-    old = one.id, one.epoch
-    one.init("without: one more")
+    item = _worn(player, "without", LAST - 1)
+    item.init("without: the last epoch")
+    old = item.id, item.epoch
+    item.init("without: one more")
     for version in (3, 4):
-        one.init(f"without: the one before, v{version}", version, producer_id=old[0], producer_epoch=old[1])
-    one.init("without: and the next")
+        item.init(f"without: the one before, v{version}", version, producer_id=old[0], producer_epoch=old[1])
+    item.init("without: and the next")
 
 
 def _expected(player: Player) -> None:
-    one = _worn(player, "expected", LAST - 1)
+    item = _worn(player, "expected", LAST - 1)
     for what in ("the last epoch", "the next producer id", "the next epoch of that"):
-        id, epoch = one.id, one.epoch
+        id, epoch = item.id, item.epoch
         for again in ("", ", again", ", a third time"):
-            one.init(f"expected: {what}{again}", VERSION, producer_id=id, producer_epoch=epoch)
+            item.init(f"expected: {what}{again}", VERSION, producer_id=id, producer_epoch=epoch)
 
 
 def _open(player: Player) -> None:
-    one = _worn(player, "open", LAST)
-    id = one.id
-    one.add("open: add", {TOPIC: [0]})
-    one.produce("open: produce", TOPIC, b"last")
-    other = Transactional(player, one.name)
+    item = _worn(player, "open", LAST)
+    id = item.id
+    item.add("open: add", {TOPIC: [0]})
+    item.produce("open: produce", TOPIC, b"last")
+    other = Transactional(player, item.name)
     answer = other.init("open: another producer")
     assert answer.error_code == CONCURRENT, answer
-    one.until("CompleteAbort")
-    one.produce("open: produce when fenced", TOPIC, b"fenced")
+    item.until("CompleteAbort")
+    item.produce("open: produce when fenced", TOPIC, b"fenced")
     for ahead in (0, 1):
         at = f"open, epoch {LAST + ahead}"
-        one.add(f"{at}: add", {TOPIC: [0]}, producer_id=id, producer_epoch=LAST + ahead)
-        one.end(f"{at}: end", committed=False, producer_id=id, producer_epoch=LAST + ahead)
-        one.until("CompleteAbort")
-        one.init(f"{at}: expected", VERSION, producer_id=id, producer_epoch=LAST + ahead)
+        item.add(f"{at}: add", {TOPIC: [0]}, producer_id=id, producer_epoch=LAST + ahead)
+        item.end(f"{at}: end", committed=False, producer_id=id, producer_epoch=LAST + ahead)
+        item.until("CompleteAbort")
+        item.init(f"{at}: expected", VERSION, producer_id=id, producer_epoch=LAST + ahead)
     other.init("open: another producer after the abort")
     other.add("open: add by the other", {TOPIC: [0]})
     other.produce("open: produce by the other", TOPIC, b"first")
@@ -98,9 +98,9 @@ def _open(player: Player) -> None:
 
 def _previous(player: Player) -> None:
     """Who has the last epoch because it named the one before asks again."""
-    one = _worn(player, "previous", LAST - 1)
-    id, epoch = one.id, one.epoch
-    one.init("previous: the last epoch", VERSION, producer_id=id, producer_epoch=epoch)
-    one.init("previous: asked again", VERSION, producer_id=id, producer_epoch=epoch)
-    one.init("previous: two before", VERSION, producer_id=id, producer_epoch=epoch - 1)
-    one.init("previous: ahead", VERSION, producer_id=id, producer_epoch=epoch + 2)
+    item = _worn(player, "previous", LAST - 1)
+    id, epoch = item.id, item.epoch
+    item.init("previous: the last epoch", VERSION, producer_id=id, producer_epoch=epoch)
+    item.init("previous: asked again", VERSION, producer_id=id, producer_epoch=epoch)
+    item.init("previous: two before", VERSION, producer_id=id, producer_epoch=epoch - 1)
+    item.init("previous: ahead", VERSION, producer_id=id, producer_epoch=epoch + 2)

@@ -18,8 +18,8 @@ def coordinated_by(play: TrioPlayer, role: str, prefix: str, *, is_group: bool) 
     """A name, `prefix` and a number, whose coordinator is this broker and ready."""
     for number in itertools.count():
         name = f"{prefix}{number}"
-        found = eventually(lambda name=name: _coordinator(play, name, is_group=is_group), "a coordinator")
-        if found == play.trio.ids[role]:
+        result = eventually(lambda name=name: _coordinator(play, name, is_group=is_group), "a coordinator")
+        if result == play.trio.ids[role]:
             eventually(lambda name=name: _is_ready(play, role, name, is_group=is_group), f"{role} coordinates {name}")
             return name
     raise AssertionError("numbers do not end")
@@ -38,5 +38,5 @@ def _is_ready(play: TrioPlayer, role: str, name: str, *, is_group: bool) -> bool
 
 def _coordinator(play: TrioPlayer, name: str, *, is_group: bool) -> int | None:
     request = FindCoordinatorRequest(key=name, key_type=GROUP if is_group else TRANSACTION)
-    found = play.at["A"].call(ApiKey.FIND_COORDINATOR, 1, request)
-    return None if found.error_code else int(found.node_id)
+    result = play.at["A"].call(ApiKey.FIND_COORDINATOR, 1, request)
+    return None if result.error_code else int(result.node_id)

@@ -38,7 +38,11 @@ class OurTrio(Trio):
             }
             status = eventually(
                 lambda: next(
-                    (found for found in [self._cluster.brokers[0].admin("/v1/status")] if found["controller_id"] > 0),
+                    (
+                        result
+                        for result in [self._cluster.brokers[0].admin("/v1/status")]
+                        if result["controller_id"] > 0
+                    ),
                     None,
                 ),
                 "there is a controller",

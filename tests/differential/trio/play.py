@@ -83,7 +83,7 @@ class TrioPlayer:
         batches = RULES["records"](value)
         if batches is None:
             return None
-        return [f"{one['base_offset']}+{one['count']} {self._epoch(one['leader_epoch'])}" for one in batches]
+        return [f"{batch['base_offset']}+{batch['count']} {self._epoch(batch['leader_epoch'])}" for batch in batches]
 
     def _name(self, name: str | None) -> str | None:
         return None if name is None else name.removeprefix(self.trio.prefix)
@@ -135,9 +135,9 @@ class TrioPlayer:
     def partition(self, topic: str, index: int = 0, role: str = "A") -> MetadataResponsePartition:
         """The partition as a broker's Metadata shows it."""
         wanted = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        (found,) = self.at[role].call(ApiKey.METADATA, 9, wanted).topics
-        lines = {line.partition_index: line for line in found.partitions}
-        return lines.get(index, MetadataResponsePartition(error_code=found.error_code, leader_id=-1))
+        (result,) = self.at[role].call(ApiKey.METADATA, 9, wanted).topics
+        lines = {line.partition_index: line for line in result.partitions}
+        return lines.get(index, MetadataResponsePartition(error_code=result.error_code, leader_id=-1))
 
     def until(
         self, topic: str, index: int, holds: Callable[[MetadataResponsePartition], bool], roles: Sequence[str] = ROLES

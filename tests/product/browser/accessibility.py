@@ -13,6 +13,6 @@ def objections(page: Page, within: str = "html") -> list[str]:
     page that is not ours (the operator panel's).
     """
     return [
-        f"{one['id']} ({one['impact']}): {one['help']}; {len(one['nodes'])}, first {one['nodes'][0]['html'][:150]}"
-        for one in Axe().run(page, context=within, options=RULES).response["violations"]
+        f"{item['id']} ({item['impact']}): {item['help']}; {len(item['nodes'])}, first {item['nodes'][0]['html'][:150]}"
+        for item in Axe().run(page, context=within, options=RULES).response["violations"]
     ]

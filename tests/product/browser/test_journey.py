@@ -58,8 +58,8 @@ def run_python(code: str, folder: Path) -> None:
 
 
 def peak_of(page: Page, name: str) -> float:
-    found = re.search(r"[\d.]+", page.locator(f"[data-gauge={name}] .foot").inner_text())
-    return float(found.group()) if found else 0.0
+    result = re.search(r"[\d.]+", page.locator(f"[data-gauge={name}] .foot").inner_text())
+    return float(result.group()) if result else 0.0
 
 
 def test_from_sign_up_to_the_first_message(

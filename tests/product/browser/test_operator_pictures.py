@@ -43,12 +43,12 @@ def share(number: int, **more: Any) -> dict[str, Any]:
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transactional_db: None) -> Iterator[Cluster]:
     """Four brokers: broker 2 is behind, broker 3 is being emptied, broker 4 does not answer."""
-    found = make_fleet(tmp_path, brokers=4, name="eu-2")
+    fleet = make_fleet(tmp_path, brokers=4, name="eu-2")
     now = timezone.now() + timedelta(hours=1)  # however slow the machine, the answers are fresh
-    found.brokers.filter(number__lt=4).update(process_state=ProcessState.RUNNING, observed_at=now)
+    fleet.brokers.filter(number__lt=4).update(process_state=ProcessState.RUNNING, observed_at=now)
     for number, taken in ((1, 410), (2, 845), (3, 120)):
         status = {"log_bytes": taken * 10**9, "epoch": 40 + number, "is_controller": number == 1}
-        found.brokers.filter(number=number).update(observed=status, rack="ab"[number % 2])
+        fleet.brokers.filter(number=number).update(observed=status, rack="ab"[number % 2])
     counts = dict.fromkeys(cluster_overview.COUNTS, 0) | {
         "topics": 40,
         "partitions": 1_204,
@@ -67,17 +67,17 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transactional_db: N
     )
     monkeypatch.setattr(hanging, "ClusterTransactions", lambda _cluster: hanging_ones())
     with plugged(interfaces.reconcile, lambda _instance_id: None):
-        yield found
+        yield fleet
 
 
 def hanging_ones() -> FakeClusterTransactions:
     """One past its time-out, one that waits for a marker, one that no coordinator knows of."""
     now_ms = time.time_ns() // 1_000_000
-    found, orders = FakeClusterTransactions(), "ins-00000000.orders.created"
-    found.add("ins-00000000.settlement-7", (orders, 0), (orders, 3), producer_id=4_711, started_ms=now_ms - 3_600_000)
-    found.add("ins-00000000.mirror", (orders, 1), producer_id=12, started_ms=now_ms - 700_000, state="PrepareCommit")
-    found.write((orders, 1), producer_id=88, at_ms=now_ms - 2 * 86_400_000, first_offset=1_204_118)
-    return found
+    result, orders = FakeClusterTransactions(), "ins-00000000.orders.created"
+    result.add("ins-00000000.settlement-7", (orders, 0), (orders, 3), producer_id=4_711, started_ms=now_ms - 3_600_000)
+    result.add("ins-00000000.mirror", (orders, 1), producer_id=12, started_ms=now_ms - 700_000, state="PrepareCommit")
+    result.write((orders, 1), producer_id=88, at_ms=now_ms - 2 * 86_400_000, first_offset=1_204_118)
+    return result
 
 
 def lines() -> list[dict[str, Any]]:

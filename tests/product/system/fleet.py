@@ -64,7 +64,7 @@ class Traffic:
 @contextmanager
 def traffic(bootstrap: str, topics: Topics) -> Iterator[Traffic]:
     """An idempotent producer with acks=all to every partition, until the block ends."""
-    found, must_stop = Traffic(bootstrap, topics), threading.Event()
+    result, must_stop = Traffic(bootstrap, topics), threading.Event()
 
     def run() -> None:
         producer = Producer(
@@ -79,14 +79,16 @@ def traffic(bootstrap: str, topics: Topics) -> Iterator[Traffic]:
             for name in round_of:
                 number += 1
                 partition = next(partitions[name])
-                producer.produce(name, b"x" * 200, str(number).encode(), partition=partition, on_delivery=found.message)
+                producer.produce(
+                    name, b"x" * 200, str(number).encode(), partition=partition, on_delivery=result.message
+                )
             producer.poll(0)
         producer.flush(WITHIN_S)
 
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        yield found
+        yield result
     finally:
         must_stop.set()
         thread.join()
@@ -104,9 +106,9 @@ def broker_process(stack: Stack, number: int) -> psutil.Process:
 
 def program_process(stack: Stack, *words: str) -> psutil.Process:
     """The process of one of the product's programs, the first of a family: its command line has all of `words`."""
-    found = [process for process in stack.processes() if set(words) <= set(words_of(process))]
-    assert found, f"nothing runs as {' '.join(words)}"
-    return min(found, key=lambda process: process.create_time())
+    result = [process for process in stack.processes() if set(words) <= set(words_of(process))]
+    assert result, f"nothing runs as {' '.join(words)}"
+    return min(result, key=lambda process: process.create_time())
 
 
 def answers(address: str) -> bool:

@@ -22,10 +22,10 @@ class Operator:
         self._cookies = http.cookiejar.CookieJar()
         self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(self._cookies))
         login = self._open("/operator/login/").decode()
-        found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', login)
-        assert found is not None
+        result = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', login)
+        assert result is not None
         person = stack.ready["operator"]
-        body = {"csrfmiddlewaretoken": found[1], "next": "/operator/"}
+        body = {"csrfmiddlewaretoken": result[1], "next": "/operator/"}
         body |= {"username": person["username"], "password": person["password"]}
         self._open("/operator/login/", urllib.parse.urlencode(body).encode())
 

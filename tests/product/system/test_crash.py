@@ -81,9 +81,9 @@ def test_every_acknowledged_record_survives_kill_9_of_a_broker_under_load(stack:
     total = sum(len(values) for values in acknowledged.values())
     read = ConfluentKafka().consume(bootstrap, "survivors", PARTITIONS, total)
     for partition, values in acknowledged.items():
-        found = [value for _, value in read[partition]]
-        assert found == sorted(found), f"partition {partition} is out of order"
-        assert len(found) == len(set(found)), f"partition {partition} holds a record twice"
-        missing = set(values) - set(found)
+        result = [value for _, value in read[partition]]
+        assert result == sorted(result), f"partition {partition} is out of order"
+        assert len(result) == len(set(result)), f"partition {partition} holds a record twice"
+        missing = set(values) - set(result)
         assert not missing, f"partition {partition} lost {len(missing)} of {len(values)} acknowledged records"
     caller.call("DELETE", f"/instances/{instance['id']}")

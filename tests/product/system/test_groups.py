@@ -70,18 +70,18 @@ def reader(instance: dict[str, Any], topic: str) -> Iterator[Join]:
 
 def read(consumers: list[Consumer], count: int) -> set[tuple[int, int]]:
     """(partition, offset) of so many messages, committed."""
-    found: set[tuple[int, int]] = set()
+    result: set[tuple[int, int]] = set()
 
     def reconcile_once() -> bool:
         for consumer in consumers:
             message = consumer.poll(0.05)
             if message is not None and not message.error():
-                found.add((message.partition(), message.offset()))
+                result.add((message.partition(), message.offset()))
                 consumer.commit(message, asynchronous=False)
-        return len(found) >= count
+        return len(result) >= count
 
     eventually(reconcile_once, within_s=60, what=f"{count} messages")
-    return found
+    return result
 
 
 def test_a_group_is_seen_reset_and_deleted_while_real_consumers_come_and_go(
@@ -91,7 +91,7 @@ def test_a_group_is_seen_reset_and_deleted_while_real_consumers_come_and_go(
     both = [reader("etl"), reader("etl")]
     assert len(read(both, MESSAGES)) == MESSAGES
     group = eventually(lambda: stable(tenant, root, both), within_s=60, what="both to share the partitions")
-    assigned = [(one["topic"], one["partition"]) for member in group["members"] for one in member["assignment"]]
+    assigned = [(item["topic"], item["partition"]) for member in group["members"] for item in member["assignment"]]
     assert sorted(assigned) == [(topic, index) for index in range(PARTITIONS)]
     assert group["lag"] == 0
     assert {member["client_id"] for member in group["members"]} == {"client-0", "client-1"}
@@ -101,7 +101,7 @@ def test_a_group_is_seen_reset_and_deleted_while_real_consumers_come_and_go(
         consumer.close()
     produce(instance, topic, 6)
     eventually(
-        lambda: [(one["state"], one["members"], one["lag"]) for one in listed(tenant, root)] == [("Empty", 0, 6)],
+        lambda: [(item["state"], item["members"], item["lag"]) for item in listed(tenant, root)] == [("Empty", 0, 6)],
         within_s=30,
         what="a group without members that is six messages behind",
     )
@@ -128,7 +128,7 @@ def stable(tenant: Caller, root: str, consumers: list[Consumer]) -> dict[str, An
 
 
 def listed(tenant: Caller, root: str) -> list[dict[str, Any]]:
-    return [one for one in tenant.get(root)["items"] if one["id"] == "etl"]
+    return [item for item in tenant.get(root)["items"] if item["id"] == "etl"]
 
 
 def test_offsets_are_put_back_forgotten_and_deleted(
@@ -163,9 +163,9 @@ def test_an_open_transaction_is_seen_until_it_is_committed(
     producer.begin_transaction()
     producer.produce(topic, b"in flight", partition=1)
     producer.flush(30)
-    (found,) = tenant.get(f"{root}?state=in_flight")["items"]
-    assert (found["id"], found["state"], found["is_overdue"]) == ("mover", "Ongoing", False)
-    assert found["partitions"] == [{"topic": topic, "partition": 1}]
+    (result,) = tenant.get(f"{root}?state=in_flight")["items"]
+    assert (result["id"], result["state"], result["is_overdue"]) == ("mover", "Ongoing", False)
+    assert result["partitions"] == [{"topic": topic, "partition": 1}]
     (line,) = tenant.get(f"{root}/mover")["producers"]
     assert line["first_offset"] is not None
     producer.commit_transaction(30)

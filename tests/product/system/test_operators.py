@@ -41,8 +41,8 @@ def operator(stack: Stack) -> Operator:
 
 @pytest.fixture(scope="module")
 def cluster(operator: Operator) -> str:
-    (found,) = operator.get("/operator/clusters")["items"]
-    return str(found["id"])
+    (result,) = operator.get("/operator/clusters")["items"]
+    return str(result["id"])
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def receiver_of(operator: Operator, at: str, drained: int) -> int:
         for reassignment in moves
         if drained in reassignment["before"]
     ]
-    return min((min(one) for one in arriving if one), default=0)
+    return min((min(item) for item in arriving if item), default=0)
 
 
 def killed_in_the_middle(stack: Stack, operator: Operator, at: str, drained: int) -> None:
@@ -141,13 +141,13 @@ def test_a_broker_joins_takes_its_share_and_goes_again_under_traffic_and_kills(
     with traffic(topics, PARTITIONS) as sent:
         added = operator.post("/operator/brokers", {"cluster_id": cluster, "host_id": host["id"]})
         eventually(
-            lambda: any(one["is_live"] and one["id"] == added["id"] for one in seen(operator, cluster)["brokers"]),
+            lambda: any(item["is_live"] and item["id"] == added["id"] for item in seen(operator, cluster)["brokers"]),
             within_s=WITHIN_S,
             what="the added broker to join",
         )
         levelled = carried_out(operator, {"kind": "balance", "cluster_id": cluster})
         assert levelled["progress"]["done"] == levelled["progress"]["total"] > 0
-        shares = {one["number"]: one["replicas"] for one in seen(operator, cluster)["brokers"]}
+        shares = {item["number"]: item["replicas"] for item in seen(operator, cluster)["brokers"]}
         assert shares[added["number"]] >= SIXTHS
         print(f"{shares[added['number']]} replicas on the broker that is to go")
         assert sent.slowest_s < PAUSE_S_MAX
@@ -161,9 +161,9 @@ def test_a_broker_joins_takes_its_share_and_goes_again_under_traffic_and_kills(
     assert len(sent.acknowledged) > 100
     assert sent.slowest_s < KILLED_S_MAX
     assert not sent.unread()
-    found = seen(operator, cluster)
-    assert added["number"] not in [one["number"] for one in found["brokers"]]
-    assert not found["counts"]["moving"]
+    result = seen(operator, cluster)
+    assert added["number"] not in [item["number"] for item in result["brokers"]]
+    assert not result["counts"]["moving"]
     eventually(lambda: is_whole(seen(operator, cluster)), within_s=WITHIN_S, what="the killed one to catch up")
     eventually(
         lambda: len(stack.broker_processes()) == stack.brokers,
@@ -174,13 +174,13 @@ def test_a_broker_joins_takes_its_share_and_goes_again_under_traffic_and_kills(
 
 def addresses(bootstrap: str) -> list[str]:
     """Where the instance is served by now: a rebalance may have given it other ports."""
-    found = AdminClient({"bootstrap.servers": bootstrap, **QUIET}).list_topics(timeout=30).brokers
-    return [f"{one.host}:{one.port}" for one in found.values()]
+    result = AdminClient({"bootstrap.servers": bootstrap, **QUIET}).list_topics(timeout=30).brokers
+    return [f"{item.host}:{item.port}" for item in result.values()]
 
 
 def lives(operator: Operator) -> dict[int, int]:
     """Broker -> the epoch it registered with. Raises LookupError while one has told none."""
-    return {one["number"]: one["status"]["epoch"] for one in operator.get("/operator/brokers")["items"]}
+    return {item["number"]: item["status"]["epoch"] for item in operator.get("/operator/brokers")["items"]}
 
 
 def test_a_rolling_restart_waits_for_every_replica_and_no_client_sees_an_error(

@@ -82,6 +82,6 @@ def fetch(wire: Wire, partition: int, offset: int) -> bytes:
     request.topics[0].partitions[0].fetch_offset = offset
     request.forgotten_topics_data = []
     answer = wire.call(ApiKey.FETCH, 12, request)
-    found = answer.responses[0].partitions[0]
-    assert found.error_code == 0
-    return found.records or b""
+    result = answer.responses[0].partitions[0]
+    assert result.error_code == 0
+    return result.records or b""

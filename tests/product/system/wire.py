@@ -45,13 +45,13 @@ class Wire:
         return None if size is None else self._read(int.from_bytes(size, "big"))
 
     def _read(self, count: int) -> bytes | None:
-        found = bytearray()
-        while len(found) < count:
+        result = bytearray()
+        while len(result) < count:
             try:
-                part = self.socket.recv(count - len(found))
+                part = self.socket.recv(count - len(result))
             except ConnectionResetError:
                 return None
             if not part:
                 return None
-            found += part
-        return bytes(found)
+            result += part
+        return bytes(result)

@@ -101,9 +101,9 @@ class Checkers:
     def look(self, hosts: dict[int, Host], others: Sequence[Checkers] = ()) -> None:
         """`others` look as well: at what came of the same turns."""
         all_of_them = (self, *others)
-        for one in all_of_them:
-            if one.broken is not None:
-                raise one.broken
+        for item in all_of_them:
+            if item.broken is not None:
+                raise item.broken
         for host in hosts.values():
             process = host.process
             if process is None or process.loop.is_paused:
@@ -114,10 +114,10 @@ class Checkers:
                 # It is as it was at the last look.
                 continue
             process.loop.has_run = False
-            for one in all_of_them:
-                one.inspect(process)
-        for one in all_of_them:
-            one.inspect_isrs(hosts)
+            for item in all_of_them:
+                item.inspect(process)
+        for item in all_of_them:
+            item.inspect_isrs(hosts)
 
     def inspect(self, process: Process) -> None:
         for index in range(self.partitions):
@@ -180,7 +180,7 @@ class Checkers:
 
     def read(self, process: Process, partition: Partition, start: int, until: int) -> list[Held]:
         """The batches of a log from one offset to another."""
-        found: list[Held] = []
+        result: list[Held] = []
         self._disks.current = process.host.disk
         try:
             while start < until:
@@ -191,11 +191,11 @@ class Checkers:
                 piece.release()
                 if not batches:
                     raise BrokenPromise(f"b{process.id} has no batch at {partition.index}:{start}")
-                found += [held for held in batches if held.last_offset >= start]
+                result += [held for held in batches if held.last_offset >= start]
                 start = batches[-1].last_offset + 1
         finally:
             self._disks.current = None
-        return found
+        return result
 
     def inspect_isrs(self, hosts: dict[int, Host]) -> None:
         """Whoever is in sync, and lives as it did when that was written, holds everything that is committed."""
@@ -230,7 +230,7 @@ class Checkers:
                 start_offset = partition.log_start_offset
                 starts.add(start_offset)
                 held = self.read(process, partition, start_offset, partition.log_end_offset)
-                if held != [one for one in self.promises.committed[index] if one.last_offset >= start_offset]:
+                if held != [item for item in self.promises.committed[index] if item.last_offset >= start_offset]:
                     raise BrokenPromise(f"b{id} holds another log of {index} than was committed")
             if len(starts) > 1 and self.promises.is_kept:
                 raise BrokenPromise(f"the logs of {index} start at {sorted(starts)}")

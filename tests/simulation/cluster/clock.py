@@ -104,7 +104,9 @@ class World:
             if ready:
                 calls += 1
                 if calls > CALLS_AT_ONCE_MAX:
-                    raise Livelock(f"{calls} calls at {self.now_ms} ms, the next ones {[_sent(one) for one in ready]}")
+                    raise Livelock(
+                        f"{calls} calls at {self.now_ms} ms, the next ones {[_sent(item) for item in ready]}"
+                    )
                 handle = ready.popleft()
                 call = handle.call
                 if call is None:

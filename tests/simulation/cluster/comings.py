@@ -107,13 +107,13 @@ class Comings:
 
     def states(self) -> dict[tuple[str, int], PartitionStateDocument]:
         read = self._around.ensemble.tree.read
-        found = {}
+        result = {}
         for name, incarnation in self.incarnations.items():
             for index in range(incarnation.checkers.partitions):
                 node = read(paths.partition_state(name, index))
                 if node is not None:
-                    found[name, index] = state_of(node.data)
-        return found
+                    result[name, index] = state_of(node.data)
+        return result
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 

@@ -109,18 +109,18 @@ def after_power_cut(disk: ProcessDisk, dice: random.Random, home: Path) -> Proce
     """The disk as the machine finds it again, in a directory of its own: of what was not synced something may be left,
     of each file and of each directory what came first.
     """
-    found = Unsynced(disk.start, disk.ops, len(disk.ops))
+    unsynced = Unsynced(disk.start, disk.ops, len(disk.ops))
     names: dict[int, list[Op]] = {}
     data: dict[int, list[Op]] = {}
     if dice.random() > NOTHING_KEPT:
-        names = {node: ops[: dice.randint(0, len(ops))] for node, ops in found.names.items()}
-        data = {node: ops[: dice.randint(0, len(ops))] for node, ops in found.data.items()}
+        names = {node: ops[: dice.randint(0, len(ops))] for node, ops in unsynced.names.items()}
+        data = {node: ops[: dice.randint(0, len(ops))] for node, ops in unsynced.data.items()}
         for node, kept in data.items():
-            lost = found.data[node][len(kept) :]
+            lost = unsynced.data[node][len(kept) :]
             if lost and lost[0].kind == WRITE and dice.random() < 0.5:
                 torn = lost[0]
                 data[node] = [*kept, torn._replace(data=torn.data[: dice.randint(0, len(torn.data))])]
-    listing = found.left(names, data)
+    listing = unsynced.left(names, data)
     shutil.rmtree(disk.top)
     materialise(listing, home)
     return ProcessDisk(home)

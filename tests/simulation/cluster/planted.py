@@ -68,9 +68,9 @@ def keep_log_of_the_name(patch: pytest.MonkeyPatch) -> None:
     hold = PartitionTable._hold
 
     def held(table: PartitionTable, topic: str, index: int, topic_id: bytes, *rest: Any, **more: Any) -> Partition:
-        found = table.get(topic, index)
-        if found is not None:
-            found.topic_id = topic_id
+        result = table.get(topic, index)
+        if result is not None:
+            result.topic_id = topic_id
         return hold(table, topic, index, topic_id, *rest, **more)
 
     patch.setattr(PartitionTable, "_hold", held)
@@ -78,7 +78,9 @@ def keep_log_of_the_name(patch: pytest.MonkeyPatch) -> None:
 
 def write_by_versions_alone(patch: pytest.MonkeyPatch) -> None:
     """A leader writes its ISR over the state of whatever topic has its name and its version by now."""
-    patch.setattr(isr_writes, "operations_of", lambda writes: [one for write in writes for one in write.operations()])
+    patch.setattr(
+        isr_writes, "operations_of", lambda writes: [operation for write in writes for operation in write.operations()]
+    )
 
 
 PLANTED: Final[Mapping[str, Plant]] = {

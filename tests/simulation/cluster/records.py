@@ -46,7 +46,7 @@ class Held(NamedTuple):
 
 def parse(data: bytes | memoryview) -> list[Held]:
     """The whole batches at the front of `data`."""
-    found, position = [], 0
+    result, position = [], 0
     while position + layout.HEADER_BYTES <= len(data):
         # fmt: off
         (base_offset, length, epoch, _, crc, _, last_delta, _, _, producer_id, _, sequence, _
@@ -55,8 +55,8 @@ def parse(data: bytes | memoryview) -> list[Held]:
         position += length + layout.LOG_OVERHEAD_BYTES
         if position > len(data):
             break
-        found.append(Held(base_offset, base_offset + last_delta, epoch, crc, producer_id, sequence))
-    return found
+        result.append(Held(base_offset, base_offset + last_delta, epoch, crc, producer_id, sequence))
+    return result
 
 
 def made_batch(values: Sequence[bytes], now_ms: int, producer_id: int, sequence: int) -> bytes:

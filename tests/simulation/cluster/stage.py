@@ -181,12 +181,12 @@ class Stage(ABC):
     # -- how it stands, by ZooKeeper -----------------------------------------------------------------------------------
 
     def states_of(self, topic: str, partitions: int) -> dict[int, PartitionStateDocument]:
-        found = {}
+        result = {}
         for index in range(partitions):
             node = self.ensemble.tree.read(paths.partition_state(topic, index))
             if node is not None:
-                found[index] = state_of(node.data)
-        return found
+                result[index] = state_of(node.data)
+        return result
 
     def incomplete_partition(self, topic: str, index: int, state: PartitionStateDocument) -> str:
         """Why a partition is not led, replicated by all and committed to its end; "" if it is."""

@@ -357,8 +357,8 @@ class SessionTree:
         self._connection.up.send(request)
 
     async def get(self, path: str, watch: Watch | None = None) -> Node | None:
-        found: Node | None = await self._ask("get", path, watch)
-        return found
+        result: Node | None = await self._ask("get", path, watch)
+        return result
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         paths = list(paths)
@@ -372,12 +372,12 @@ class SessionTree:
             first.add_done_callback(_seen)
             rest: list[Node | None] = await self._ask("get_many", paths[at:])
             return [*await first, *rest]
-        found: list[Node | None] = await self._ask("get_many", paths)
-        return found
+        result: list[Node | None] = await self._ask("get_many", paths)
+        return result
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
-        found: list[str] | None = await self._ask("children", path, watch)
-        return found
+        result: list[str] | None = await self._ask("children", path, watch)
+        return result
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
         return [await self.children(path) for path in paths]

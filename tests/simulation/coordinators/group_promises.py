@@ -184,12 +184,12 @@ class GroupPromises:
             if known:
                 raise BrokenPromise(f"{who} finds nothing of {key}; lost is {known[-1]}")
             return
-        found = next((commit for commit in commits if commit.position == position), None)
-        if found is None or found.refused:
+        result = next((commit for commit in commits if commit.position == position), None)
+        if result is None or result.refused:
             raise BrokenPromise(f"{who} finds {position} of {key}, which nobody has committed")
         for later in known:
-            if later is not found and (found.known_us < later.asked_us or found.generation < later.generation):
-                raise BrokenPromise(f"{who} finds {found}; committed since, and lost, is {later}")
-        found.known_us = min(found.known_us, at_us)
-        if found.transaction is not None:
-            self.on_shown(found.transaction, f"as {who} finds in offsets")
+            if later is not result and (result.known_us < later.asked_us or result.generation < later.generation):
+                raise BrokenPromise(f"{who} finds {result}; committed since, and lost, is {later}")
+        result.known_us = min(result.known_us, at_us)
+        if result.transaction is not None:
+            self.on_shown(result.transaction, f"as {who} finds in offsets")

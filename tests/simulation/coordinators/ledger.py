@@ -39,7 +39,7 @@ class Entry(NamedTuple):
 
 def parse(data: bytes | memoryview) -> list[Entry]:
     """The whole batches at the front of `data`."""
-    found, position = [], 0
+    result, position = [], 0
     while position + layout.HEADER_BYTES <= len(data):
         header = layout.read_header(data, position)
         end = position + header.size_bytes
@@ -48,7 +48,7 @@ def parse(data: bytes | memoryview) -> list[Entry]:
         batch = memoryview(data)[position:end]
         marker = read_marker(batch) if header.is_control else None
         values = () if header.is_control else tuple(record.value or b"" for _, record in read_records(batch))
-        found.append(
+        result.append(
             Entry(
                 header.base_offset,
                 header.last_offset,
@@ -61,7 +61,7 @@ def parse(data: bytes | memoryview) -> list[Entry]:
             )
         )
         position = end
-    return found
+    return result
 
 
 class Ledger:
@@ -94,7 +94,7 @@ class Ledger:
 
     def read(self, process: Process, partition: Partition, start: int, until: int) -> list[Entry]:
         """The batches of a log from one offset to another."""
-        found: list[Entry] = []
+        result: list[Entry] = []
         self._disks.current = process.host.disk
         try:
             while start < until:
@@ -103,11 +103,11 @@ class Ledger:
                     raise BrokenPromise(f"b{process.id} has nothing at {partition.index}:{start}, below {until}")
                 batches = parse(os.pread(piece.fd, piece.length, piece.position))
                 piece.release()
-                found += [entry for entry in batches if entry.base_offset >= start]
+                result += [entry for entry in batches if entry.base_offset >= start]
                 start = batches[-1].last_offset + 1
         finally:
             self._disks.current = None
-        return found
+        return result
 
     def compare(self, process: Process, index: int) -> None:
         """At the end: the whole log is what was committed."""

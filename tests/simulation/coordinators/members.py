@@ -141,11 +141,13 @@ class Member(Machine):
         """In turn, beginning with whom chance says."""
         members = list(joined.members)
         self.dice.shuffle(members)
-        shares = {found.member_id: list(range(at, self._partitions, len(members))) for at, found in enumerate(members)}
+        shares = {
+            member.member_id: list(range(at, self._partitions, len(members))) for at, member in enumerate(members)
+        }
         self._promises.submitted(
             self.group,
             self.generation,
-            {found.group_instance_id or found.member_id: shares[found.member_id] for found in members},
+            {member.group_instance_id or member.member_id: shares[member.member_id] for member in members},
         )
         return [SyncGroupRequestAssignment(id, json.dumps(share).encode()) for id, share in shares.items()]
 
@@ -218,11 +220,11 @@ class Member(Machine):
         for index in self.owns or ():
             if index not in positions:
                 is_stable = self.needs_stable or self.dice.random() < 0.5
-                found = await committed(self, self._broker, self.group, index, self._promises, is_stable=is_stable)
-                if found is None:
+                result = await committed(self, self._broker, self.group, index, self._promises, is_stable=is_stable)
+                if result is None:
                     self._broker = NOBODY
                     return False
-                positions[index] = found
+                positions[index] = result
         return True
 
     async def _commit(self, positions: dict[int, int]) -> int:

@@ -58,7 +58,7 @@ class Reader(Machine):
 
     def _take(self, data: bytes, aborted: Sequence[Any]) -> None:
         """As a client leaves out what was aborted (TXN-24)."""
-        starts = deque(sorted((one.first_offset, one.producer_id) for one in aborted))
+        starts = deque(sorted((item.first_offset, item.producer_id) for item in aborted))
         skipped: set[int] = set()
         for entry in parse(data):
             while starts and starts[0][0] <= entry.last_offset:

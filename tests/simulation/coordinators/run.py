@@ -236,7 +236,11 @@ class CoordinatorsRun(Stage):
 
     def _unread(self) -> str:
         """Markers may still come: of producers that another one fenced a moment ago."""
-        behind = [(one.name, one.position) for one in self.readers if one.position != self.ledger.end(one.index)]
+        behind = [
+            (reader.name, reader.position)
+            for reader in self.readers
+            if reader.position != self.ledger.end(reader.index)
+        ]
         return f"readers wait: {behind}" if behind else ""
 
     def some_topic(self) -> str:

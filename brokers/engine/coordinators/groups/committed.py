@@ -62,12 +62,12 @@ class GroupOffsets:
     def newest(self, topic: str, partition: int) -> int:
         """Where in the log the last commit of this partition lies, in a transaction or not; -1 without any."""
         held = self.get(topic, partition)
-        found = -1 if held is None else held.log_offset
+        result = -1 if held is None else held.log_offset
         for entries in self.pending.values():
             entry = entries.get((topic, partition))
-            if entry is not None and entry.log_offset > found:
-                found = entry.log_offset
-        return found
+            if entry is not None and entry.log_offset > result:
+                result = entry.log_offset
+        return result
 
     def all_keys(self) -> Iterator[PartitionKey]:
         """Of all that is committed or pending, each once."""
@@ -79,11 +79,11 @@ class GroupOffsets:
             yield from (key for key in waiting if self.get(*key) is None)
 
     def keys_of(self, topics: frozenset[str]) -> list[PartitionKey]:
-        found = [(topic, partition) for topic in topics for partition in self.topics.get(topic, ())]
+        result = [(topic, partition) for topic in topics for partition in self.topics.get(topic, ())]
         if self.pending:
             waiting = {key for entries in self.pending.values() for key in entries if key[0] in topics}
-            found += [key for key in waiting if self.get(*key) is None]
-        return found
+            result += [key for key in waiting if self.get(*key) is None]
+        return result
 
     # -- what records and markers do -----------------------------------------------------------------------------------
 

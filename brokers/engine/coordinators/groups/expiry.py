@@ -30,7 +30,7 @@ def expired(group: Group, held: GroupOffsets, now_ms: int, retention_ms: int) ->
     if not held.expiring and now_ms - began_at_least_ms < retention_ms:
         # The usual case, in which nothing has to be looked at.
         return []
-    found = []
+    result = []
     oldest_ms = 1 << 62
     for topic, partitions in held.topics.items():
         kept = topic in wanted
@@ -41,9 +41,9 @@ def expired(group: Group, held: GroupOffsets, now_ms: int, retention_ms: int) ->
                 oldest_ms = min(oldest_ms, entry.commit_timestamp_ms)
                 over = now_ms - (entry.commit_timestamp_ms if began_ms == NO_TIMESTAMP else began_ms) >= retention_ms
             if over and not kept and not (held.pending and held.is_pending(topic, partition)):
-                found.append((topic, partition))
+                result.append((topic, partition))
     held.oldest_ms = oldest_ms
-    return found
+    return result
 
 
 def subscribed(group: Group) -> frozenset[str] | None:

@@ -257,10 +257,10 @@ class _Reader:
         return count
 
     def text(self) -> str:
-        found = self.nullable_text()
-        if found is None:
+        result = self.nullable_text()
+        if result is None:
             raise Unreadable("null where a text must be")
-        return found
+        return result
 
     def nullable_text(self) -> str | None:
         length = self._length(_SHORT)
@@ -299,12 +299,12 @@ class _Reader:
 def _reading(data: bytes, read: Callable[[_Reader], T], flexible: bool = False) -> T:
     reader = _Reader(data, flexible)
     try:
-        found = read(reader)
+        result = read(reader)
     except (struct_error, IndexError, MalformedVarint, UnicodeDecodeError) as error:
         raise Unreadable("a record of the offsets topic is cut off") from error
     if reader.at != len(data):
         raise Unreadable("bytes are left over behind a record's last field")
-    return found
+    return result
 
 
 def _version(data: bytes) -> int:

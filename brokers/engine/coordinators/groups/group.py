@@ -173,7 +173,7 @@ class Group:
         """A static member comes back under another id (GRP-18). It keeps its place, and with it the leadership."""
         assert member.group_instance_id is not None, "only a static member is known by more than its id"
         before = member.member_id
-        self.members = {member_id if id == before else id: found for id, found in self.members.items()}
+        self.members = {member_id if id == before else id: result for id, result in self.members.items()}
         self.statics[member.group_instance_id] = member_id
         if self.leader == before:
             self.leader = member_id

@@ -350,7 +350,7 @@ class ShardOffsets:
         """GRP-23: by topic what is committed; for None all there is. The reply is `[(topic, Positions)]`."""
         held = self.by_group.get(group_id)
         if wanted is None:
-            wanted = () if held is None else ((topic, tuple(found)) for topic, found in held.topics.items())
+            wanted = () if held is None else ((topic, tuple(result)) for topic, result in held.topics.items())
         unstable = held if require_stable and held is not None and held.pending else None
         reply = []
         for topic, partitions in wanted:

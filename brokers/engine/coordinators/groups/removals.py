@@ -179,13 +179,13 @@ class OffsetRemovals:
     def unload(self) -> list[tuple[object, Any]]:
         """Who asked for something that is not finished."""
         code = int(ErrorCode.NOT_COORDINATOR)
-        found = [
+        result = [
             (removal.ticket, removal.failed(code))
             for removal in self._queue
             if removal.ticket is not None and removal.failed is not None
         ]
         self._queue.clear()
-        return found
+        return result
 
     def _expire(self, now: Now) -> CoordinatorResult:
         """A part of a scan over all groups, or the beginning of one."""

@@ -68,7 +68,7 @@ def _go_on(
 
     A leader of an old version is told that its former self leads, or it would assign anew what nobody then takes.
     """
-    assignments = {found.member_id: found.assignment for found in group.members.values()}
+    assignments = {matching.member_id: matching.assignment for matching in group.members.values()}
     record = group.recorded(builder.now.wall_ms, assignments)
 
     def reverted(code: int) -> CoordinatorResult:

@@ -18,13 +18,13 @@ _LENGTH = Struct(">H")
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     """The names as the clients use them, of all members together. None: somebody's cannot be read."""
-    found: set[str] = set()
+    result: set[str] = set()
     for subscription in subscriptions:
         names = _names(subscription)
         if names is None:
             return None
-        found.update(names)
-    return frozenset(found)
+        result.update(names)
+    return frozenset(result)
 
 
 def stored_topics(group: str, names: Iterable[str]) -> frozenset[str]:

@@ -109,25 +109,25 @@ def _string(text: str) -> bytes:
 def _read_partitions(value: bytes, position: int) -> tuple[frozenset[PartitionKey], int]:
     (topics,) = _INT32.unpack_from(value, position)
     position += _INT32.size
-    found: list[PartitionKey] = []
+    result: list[PartitionKey] = []
     for _ in range(topics):
         (length,) = _INT16.unpack_from(value, position)
         topic, position = _text(value, position + _INT16.size, length)
         (count,) = _INT32.unpack_from(value, position)
-        position = _read_indexes(value, position + _INT32.size, topic, count, found)
-    return frozenset(found), position
+        position = _read_indexes(value, position + _INT32.size, topic, count, result)
+    return frozenset(result), position
 
 
 def _read_compact_partitions(value: bytes, position: int) -> tuple[frozenset[PartitionKey], int]:
     """Lengths are one more than they mean, so that 0 is null; each topic ends in tagged fields."""
     topics, position = read_unsigned(value, position, len(value))
-    found: list[PartitionKey] = []
+    result: list[PartitionKey] = []
     for _ in range(topics - 1):
         length, position = read_unsigned(value, position, len(value))
         topic, position = _text(value, position, length - 1)
         count, position = read_unsigned(value, position, len(value))
-        position = _skip_tags(value, _read_indexes(value, position, topic, count - 1, found))
-    return frozenset(found), position
+        position = _skip_tags(value, _read_indexes(value, position, topic, count - 1, result))
+    return frozenset(result), position
 
 
 def _text(value: bytes, position: int, length: int) -> tuple[str, int]:

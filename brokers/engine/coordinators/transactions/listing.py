@@ -48,7 +48,7 @@ def list_transactions(
 
     `states` None and no `producer_ids` stand for all; `longer_than_ms` counts from the start of the transaction.
     """
-    found = []
+    result = []
     for transactional_id, entry in registry.entries(instance_id):
         known = entry.visible
         if known is None:
@@ -59,5 +59,5 @@ def list_transactions(
             continue
         if longer_than_ms > ANY_DURATION and now.wall_ms - known.start_ms <= longer_than_ms:
             continue
-        found.append(Listed(transactional_id, known.producer_id, NAMES[known.state]))
-    return CoordinatorResult(found)
+        result.append(Listed(transactional_id, known.producer_id, NAMES[known.state]))
+    return CoordinatorResult(result)

@@ -33,8 +33,10 @@ def describe_cluster(call: Call, request: DescribeClusterRequest) -> DescribeClu
         cluster_id=view.cluster_id,
         controller_id=view.controller_id,
         brokers=[
-            DescribeClusterBroker(broker_id=found.broker_id, host=found.host, port=found.port, rack=found.rack)
-            for found in view.endpoints.values()
+            DescribeClusterBroker(
+                broker_id=endpoint.broker_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack
+            )
+            for endpoint in view.endpoints.values()
         ],
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED

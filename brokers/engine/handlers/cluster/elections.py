@@ -29,13 +29,13 @@ _FINE: _Error = (0, None)
 async def elect_leaders(call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Asked for all partitions (null), it does not list those that are led as they should be."""
     asks_all = request.topic_partitions is None
-    found = _asked(call, request)
+    result = _asked(call, request)
     if call.view.instance_id is not None:
-        return _answer(found, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        return _answer(result, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     if request.election_type not in tuple(ElectionType):
-        return _answer(found, int(ErrorCode.INVALID_REQUEST))
-    wanted = [key for key, error in found.items() if error == _FINE]
-    results = found | await _elect(call, wanted, ElectionType(request.election_type), request.timeout_ms)
+        return _answer(result, int(ErrorCode.INVALID_REQUEST))
+    wanted = [key for key, error in result.items() if error == _FINE]
+    results = result | await _elect(call, wanted, ElectionType(request.election_type), request.timeout_ms)
     if asks_all:
         results = {key: error for key, error in results.items() if error[0] != ErrorCode.ELECTION_NOT_NEEDED}
     return _answer(results)
@@ -46,14 +46,14 @@ def _asked(call: Call, request: ElectLeadersRequest) -> dict[_Key, _Error]:
     topics = call.view.namespace.topics
     if request.topic_partitions is None:
         return {(topic.name, line.index): _FINE for _, topic in sorted(topics.items()) for line in topic.partitions}
-    found: dict[_Key, _Error] = {}
+    result: dict[_Key, _Error] = {}
     for wanted in request.topic_partitions:
         topic = topics.get(wanted.topic.encode())
         for index in wanted.partitions:
             there = topic is not None and 0 <= index < len(topic.partitions)
             unknown = (int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), _NO_SUCH_PARTITION)
-            found[wanted.topic, index] = _FINE if there else unknown
-    return found
+            result[wanted.topic, index] = _FINE if there else unknown
+    return result
 
 
 async def _elect(call: Call, wanted: list[_Key], kind: ElectionType, timeout_ms: int) -> dict[_Key, _Error]:

@@ -96,12 +96,12 @@ def _topic(name: str, partitions: list[Partition]) -> DescribeLogDirsTopic:
 
 def _volumes(roots: list[Path]) -> dict[Path, tuple[int, int]]:
     """(bytes in all, bytes still usable) of the volume of each directory that can be asked."""
-    found = {}
+    result = {}
     for root in roots:
         try:
             volume = os.statvfs(root)
         except OSError:
             # The next access by a log tells that the disk is gone; here it is only not known.
             continue
-        found[root] = (volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize)
-    return found
+        result[root] = (volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize)
+    return result

@@ -115,9 +115,9 @@ def list_partition_reassignments(
             _list(moving, topic, range(len(topic.partitions)))
     else:
         for wanted in request.topics:
-            found = topics.get(wanted.name.encode())
-            if found is not None:
-                _list(moving, found, dict.fromkeys(wanted.partition_indexes))
+            result = topics.get(wanted.name.encode())
+            if result is not None:
+                _list(moving, result, dict.fromkeys(wanted.partition_indexes))
     return ListPartitionReassignmentsResponse(topics=moving)
 
 

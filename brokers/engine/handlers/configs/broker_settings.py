@@ -137,15 +137,15 @@ def origins(layers: BrokerLayers, setting: BrokerSetting) -> list[Origin]:
         (layers.static, ConfigSource.STATIC_BROKER),
     )
     name = setting.name
-    found = [Origin(name, layer[name], source) for layer, source in by_source if name in layer]
+    result = [Origin(name, layer[name], source) for layer, source in by_source if name in layer]
     for other, _ in setting.falls_back:
         if other in layers.static:
-            found.append(Origin(other, layers.static[other], ConfigSource.STATIC_BROKER))
+            result.append(Origin(other, layers.static[other], ConfigSource.STATIC_BROKER))
     for other in (name, *(other for other, _ in setting.falls_back)):
         default = SETTINGS[other].default
         if default is not None:
-            found.append(Origin(other, default, ConfigSource.DEFAULT))
-    return found
+            result.append(Origin(other, default, ConfigSource.DEFAULT))
+    return result
 
 
 def shared(layers: BrokerLayers, setting: BrokerSetting) -> list[Origin]:

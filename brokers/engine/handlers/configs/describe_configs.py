@@ -160,12 +160,12 @@ def _beneath(call: Call, setting: Setting) -> list[DescribeConfigsSynonym]:
     if call.view.instance_id is None and setting.broker_key in BROKER_SETTINGS:
         return broker_configs.synonyms(origins(call.engine.broker_layers, BROKER_SETTINGS[setting.broker_key]))
     defaults = call.engine.topic_defaults
-    found = []
+    result = []
     if setting.name in defaults:
-        found.append(_synonym(setting.broker_key, defaults[setting.name], ConfigSource.STATIC_BROKER))
+        result.append(_synonym(setting.broker_key, defaults[setting.name], ConfigSource.STATIC_BROKER))
     if not setting.default_elsewhere:
-        found.append(_synonym(setting.broker_key, setting.default, ConfigSource.DEFAULT))
-    return found
+        result.append(_synonym(setting.broker_key, setting.default, ConfigSource.DEFAULT))
+    return result
 
 
 def _bound(call: Call, line: DescribedSetting) -> DescribeConfigsSynonym:

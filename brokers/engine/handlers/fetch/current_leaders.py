@@ -34,9 +34,9 @@ def find_leaders(
                 leaders[key, line[0]] = known.leader, known.leader_epoch
     named = [view.endpoints.get(id) for id in sorted({leader for leader, _ in leaders.values()})]
     endpoints = [
-        FetchNodeEndpoint(node_id=found.broker_id, host=found.host, port=found.port, rack=found.rack)
-        for found in named
-        if found is not None
+        FetchNodeEndpoint(node_id=result.broker_id, host=result.host, port=result.port, rack=result.rack)
+        for result in named
+        if result is not None
     ]
     body = encode_response(ApiKey.FETCH, version, FetchResponse(node_endpoints=endpoints))
     return leaders, body[_TAGGED_AT:]

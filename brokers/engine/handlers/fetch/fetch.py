@@ -154,12 +154,12 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
                 continue
             partition = route.partitions.get(index)
             if partition is None:
-                found = route.find(index, engine)
-                if isinstance(found, int):
-                    reading.must_answer = reading.must_answer or found != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    lines.append((index, found, -1, -1, -1, 0, None))
+                result = route.find(index, engine)
+                if isinstance(result, int):
+                    reading.must_answer = reading.must_answer or result != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    lines.append((index, result, -1, -1, -1, 0, None))
                     continue
-                partition = found
+                partition = result
             if (
                 last_fetched_epoch >= 0
                 or partition_bytes_max < 0

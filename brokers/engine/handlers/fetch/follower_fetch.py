@@ -41,11 +41,11 @@ class ExpirationTask:
 
     def add(self, line: FollowedPartition, answer: PartitionResult) -> None:
         topic_id = line.key[0]
-        found = self.lines.get(topic_id)
-        if found is None:
+        result = self.lines.get(topic_id)
+        if result is None:
             self.lines[topic_id] = [answer]
         else:
-            found.append(answer)
+            result.append(answer)
 
     def release(self) -> None:
         for lines in self.lines.values():
@@ -60,12 +60,12 @@ def fetch_as_follower(session: Session, version: int, correlation_id: int, frame
     if not view.internal or view.instance_id is not None or version < TOPIC_IDS_FROM:
         refuse(session, version, correlation_id, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         return
-    found = _session(session.engine, frame)
-    if isinstance(found, int):
-        refuse(session, version, correlation_id, found)
+    result = _session(session.engine, frame)
+    if isinstance(result, int):
+        refuse(session, version, correlation_id, result)
         return
-    _apply_request(session, found, frame)
-    _serve(session, version, correlation_id, frame, found, True, 0)
+    _apply_request(session, result, frame)
+    _serve(session, version, correlation_id, frame, result, True, 0)
 
 
 def refuse(session: Session, version: int, correlation_id: int, error: int) -> None:
@@ -108,9 +108,9 @@ def _apply_request(session: Session, fetches: FollowerSession, frame: FetchFrame
             key = (topic_id, line[0])
             known = fetches.lines.get(key)
             partition = None if known is None else known.partition
-            found = partition if partition is not None else _find(engine, session, topic_id, line[0])
-            if fetches.asks(key, line, found, now_ms) and not isinstance(found, int):
-                engine.may_join_isr(found)
+            result = partition if partition is not None else _find(engine, session, topic_id, line[0])
+            if fetches.asks(key, line, result, now_ms) and not isinstance(result, int):
+                engine.may_join_isr(result)
     if engine.leadership_checks.is_waiting:
         engine.leadership_checks.check()
 

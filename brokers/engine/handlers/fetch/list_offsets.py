@@ -93,10 +93,10 @@ class _Lookup:
             if self.searched > SEARCHED_AT_ONCE_MAX:
                 self.unfinished.append((line, wanted, partition))
                 return line
-        found = self._ask(partition, wanted, wait=False)
-        self._write(line, found)
-        if found.uncached is not None:
-            found.uncached.release()
+        result = self._ask(partition, wanted, wait=False)
+        self._write(line, result)
+        if result.uncached is not None:
+            result.uncached.release()
             self.unfinished.append((line, wanted, partition))
         return line
 
@@ -121,11 +121,11 @@ class _Lookup:
         for line, wanted, partition in self.unfinished:
             await asyncio.sleep(0)
             for _ in range(ROUNDS_MAX):
-                found = self._ask(partition, wanted, wait=False)
-                if found.uncached is None:
+                result = self._ask(partition, wanted, wait=False)
+                if result.uncached is None:
                     break
-                await prefetch(self.call.engine, [Missing(partition, found.uncached)])
+                await prefetch(self.call.engine, [Missing(partition, result.uncached)])
             else:
-                found = self._ask(partition, wanted, wait=True)
-            self._write(line, found)
+                result = self._ask(partition, wanted, wait=True)
+            self._write(line, result)
         return response

@@ -95,19 +95,19 @@ _ALL: Final[Mapping[ApiKey, _All]] = {
 
 def with_forwarding(handlers: Mapping[int, Handler]) -> dict[int, Handler]:
     """The same handlers, where these calls are passed on to whom they are for."""
-    found = dict(handlers)
+    result = dict(handlers)
     for key, (kind, id_of) in _ONE.items():
-        found[int(key)] = _forwarding(found[int(key)], kind, id_of)
+        result[int(key)] = _forwarding(result[int(key)], kind, id_of)
     for key, all_of in _ALL.items():
-        found[int(key)] = _gathering(found[int(key)], all_of)
+        result[int(key)] = _gathering(result[int(key)], all_of)
     for key, many in _MANY.items():
-        found[int(key)] = _splitting(found[int(key)], many)
-    fetch = found[int(_K.OFFSET_FETCH)]
+        result[int(key)] = _splitting(result[int(key)], many)
+    fetch = result[int(_K.OFFSET_FETCH)]
     fetch_one = _forwarding(handlers[int(_K.OFFSET_FETCH)], GROUP, _group_with_offsets)
-    found[int(_K.OFFSET_FETCH)] = lambda call, request: (
+    result[int(_K.OFFSET_FETCH)] = lambda call, request: (
         fetch(call, request) if call.version >= _MANY_GROUPS_FROM else fetch_one(call, request)
     )
-    return found
+    return result
 
 
 def _is_partial(call: Call) -> bool:
@@ -197,14 +197,14 @@ async def _gather_shares(
             for target, items in shares.items()
         )
     )
-    found: dict[str, list[Any]] = defaultdict(list)
+    matching: dict[str, list[Any]] = defaultdict(list)
     for response in responses:
         for result in getattr(response, many.results):
-            found[many.id_of_result(result)].append(result)
+            matching[many.id_of_result(result)].append(result)
     merged = responses[0]
     results = []
     for item in getattr(request, many.asked):
-        results += found.pop(many.id_of_asked(item), [])
+        results += matching.pop(many.id_of_asked(item), [])
     setattr(merged, many.results, results)
     return merged
 

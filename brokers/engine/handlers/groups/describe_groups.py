@@ -104,12 +104,12 @@ def list_groups(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
     namespace = call.view.namespace
     for shard in runtime.shards():
         loading = loading or shard.loading
-        for found in shard.machine.listed(call.view.instance_id) if wanted and not shard.loading else ():
-            shown = namespace.shown_id(found.group_id)
-            if shown is not None and (not states or found.state.lower() in states):
+        for result in shard.machine.listed(call.view.instance_id) if wanted and not shard.loading else ():
+            shown = namespace.shown_id(result.group_id)
+            if shown is not None and (not states or result.state.lower() in states):
                 groups.append(
                     ListedGroup(
-                        group_id=shown, protocol_type=found.protocol_type, group_state=found.state, group_type=CLASSIC
+                        group_id=shown, protocol_type=result.protocol_type, group_state=result.state, group_type=CLASSIC
                     )
                 )
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NONE

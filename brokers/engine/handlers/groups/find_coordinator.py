@@ -36,13 +36,13 @@ def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordin
             coordinators=[_find(call, request.key_type, key) for key in request.coordinator_keys[:KEYS_MAX]]
             + [_too_many(key) for key in request.coordinator_keys[KEYS_MAX:]]
         )
-    found = _find(call, request.key_type, request.key)
+    result = _find(call, request.key_type, request.key)
     return FindCoordinatorResponse(
-        error_code=found.error_code,
-        error_message=found.error_message,
-        node_id=found.node_id,
-        host=found.host,
-        port=found.port,
+        error_code=result.error_code,
+        error_message=result.error_message,
+        node_id=result.node_id,
+        host=result.host,
+        port=result.port,
         coordinators=[],
     )
 
@@ -73,11 +73,11 @@ def _find(call: Call, key_type: int, key: str) -> Coordinator:
         if leader == NO_LEADER:
             error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, make_ready(call.engine, key_type)
         else:
-            found = call.view.endpoints.get(leader) or forwarding_endpoint(call.view, internal_id)
-            if found is None:
+            result = call.view.endpoints.get(leader) or forwarding_endpoint(call.view, internal_id)
+            if result is None:
                 error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, "No broker of this instance is alive."
             else:
-                endpoint = found
+                endpoint = result
     return Coordinator(
         key=key,
         node_id=endpoint.broker_id,

@@ -157,14 +157,14 @@ def _heartbeat_answer(code: int) -> HeartbeatResponse:
 
 
 def leave_group(call: Call, request: LeaveGroupRequest) -> Any:
-    one = call.version < _LEAVE_BATCH_FROM
-    if one:
+    item = call.version < _LEAVE_BATCH_FROM
+    if item:
         leavers = [Leaver(request.member_id)]
     else:
         leavers = [Leaver(member.member_id, member.group_instance_id) for member in request.members]
 
     def answer(reply: LeaveReply) -> LeaveGroupResponse:
-        if one:
+        if item:
             code = reply.error or (reply.members[0].error if reply.members else 0)
             return LeaveGroupResponse(error_code=code, members=[])
         return LeaveGroupResponse(

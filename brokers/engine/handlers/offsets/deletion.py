@@ -47,7 +47,7 @@ async def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDelet
         return OffsetDeleteResponse(error_code=error, topics=[])
     lines.complete(codes)
     return OffsetDeleteResponse(
-        topics=[OffsetDeleteResponseTopic(name=name, partitions=found) for name, found in lines.by_topic]
+        topics=[OffsetDeleteResponseTopic(name=name, partitions=result) for name, result in lines.by_topic]
     )
 
 

@@ -51,7 +51,7 @@ async def fetch(call: Call, group_id: str, wanted: Wanted) -> list[tuple[str, li
     if sum(len(indexes) for _, indexes in wanted) > PARTITIONS_MAX:
         return [(name, [_none(index, ErrorCode.INVALID_REQUEST) for index in indexes]) for name, indexes in wanted]
     keys, refused = _readable(call, wanted)
-    found: dict[PartitionKey, int | None] = {}
+    result: dict[PartitionKey, int | None] = {}
     failed = 0
     if keys and group_id:
         try:
@@ -59,12 +59,12 @@ async def fetch(call: Call, group_id: str, wanted: Wanted) -> list[tuple[str, li
         except ClusterError as failure:
             failed = failure.wire_code
         else:
-            found = dict(zip(keys, offsets, strict=True))
+            result = dict(zip(keys, offsets, strict=True))
     topics = []
     for name, indexes in wanted:
         lines = []
         for index in indexes:
-            offset = found.get((name, index))
+            offset = result.get((name, index))
             code = refused.get((name, index)) or failed or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             lines.append(_none(index, code) if offset is None else Fetched(index, offset, -1, ""))
         topics.append((name, lines))

@@ -112,7 +112,7 @@ async def _commit_to_zookeeper(call: Call, group_id: str, lines: PartitionResult
 
 def _committed(lines: PartitionResults[OffsetCommitResponsePartition, Any]) -> OffsetCommitResponse:
     return OffsetCommitResponse(
-        topics=[OffsetCommitResponseTopic(name=name, partitions=found) for name, found in lines.by_topic]
+        topics=[OffsetCommitResponseTopic(name=name, partitions=result) for name, result in lines.by_topic]
     )
 
 
@@ -174,10 +174,10 @@ async def _fetch_groups(call: Call, request: OffsetFetchRequest) -> OffsetFetchR
     late = iter(await asyncio.gather(*later))
     groups = []
     for group_id, reply in replies:
-        error, found = next(late) if isinstance(reply, Awaitable) else reply
+        error, result = next(late) if isinstance(reply, Awaitable) else reply
         topics = [
             OffsetFetchResponseTopics(name=name, partitions=lined(OffsetFetchResponsePartitions, lines))
-            for name, lines in found
+            for name, lines in result
         ]
         groups.append(OffsetFetchResponseGroup(group_id=group_id, topics=topics, error_code=error))
     return OffsetFetchResponse(groups=groups, topics=[])
@@ -266,19 +266,19 @@ class _Asked:
         if self.wanted is None:
             return 0, [(name, lines) for name, lines in self._all_shown(reply) if not self._refusal(name)]
         answered = iter(reply)
-        found: list[tuple[str, Positions | list[Fetched]]] = []
+        result: list[tuple[str, Positions | list[Fetched]]] = []
         for name, indexes in self.wanted:
             code = self._refusal(name)
             if code:
-                found.append((name, [Fetched(index, NO_OFFSET, -1, "", code) for index in indexes]))
+                result.append((name, [Fetched(index, NO_OFFSET, -1, "", code) for index in indexes]))
             else:
-                found.append((name, next(answered)[1]))
-        return 0, found
+                result.append((name, next(answered)[1]))
+        return 0, result
 
     def _all_shown(self, reply: list[tuple[str, Positions]]) -> list[tuple[str, Positions]]:
         """Under the names of the client. A hashed one whose topic is gone has none any more."""
         view = self._call.view
-        found = []
+        result = []
         for internal, lines in reply:
             topic = view.image.topics.get(internal)
             if view.instance_id is None:
@@ -286,17 +286,17 @@ class _Asked:
             else:
                 name = naming.plain_topic(internal) if topic is None else topic.user_name
             if name is not None:
-                found.append((name, lines))
-        return found
+                result.append((name, lines))
+        return result
 
 
 async def _fetch_from_zookeeper(
     call: Call, group_id: str, wanted: Sequence[tuple[str, Sequence[int]]]
 ) -> OffsetFetchResponse:
     internal_id = call.view.namespace.internal_id(group_id)
-    found = await legacy.fetch(call, internal_id if group_id else "", wanted)
+    result = await legacy.fetch(call, internal_id if group_id else "", wanted)
     topics = [
         OffsetFetchResponseTopic(name=name, partitions=lined(OffsetFetchResponsePartition, lines))
-        for name, lines in found
+        for name, lines in result
     ]
     return OffsetFetchResponse(topics=topics, groups=[])

@@ -48,7 +48,7 @@ async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnO
         else:
             await _commit(call, request, group_id, lines)
     return TxnOffsetCommitResponse(
-        topics=[TxnOffsetCommitResponseTopic(name=name, partitions=found) for name, found in lines.by_topic]
+        topics=[TxnOffsetCommitResponseTopic(name=name, partitions=result) for name, result in lines.by_topic]
     )
 
 

@@ -61,9 +61,9 @@ def encode(
             )
         responses.append(TopicProduceResponse(name=name.decode(errors="replace"), partition_responses=partitions))
     endpoints = [
-        ProduceNodeEndpoint(node_id=found.broker_id, host=found.host, port=found.port, rack=found.rack)
-        for found in (view.endpoints.get(leader) for leader in sorted(leaders))
-        if found is not None
+        ProduceNodeEndpoint(node_id=matching.broker_id, host=matching.host, port=matching.port, rack=matching.rack)
+        for matching in (view.endpoints.get(leader) for leader in sorted(leaders))
+        if matching is not None
     ]
     response = ProduceResponse(responses=responses, throttle_time_ms=throttle_ms, node_endpoints=endpoints)
     body = encode_response(ApiKey.PRODUCE, version, response)

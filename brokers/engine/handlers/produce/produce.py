@@ -73,12 +73,12 @@ def append(request: ProduceRequest) -> None:
         for index, records_start, records_end in wanted:
             partition = route.partitions.get(index)
             if partition is None or error or records_start < 0 or verification is not None or budget.left_bytes < 0:
-                found = _resolve_partition(request, route, name, index, records_start)
-                if isinstance(found, tuple):
+                matching = _resolve_partition(request, route, name, index, records_start)
+                if isinstance(matching, tuple):
                     request.failed = True
-                    results.append(found)
+                    results.append(matching)
                     continue
-                partition = found
+                partition = matching
             result = _append_batch(request, partition, name, index, records_start, records_end, now_ms)
             code, base_offset, append_ms, log_start_offset, message, appended_bytes, last_offset, wrong = result
             if code:
@@ -134,14 +134,14 @@ def _resolve_partition(
             return refusal
     if route.error:
         return index, route.error, -1, -1, -1, None
-    found = route.partitions.get(index) or route.find(index, request.session.engine)
-    if isinstance(found, int):
-        return index, found, -1, -1, -1, None
+    result = route.partitions.get(index) or route.find(index, request.session.engine)
+    if isinstance(result, int):
+        return index, result, -1, -1, -1, None
     if records_start < 0:
         return index, int(ErrorCode.INVALID_RECORD), -1, -1, -1, NULL_RECORDS
     if request.inflation_budget.left_bytes < 0:
         return index, int(ErrorCode.MESSAGE_TOO_LARGE), -1, -1, -1, TOO_MUCH_INFLATED
-    return found
+    return result
 
 
 def _append_batch(

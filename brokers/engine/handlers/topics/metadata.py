@@ -43,8 +43,8 @@ _TOPIC_IDS_FROM: Final = 12
 def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
     view = call.view
     brokers = [
-        MetadataResponseBroker(node_id=found.broker_id, host=found.host, port=found.port, rack=found.rack)
-        for found in view.endpoints.values()
+        MetadataResponseBroker(node_id=endpoint.broker_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack)
+        for endpoint in view.endpoints.values()
     ]
     wants_all = request.topics is None or (call.version == 0 and not request.topics)
     if wants_all:

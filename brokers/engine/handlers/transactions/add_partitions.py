@@ -56,7 +56,7 @@ async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) 
         return AddPartitionsToTxnResponse(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     if len(request.transactions) > TRANSACTIONS_PER_REQUEST_MAX:
         return AddPartitionsToTxnResponse(error_code=int(ErrorCode.INVALID_REQUEST))
-    found = await asyncio.gather(*(_answered(call, transaction) for transaction in request.transactions))
+    result = await asyncio.gather(*(_answered(call, transaction) for transaction in request.transactions))
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             AddPartitionsToTxnResult(
@@ -64,7 +64,7 @@ async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) 
                 topic_results=_by_topic(call, transaction.topics, answered.codes),
                 coordinator_epoch=answered.coordinator_epoch if transaction.wants_coordinator_epoch else NO_COORDINATOR,
             )
-            for transaction, answered in zip(request.transactions, found, strict=True)
+            for transaction, answered in zip(request.transactions, result, strict=True)
         ]
     )
 
@@ -74,7 +74,7 @@ async def _answered(call: Call, transaction: AddPartitionsToTxnTransaction) -> A
     partitions, refused = _allowed(call, named)
     if refused:
         # All or nothing: what could have been added was not tried.
-        return Answered({one: refused.get(one, int(ErrorCode.OPERATION_NOT_ATTEMPTED)) for one in named})
+        return Answered({item: refused.get(item, int(ErrorCode.OPERATION_NOT_ATTEMPTED)) for item in named})
     refusal = id_refusal(call, transaction.transactional_id)
     if refusal:
         return Answered(dict.fromkeys(named, refusal))
@@ -88,7 +88,7 @@ async def _answered(call: Call, transaction: AddPartitionsToTxnTransaction) -> A
             lambda machine, now, _: machine.verify_partitions(internal_id, producer_id, producer_epoch, wanted),
             lambda code: Verified(dict.fromkeys(wanted, code)),
         )
-        codes = {one: verified.codes[partition] for one, partition in partitions.items()}
+        codes = {item: verified.codes[partition] for item, partition in partitions.items()}
         return Answered(codes, verified.coordinator_epoch)
 
     def operation(machine: Any, now: Any, _: object) -> Any:

@@ -35,12 +35,12 @@ async def describe_transactions(call: Call, request: DescribeTransactionsRequest
     excess = zip(range(IDS_PER_REQUEST_MAX), beyond_duplicate_limit(ids), strict=False)
     allowed = [at for at, is_excessive in excess if not is_excessive]
     states = await asyncio.gather(*(_describe(call, ids[at]) for at in allowed))
-    found = dict(zip(allowed, states, strict=True))
+    result = dict(zip(allowed, states, strict=True))
     refused = int(ErrorCode.INVALID_REQUEST)
     return DescribeTransactionsResponse(
         transaction_states=[
-            found.get(at) or TransactionDescription(error_code=refused, transactional_id=one)
-            for at, one in enumerate(ids)
+            result.get(at) or TransactionDescription(error_code=refused, transactional_id=item)
+            for at, item in enumerate(ids)
         ]
     )
 
@@ -50,32 +50,32 @@ async def _describe(call: Call, transactional_id: str) -> TransactionDescription
     if refusal:
         return TransactionDescription(error_code=refusal, transactional_id=transactional_id)
     internal_id = call.view.namespace.internal_id(transactional_id)
-    found: Description = await asked(
+    result: Description = await asked(
         call,
         internal_id,
         lambda machine, now, _: machine.describe(internal_id),
         lambda code: Description(code, internal_id),
     )
     return TransactionDescription(
-        error_code=found.error,
+        error_code=result.error,
         transactional_id=transactional_id,
-        transaction_state=found.state,
-        transaction_timeout_ms=found.timeout_ms,
-        transaction_start_time_ms=found.start_ms,
-        producer_id=found.producer_id,
-        producer_epoch=found.producer_epoch,
-        topics=_topics(call, found.partitions),
+        transaction_state=result.state,
+        transaction_timeout_ms=result.timeout_ms,
+        transaction_start_time_ms=result.start_ms,
+        producer_id=result.producer_id,
+        producer_epoch=result.producer_epoch,
+        topics=_topics(call, result.partitions),
     )
 
 
 def _topics(call: Call, partitions: Iterable[PartitionKey]) -> list[TransactionTopic]:
     """Under the names this client uses. Of what is not the client's, such as the offsets topic, nothing is said."""
-    found: dict[str, list[int]] = {}
+    result: dict[str, list[int]] = {}
     for internal, index in partitions:
         name = _shown(call, internal)
         if name is not None:
-            found.setdefault(name, []).append(index)
-    return [TransactionTopic(topic=name, partitions=indexes) for name, indexes in found.items()]
+            result.setdefault(name, []).append(index)
+    return [TransactionTopic(topic=name, partitions=indexes) for name, indexes in result.items()]
 
 
 def _shown(call: Call, internal: str) -> str | None:
@@ -98,7 +98,7 @@ async def list_transactions(call: Call, request: ListTransactionsRequest) -> Lis
     names = request.state_filters
     states = {BY_NAME[name] for name in names if name in BY_NAME} if names else None
     producer_ids = frozenset(request.producer_id_filters)
-    found: list[Listed] = []
+    result: list[Listed] = []
     for index in runtime.held():
         reply = ask_at(
             call.engine,
@@ -109,18 +109,18 @@ async def list_transactions(call: Call, request: ListTransactionsRequest) -> Lis
             ),
             lambda code: [],
         )
-        found += await reply if isawaitable(reply) else reply
+        result += await reply if isawaitable(reply) else reply
     return ListTransactionsResponse(
         error_code=int(ErrorCode.NONE),
         unknown_state_filters=[name for name in names if name not in BY_NAME],
-        transaction_states=list(_listed(call, found)),
+        transaction_states=list(_listed(call, result)),
     )
 
 
 def _listed(call: Call, found: Iterable[Listed]) -> Iterable[ListedTransaction]:
-    for one in found:
-        transactional_id = call.view.namespace.shown_id(one.transactional_id)
+    for item in found:
+        transactional_id = call.view.namespace.shown_id(item.transactional_id)
         if transactional_id is not None:
             yield ListedTransaction(
-                transactional_id=transactional_id, producer_id=one.producer_id, transaction_state=one.state
+                transactional_id=transactional_id, producer_id=item.producer_id, transaction_state=item.state
             )

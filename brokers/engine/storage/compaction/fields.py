@@ -14,7 +14,7 @@ Fields = tuple[int, int, int, int, int, bytes | None, bool]
 
 def read_fields(block: bytes, count: int) -> list[Fields]:
     """The `count` records that fill `block`. Raises Malformed; headers are not looked into."""
-    found: list[Fields] = []
+    result: list[Fields] = []
     position = 0
     size = len(block)
     try:
@@ -38,13 +38,13 @@ def read_fields(block: bytes, count: int) -> list[Fields]:
             length, position = read_integer(block, position, end)
             if position + max(length, 0) > end:
                 raise Malformed("a field reaches past the end of its record")
-            found.append((delta, stamp, start, rest, end, key, length >= 0))
+            result.append((delta, stamp, start, rest, end, key, length >= 0))
             position = end
     except (IndexError, MalformedVarint):
         raise Malformed("a record is cut off") from None
     if position != size:
         raise Malformed("bytes are left over after the last record")
-    return found
+    return result
 
 
 def read_keys(block: bytes, count: int) -> list[tuple[int, bytes | None]]:
@@ -52,7 +52,7 @@ def read_keys(block: bytes, count: int) -> list[tuple[int, bytes | None]]:
 
     Raises Malformed.
     """
-    found: list[tuple[int, bytes | None]] = []
+    result: list[tuple[int, bytes | None]] = []
     position = 0
     size = len(block)
     try:
@@ -77,10 +77,10 @@ def read_keys(block: bytes, count: int) -> list[tuple[int, bytes | None]]:
                 length, position = read_integer(block, position, end)
             if position + length > end:
                 raise Malformed("a key reaches past the end of its record")
-            found.append((delta, block[position : position + length] if length >= 0 else None))
+            result.append((delta, block[position : position + length] if length >= 0 else None))
             position = end
     except (IndexError, MalformedVarint):
         raise Malformed("a record is cut off") from None
     if position != size:
         raise Malformed("bytes are left over after the last record")
-    return found
+    return result

@@ -90,9 +90,9 @@ class OffsetMap:
 
     def get(self, key: bytes) -> int:
         """The offset last put for `key`, -1 if there is none."""
-        found = self._young.get(key)
-        if found is not None:
-            return found
+        result = self._young.get(key)
+        if result is not None:
+            return result
         if not self._entries:
             return -1
         at = self._place(md5(key, usedforsecurity=False).digest())
@@ -107,9 +107,9 @@ class OffsetMap:
             return
         stored = memoryview(self._table).cast("q")[HASH_BYTES // 8 :: ENTRY_BYTES // 8]
         for start in range(0, self.slots, _SWEEP_SLOTS):
-            for found in stored[start : start + _SWEEP_SLOTS].tolist():
-                if found:
-                    yield found - 1
+            for result in stored[start : start + _SWEEP_SLOTS].tolist():
+                if result:
+                    yield result - 1
 
     def _complete(self) -> None:
         """What waits goes to its place. There is room: `put` has seen to it."""

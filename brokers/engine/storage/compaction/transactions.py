@@ -45,11 +45,11 @@ class Outcomes:
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """Whether the data batch belongs to an aborted transaction."""
-        found = self._aborted.get(header.producer_id)
-        if found is None or not header.is_transactional or header.is_control:
+        result = self._aborted.get(header.producer_id)
+        if result is None or not header.is_transactional or header.is_control:
             return False
-        at = bisect_left(found, header.last_offset, key=lambda one: one.marker_offset)
-        return at < len(found) and found[at].first_offset <= header.base_offset
+        at = bisect_left(result, header.last_offset, key=lambda one: one.marker_offset)
+        return at < len(result) and result[at].first_offset <= header.base_offset
 
 
 class Markers:

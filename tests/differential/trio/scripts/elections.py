@@ -51,7 +51,9 @@ def ask(
     answer: Any = player.call(ApiKey.ELECT_LEADERS, version, request)
     if not wanted:
         ours = play.inside(TOPIC)
-        answer.replica_election_results = [one for one in answer.replica_election_results if one.topic.startswith(ours)]
+        answer.replica_election_results = [
+            item for item in answer.replica_election_results if item.topic.startswith(ours)
+        ]
     answer.replica_election_results.sort(key=lambda result: result.topic)
     for result in answer.replica_election_results:
         result.partition_result.sort(key=lambda line: line.partition_id)

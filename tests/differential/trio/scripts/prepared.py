@@ -28,18 +28,18 @@ def script(play: TrioPlayer) -> None:
 def _decided(play: TrioPlayer, end: str, *, committed: bool) -> None:
     at = play.at["A"]
     group = coordinated_by(play, "A", f"trio.prepared.group.{end}.", is_group=True)
-    one = Transactional(at, coordinated_by(play, "A", f"trio.prepared.{end}.", is_group=False))
-    one.begun({HERE: [0], AWAY: [0]})
-    one.produce(None, HERE, b"decided")
-    one.add_offsets(None, group)
-    one.commit_offsets(None, group, {HERE: [offset(0, 5)]})
+    item = Transactional(at, coordinated_by(play, "A", f"trio.prepared.{end}.", is_group=False))
+    item.begun({HERE: [0], AWAY: [0]})
+    item.produce(None, HERE, b"decided")
+    item.add_offsets(None, group)
+    item.commit_offsets(None, group, {HERE: [offset(0, 5)]})
     with play.stopped("B"):
-        one.end(f"{end}: decided", committed=committed)
+        item.end(f"{end}: decided", committed=committed)
         play.at["A"].until(lambda: _stable(play, group), "the group's offsets are decided")
-        _asked(play, one, group, end)
-    one.until("CompleteCommit" if committed else "CompleteAbort")
-    one.end(f"{end}: the same end once all know", committed=committed)
-    one.init(f"{end}: an id once all know")
+        _asked(play, item, group, end)
+    item.until("CompleteCommit" if committed else "CompleteAbort")
+    item.end(f"{end}: the same end once all know", committed=committed)
+    item.init(f"{end}: an id once all know")
 
 
 def _stable(play: TrioPlayer, group: str) -> bool:

@@ -79,25 +79,25 @@ def test_what_waits_expires_once_within_a_tick_of_its_deadline_unless_dropped(st
     dropped: set[Expirable] = set()
     for verb, number in steps:
         if verb == "add":
-            one = Expirable(clock, clock.at_ms + number)
-            waiting.append((one, deadlines.add(one, number)))
+            item = Expirable(clock, clock.at_ms + number)
+            waiting.append((item, deadlines.add(item, number)))
         elif verb == "drop" and number < len(waiting):
-            one, tick = waiting[number]
-            deadlines.drop(one, tick)
-            if not one.expired_ms:
-                dropped.add(one)
+            item, tick = waiting[number]
+            deadlines.drop(item, tick)
+            if not item.expired_ms:
+                dropped.add(item)
         elif verb == "pass":
             clock.pass_until(clock.at_ms + number)
         assert len(clock.timers) <= 1
         assert all(deadlines._by_tick.values()), "what was dropped takes no room"
     clock.pass_until(clock.at_ms + 3_000)
     assert not clock.timers, "nothing waits, so nothing is to be woken for"
-    for one, _ in waiting:
-        if one in dropped:
-            assert one.expired_ms == []
+    for item, _ in waiting:
+        if item in dropped:
+            assert item.expired_ms == []
         else:
-            (at_ms,) = one.expired_ms
-            assert one.due_ms <= at_ms <= one.due_ms + 2 * TICK_MS
+            (at_ms,) = item.expired_ms
+            assert item.due_ms <= at_ms <= item.due_ms + 2 * TICK_MS
 
 
 def test_an_earlier_deadline_moves_the_timer_forward() -> None:
@@ -118,9 +118,9 @@ def test_one_that_fails_does_not_keep_the_others_from_their_time() -> None:
             raise ValueError("a mistake")
 
     others = [Expirable(clock, 1_050) for _ in range(3)]
-    for one in (Failing(clock, 1_050), *others):
-        deadlines.add(one, 50)
+    for other in (Failing(clock, 1_050), *others):
+        deadlines.add(other, 50)
     with pytest.raises(ValueError, match="a mistake"):
         clock.pass_until(1_200)
     clock.pass_until(1_300)
-    assert all(len(one.expired_ms) == 1 for one in others)
+    assert all(len(other.expired_ms) == 1 for other in others)

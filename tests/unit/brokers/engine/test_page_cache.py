@@ -18,9 +18,9 @@ CONTENT = os.urandom(8192) * 1024
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    found = tmp_path / "segment.log"
-    found.write_bytes(CONTENT)
-    return found
+    result = tmp_path / "segment.log"
+    result.write_bytes(CONTENT)
+    return result
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def test_a_build_is_made_once_and_old_ones_are_removed(builds: Path, monkeypatch
         (builds / left).mkdir(parents=True)
     directory = build.build()
     assert (directory / modules.COMPLETE).exists()
-    assert {one.name for one in builds.iterdir()} == {build.LOCK, directory.name, "somebody's"}
+    assert {item.name for item in builds.iterdir()} == {build.LOCK, directory.name, "somebody's"}
     assert build.build() == directory
     assert calls == ["setup.py", "-c"]
 
@@ -72,7 +72,7 @@ def test_sources_that_change_meanwhile_are_not_taken_for_what_was_compiled(
     monkeypatch.setattr(build, "build_directory", lambda: builds / next(names, "b" * 16))
     with pytest.raises(build.NotPossible, match="changed"):
         build.build()
-    assert {one.name for one in builds.iterdir()} == {build.LOCK}
+    assert {item.name for item in builds.iterdir()} == {build.LOCK}
 
 
 def test_the_second_of_two_waits_and_finds_what_the_first_has_made(
@@ -120,5 +120,5 @@ def test_what_the_real_compiler_makes_of_a_few_modules_is_taken(builds: Path, mo
     monkeypatch.setattr(build, "MODULES", few)
     monkeypatch.setattr(modules, "MODULES", few)
     directory = build.build()
-    made = {one.relative_to(directory).as_posix().split(".")[0] for one in directory.rglob("*.so")}
+    made = {item.relative_to(directory).as_posix().split(".")[0] for item in directory.rglob("*.so")}
     assert {name.replace(".", "/") for name in few} < made

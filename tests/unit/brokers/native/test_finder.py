@@ -19,7 +19,7 @@ def builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(modules, "BUILDS", tmp_path / "builds")
     monkeypatch.setenv(finder.SWITCH, "1")
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, finder.CompiledModules)]
+    sys.meta_path[:] = [item for item in sys.meta_path if not isinstance(item, finder.CompiledModules)]
     return tmp_path / "builds"
 
 
@@ -47,9 +47,9 @@ def test_a_complete_build_comes_before_the_sources(builds: Path) -> None:
 
     assert finder.install()
     assert finder.is_installed()
-    found = sys.meta_path[0].find_spec("quotas.rates", None)
-    assert found is not None
-    assert found.origin == str(directory / f"quotas/rates{EXTENSION_SUFFIXES[0]}")
+    spec = sys.meta_path[0].find_spec("quotas.rates", None)
+    assert spec is not None
+    assert spec.origin == str(directory / f"quotas/rates{EXTENSION_SUFFIXES[0]}")
     assert sys.meta_path[0].find_spec("0123__mypyc", None) is not None
     assert sys.meta_path[0].find_spec("quotas.precedence", None) is None
 

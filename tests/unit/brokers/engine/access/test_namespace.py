@@ -19,7 +19,7 @@ def topic(instance_id: str | None, name: str, number: int, deleting: bool = Fals
 def cluster_image() -> ClusterImage:
     topics = [topic(OURS, "orders", 1), topic(THEIRS, "orders", 2), topic(None, "__usage", 3), topic(OURS, "h.x", 4)]
     return ClusterImage("cl").with_changes(
-        topics={one.name: one for one in topics},
+        topics={item.name: item for item in topics},
         instances={OURS: instance_document([1]), THEIRS: instance_document([1])},
     )
 
@@ -61,8 +61,8 @@ def test_a_topic_id_of_another_instance_is_unknown() -> None:
 def test_the_cluster_itself_sees_internal_names() -> None:
     cluster = view(cluster_image(), None)
     assert set(cluster.topics) == {name.encode() for name in cluster_image().topics}
-    found = cluster.topic_by_id(bytes([2]) * 16)
-    assert found is not None and cluster.shown(found) == "ins-bbbbbbbb.orders"
+    result = cluster.topic_by_id(bytes([2]) * 16)
+    assert result is not None and cluster.shown(result) == "ins-bbbbbbbb.orders"
     assert cluster.internal_topic("x") == cluster.internal_id("x") == cluster.shown_id("x") == "x"
 
 

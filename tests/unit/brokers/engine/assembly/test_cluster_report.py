@@ -28,7 +28,7 @@ def topic(name: str, *partitions: PartitionImage, **more: Any) -> TopicImage:
 def image(*topics: TopicImage, brokers: tuple[BrokerInfo, ...] = ()) -> ClusterImage:
     live = brokers or tuple(broker(id) for id in (1, 2, 3))
     return ClusterImage("cl-test", controller_id=1).with_changes(
-        brokers={one.id: one for one in live}, topics={one.name: one for one in topics}
+        brokers={item.id: item for item in live}, topics={item.name: item for item in topics}
     )
 
 
@@ -47,7 +47,7 @@ def test_a_replica_out_of_the_isr_is_missed_on_its_broker() -> None:
     bounced = image(topic("a", partition(0, 1, 2, isr_epochs=(10, 10))), brokers=(broker(1), broker(2, epoch=60)))
     counts = ClusterReport().counts(bounced)
     assert counts["under_replicated"] == 1
-    assert [one["out_of_sync"] for one in counts["brokers"]] == [0, 1]
+    assert [count["out_of_sync"] for count in counts["brokers"]] == [0, 1]
 
 
 def test_one_that_is_only_being_added_is_not_missed_yet() -> None:

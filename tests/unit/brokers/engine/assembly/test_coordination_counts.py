@@ -51,8 +51,10 @@ class CountedCoordinator(Coordinator):
 def sent(shard: CountedShard, coordinator: CountedCoordinator, now_ms: int = 0) -> dict[str, float]:
     """Samples by name, those with labels by their values too."""
     return {
-        "".join((one.name.removeprefix("penstock_broker_"), *(f" {value}" for _, value in one.labels))): one.value
-        for one in samples(coordinator.counts, shard.runtime, coordinator.runtime, now_ms)
+        "".join(
+            (sample.name.removeprefix("penstock_broker_"), *(f" {value}" for _, value in sample.labels))
+        ): sample.value
+        for sample in samples(coordinator.counts, shard.runtime, coordinator.runtime, now_ms)
     }
 
 

@@ -24,9 +24,9 @@ def opened(directory: Path, epoch: int = EPOCH) -> tuple[MmapCounters, Accountin
     """An incarnation, and what it found of those before."""
     kept = MmapCounters(directory)
     unreported = kept.open(NOW_MS)
-    found = [event for one in unreported for event in one.events(BROKER, NOW_MS + 60_000)]
+    result = [event for item in unreported for event in item.events(BROKER, NOW_MS + 60_000)]
     kept.registered(epoch)
-    return kept, AccountingRegistry(numbers_for=kept.numbers_for), found
+    return kept, AccountingRegistry(numbers_for=kept.numbers_for), result
 
 
 def count(accountings: AccountingRegistry, client: str, size: int) -> None:
@@ -40,17 +40,17 @@ def say(kept: MmapCounters, accountings: AccountingRegistry, sequence: int) -> N
 
 
 def test_what_was_counted_after_the_last_report_is_found_under_the_name_of_who_counted(tmp_path: Path) -> None:
-    kept, accountings, found = opened(tmp_path)
-    assert found == []
+    kept, accountings, result = opened(tmp_path)
+    assert result == []
     count(accountings, "told", 100)
     count(accountings, "both", 10)
     say(kept, accountings, 7)
     count(accountings, "both", 5)
     count(accountings, "untold", 1)
-    _, _, found = opened(tmp_path, epoch=42)
-    assert {event.client_id: (event.bytes, event.requests) for event in found} == {"both": (15, 2), "untold": (1, 1)}
-    assert {(event.broker_id, event.broker_epoch, event.sequence) for event in found} == {(BROKER, EPOCH, 8)}
-    assert {event.at_ms for event in found} == {NOW_MS + USAGE_INTERVAL_MS}
+    _, _, result = opened(tmp_path, epoch=42)
+    assert {event.client_id: (event.bytes, event.requests) for event in result} == {"both": (15, 2), "untold": (1, 1)}
+    assert {(event.broker_id, event.broker_epoch, event.sequence) for event in result} == {(BROKER, EPOCH, 8)}
+    assert {event.at_ms for event in result} == {NOW_MS + USAGE_INTERVAL_MS}
 
 
 def test_what_is_found_stays_until_it_is_discarded(tmp_path: Path) -> None:
@@ -58,9 +58,9 @@ def test_what_is_found_stays_until_it_is_discarded(tmp_path: Path) -> None:
     count(accountings, "a", 1)
     opened(tmp_path)
     third = MmapCounters(tmp_path).open(NOW_MS)
-    assert [len(one.events(BROKER, NOW_MS)) for one in third] == [1, 0]
-    for one in third:
-        one.discard()
+    assert [len(item.events(BROKER, NOW_MS)) for item in third] == [1, 0]
+    for item in third:
+        item.discard()
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith("usage.1.")] == []
 
 
@@ -84,16 +84,16 @@ def test_nothing_counted_is_lost_whenever_it_ends(tmp_path_factory: pytest.TempP
         if report_now:
             say(kept, accountings, sequence)
             sent = dict(counted)
-    _, _, found = opened(directory)
-    assert sent | {event.client_id: event.bytes for event in found} == counted
+    _, _, result = opened(directory)
+    assert sent | {event.client_id: event.bytes for event in result} == counted
 
 
 def test_more_counters_than_one_piece_holds_are_all_kept(tmp_path: Path) -> None:
     _, accountings, _ = opened(tmp_path)
     for number in range(CHUNK_SLOTS + 3):
         count(accountings, str(number), number + 1)
-    _, _, found = opened(tmp_path)
-    assert [event.bytes for event in found] == list(range(1, CHUNK_SLOTS + 4))
+    _, _, result = opened(tmp_path)
+    assert [event.bytes for event in result] == list(range(1, CHUNK_SLOTS + 4))
 
 
 def test_a_line_that_was_being_written_is_passed_over(tmp_path: Path) -> None:
@@ -101,8 +101,8 @@ def test_a_line_that_was_being_written_is_passed_over(tmp_path: Path) -> None:
     count(accountings, "a", 1)
     with (tmp_path / "usage.1.keys").open("ab") as keys:
         keys.write(b'["ins-x", "ord')
-    _, _, found = opened(tmp_path)
-    assert [event.client_id for event in found] == ["a"]
+    _, _, result = opened(tmp_path)
+    assert [event.client_id for event in result] == ["a"]
 
 
 @pytest.mark.parametrize("damage", [b"", b"no counters at all, but long enough to be some"], ids=["empty", "foreign"])
@@ -110,16 +110,16 @@ def test_files_that_make_no_sense_stop_nobody(tmp_path: Path, damage: bytes) -> 
     _, accountings, _ = opened(tmp_path)
     count(accountings, "a", 1)
     (tmp_path / "usage.1.counters").write_bytes(damage)
-    _, _, found = opened(tmp_path)
-    assert found == []
+    _, _, result = opened(tmp_path)
+    assert result == []
 
 
 def test_files_that_an_incarnation_had_no_room_to_begin_are_no_fault(tmp_path: Path) -> None:
     for kind in ("counters", "keys"):
         (tmp_path / f"usage.1.{kind}").touch()
     with capture_logs() as said:
-        _, _, found = opened(tmp_path)
-    assert (found, said) == ([], [])
+        _, _, result = opened(tmp_path)
+    assert (result, said) == ([], [])
 
 
 def test_what_the_disk_does_not_give_back_is_left_for_another_time(tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ def test_what_the_disk_does_not_give_back_is_left_for_another_time(tmp_path: Pat
 def test_an_incarnation_that_never_joined_has_nothing_to_say(tmp_path: Path) -> None:
     kept = MmapCounters(tmp_path)
     kept.open(NOW_MS)
-    _, _, found = opened(tmp_path)
-    assert found == []
+    _, _, result = opened(tmp_path)
+    assert result == []
 
 
 def test_a_full_disk_costs_the_memory_and_not_the_counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,11 +16,11 @@ class Interrupted(FakeTree):
     then: Callable[[], Awaitable[object]] | None = None
 
     async def get(self, path: str, watch: Watch | None = None) -> Node | None:
-        found = await super().get(path, watch)
+        result = await super().get(path, watch)
         then, self.then = self.then, None
         if then is not None:
             await then()
-        return found
+        return result
 
 
 async def test_who_lost_the_controllership_while_it_looked_has_not_the_term_of_who_took_it() -> None:

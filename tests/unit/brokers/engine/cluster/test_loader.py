@@ -61,8 +61,8 @@ async def test_a_move_that_ends_between_two_readings_is_seen_whole() -> None:
     def moved() -> None:
         ensemble.commit(tree, [Set(STATE, state(1, 1, 3), None), Set(paths.topic(TOPIC), document(1, 3), None)])
 
-    found = await read_topics(Interrupted(tree, moved), WHOLE, {})  # type: ignore[arg-type]
-    topic = found[TOPIC]
+    result = await read_topics(Interrupted(tree, moved), WHOLE, {})  # type: ignore[arg-type]
+    topic = result[TOPIC]
     assert topic is not None
     assert (topic.partitions[0].replicas, topic.partitions[0].isr) == ((1, 3), (1, 3))
 
@@ -144,9 +144,9 @@ async def test_of_a_topic_whose_written_states_are_known_only_those_are_read() -
     listening = Listening(tree)
     for asked, leader in ((set[int](), 1), ({1}, 1), ({0, 9}, 2)):
         known = {TOPIC: before}
-        found = (await read_topics(listening, {TOPIC: asked}, known))[TOPIC]  # type: ignore[arg-type]
-        assert found is not None
-        assert found.partitions[0].leader == leader
+        topic = (await read_topics(listening, {TOPIC: asked}, known))[TOPIC]  # type: ignore[arg-type]
+        assert topic is not None
+        assert topic.partitions[0].leader == leader
         assert listening.asked == [paths.partition_state(TOPIC, index) for index in sorted(asked & {0, 1})]
         listening.asked.clear()
 
@@ -158,10 +158,10 @@ async def test_of_another_topic_of_the_name_everything_is_read() -> None:
     assert before is not None
     other = replace(before, topic_id=b"another topic id")
     await tree.commit([Set(STATE, state(2, 2), None)])
-    found = (await read_topics(tree, {TOPIC: set()}, {TOPIC: other}))[TOPIC]
-    assert found is not None
-    assert (found.topic_id, found.partitions[0].leader) == (before.topic_id, 2)
-    assert (await read_topics(tree, {TOPIC: {1}}, {}))[TOPIC] == found
+    topic = (await read_topics(tree, {TOPIC: set()}, {TOPIC: other}))[TOPIC]
+    assert topic is not None
+    assert (topic.topic_id, topic.partitions[0].leader) == (before.topic_id, 2)
+    assert (await read_topics(tree, {TOPIC: {1}}, {}))[TOPIC] == topic
 
 
 async def test_a_document_that_runs_ahead_of_the_states_named_has_all_of_them_read() -> None:
@@ -171,6 +171,6 @@ async def test_a_document_that_runs_ahead_of_the_states_named_has_all_of_them_re
     before = (await read_topics(tree, WHOLE, {}))[TOPIC]
     assert before is not None
     await tree.commit([Set(STATE, state(1, 1, 3), None), Set(paths.topic(TOPIC), document(1, 3), None)])
-    found = (await read_topics(tree, {TOPIC: {1}}, {TOPIC: before}))[TOPIC]
-    assert found is not None
-    assert (found.partitions[0].replicas, found.partitions[0].isr) == ((1, 3), (1, 3))
+    topic = (await read_topics(tree, {TOPIC: {1}}, {TOPIC: before}))[TOPIC]
+    assert topic is not None
+    assert (topic.partitions[0].replicas, topic.partitions[0].isr) == ((1, 3), (1, 3))

@@ -35,10 +35,10 @@ class Recorded(FakeEnsemble):
     def states(self) -> list[tuple[Sequence[Operation], str, PartitionStateDocument]]:
         """Every partition state that was written: its transaction, its path, the state."""
         return [
-            (operations, one.path, PartitionStateDocument.from_json(one.data))
+            (operations, operation.path, PartitionStateDocument.from_json(operation.data))
             for operations in self.kept
-            for one in operations
-            if isinstance(one, Create | Set) and one.path.endswith("/state")
+            for operation in operations
+            if isinstance(operation, Create | Set) and operation.path.endswith("/state")
         ]
 
 
@@ -50,16 +50,16 @@ async def ensemble() -> Recorded:
 @pytest.fixture
 async def members(ensemble: Recorded) -> AsyncIterator[list[Member]]:
     """Three brokers, of which the first two may be controllers, and a topic with three copies."""
-    found = [Member(ensemble.connect(), broker_id=id, controls=id < 3) for id in (1, 2, 3)]
-    for one in found:
-        await one.start()
-    for one in found:
-        await one.until(lambda image: len(image.brokers) == 3)
-    await found[0].publish_instance(OURS, [1, 2, 3])
-    await found[0].create_topic(OURS, "orders", partitions=4, replication_factor=3)
-    yield found
-    for one in found:
-        await one.stop()
+    result = [Member(ensemble.connect(), broker_id=id, controls=id < 3) for id in (1, 2, 3)]
+    for item in result:
+        await item.start()
+    for item in result:
+        await item.until(lambda image: len(image.brokers) == 3)
+    await result[0].publish_instance(OURS, [1, 2, 3])
+    await result[0].create_topic(OURS, "orders", partitions=4, replication_factor=3)
+    yield result
+    for item in result:
+        await item.stop()
 
 
 def body(ensemble: FakeEnsemble, path: str) -> object:
@@ -106,8 +106,13 @@ async def test_a_deletion_is_an_empty_marker_until_all_is_gone(members: list[Mem
     await members[0].store.delete_topic(members[0].image, instance_id=OURS, name="orders")
     await members[2].until(lambda image: TOPIC not in image.topics)
     marker = paths.topic_deletion(TOPIC)
-    made = [one for operations in ensemble.kept for one in operations if isinstance(one, Create) and one.path == marker]
-    assert [one.data for one in made] == [b""]
+    made = [
+        operation
+        for operations in ensemble.kept
+        for operation in operations
+        if isinstance(operation, Create) and operation.path == marker
+    ]
+    assert [operation.data for operation in made] == [b""]
     assert not [path for path in ensemble.nodes if TOPIC in path]
 
 

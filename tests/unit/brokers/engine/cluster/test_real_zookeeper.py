@@ -90,8 +90,8 @@ async def test_a_tree_keeps_what_the_port_promises(connect: Callable[[], Awaitab
     assert (await tree.get("/a")).data == b"1"  # type: ignore[union-attr]
     assert await tree.children("/a") == ["s_0000000000"]
     assert await tree.children("/missing") is None
-    found = await tree.get_many(["/a", "/missing", "/a/s_0000000000"] * 500)
-    assert [node is not None for node in found] == [True, False, True] * 500
+    result = await tree.get_many(["/a", "/missing", "/a/s_0000000000"] * 500)
+    assert [node is not None for node in result] == [True, False, True] * 500
 
 
 async def test_a_topic_has_leaders_in_every_image_within_moments(join: Join) -> None:

@@ -105,6 +105,6 @@ def test_a_topics_document_names_exactly_what_moves(
         expected = changed.get(index, assignment_of(document, index))
         assert assignment_of(moving, index) == expected
         assert (index in moving.adding or index in moving.removing) == expected.is_reassigning
-    called_off = {index: plan(one, None) for index, one in changed.items() if one.is_reassigning}
+    called_off = {index: plan(item, None) for index, item in changed.items() if item.is_reassigning}
     completed = with_assignments(moving, called_off)
     assert (completed.adding, completed.removing) == ({}, {})

@@ -32,16 +32,16 @@ async def ensemble() -> FakeEnsemble:
 async def members(ensemble: FakeEnsemble) -> AsyncIterator[list[Member]]:
     """Brokers 1 to 4, of which 1 to 3 host our instance; once its topics are made, nobody is controller."""
     members = [Member(ensemble.connect(), broker_id=id, controls=id == 1) for id in (1, 2, 3, 4)]
-    for one in members:
-        await one.start()
+    for member in members:
+        await member.start()
     await members[0].until(lambda image: len(image.brokers) == 4)
     await members[0].publish_instance(OURS, [1, 2, 3])
     await members[0].create_topic(OURS, "orders", assignment={0: (1, 2), 1: (2, 3)})
     await members[0].until_complete()
     await members[0].crash()
     yield members
-    for one in members:
-        await one.stop()
+    for member in members:
+        await member.stop()
 
 
 async def stored(member: Member, index: int = 0) -> tuple[TopicDocument, PartitionStateDocument]:

@@ -33,7 +33,7 @@ async def test_what_was_written_while_a_topic_made_no_sense_is_read_when_it_does
     await write(0, Set(paths.topic_config("orders"), b"{", None))
     assert member.image.topics["orders"].partitions[0].leader_epoch == 0
     await write(1, Set(paths.topic_config("orders"), good.data, None))
-    assert [one.leader_epoch for one in member.image.topics["orders"].partitions] == [7, 7]
+    assert [partition.leader_epoch for partition in member.image.topics["orders"].partitions] == [7, 7]
     await member.stop()
 
 
@@ -82,12 +82,12 @@ async def test_of_a_large_topic_only_what_was_written_is_read() -> None:
     await quiet()
     shown = member.image.topics["orders"].partitions
     assert sorted(asked) == sorted(paths.partition_state("orders", index) for index in (3, 70))
-    assert [one.index for one in shown if one.leader_epoch == 7] == [3, 70]
+    assert [partition.index for partition in shown if partition.leader_epoch == 7] == [3, 70]
     assert shown[4] is topic.partitions[4]
 
     del asked[:]
     rest = [raised(index) for index in range(len(shown)) if index not in (3, 70)]
     assert not await member.store.write_isrs(rest)
     await quiet()
-    assert all(one.leader_epoch == 7 for one in member.image.topics["orders"].partitions)
+    assert all(partition.leader_epoch == 7 for partition in member.image.topics["orders"].partitions)
     await member.stop()

@@ -33,14 +33,14 @@ async def ensemble() -> FakeEnsemble:
 async def member(ensemble: FakeEnsemble) -> AsyncIterator[Member]:
     """Broker 1 of three; brokers 1 and 2 host our instance, 3 does not."""
     members = [Member(ensemble.connect(), broker_id=id, controls=id == 1) for id in (1, 2, 3)]
-    for one in members:
-        await one.start()
+    for item in members:
+        await item.start()
     await members[0].until(lambda image: len(image.brokers) == 3)
     await members[0].publish_instance(OURS, [1, 2])
     await members[0].publish_instance(THEIRS, [1, 2, 3])
     yield members[0]
-    for one in members:
-        await one.stop()
+    for item in members:
+        await item.stop()
 
 
 async def create(member: Member, name: str, instance_id: str = OURS, **wanted: object) -> object:
@@ -224,12 +224,12 @@ async def test_an_instance_has_no_more_partitions_than_it_was_sold(member: Membe
 async def test_what_one_request_makes_counts_together(member: Member) -> None:
     await member.publish_instance(OURS, [1, 2], partitions_max=4, generation=2)
     before = member.image
-    one = await member.store.create_topic(before, instance_id=OURS, name="one", partitions=3)
+    item = await member.store.create_topic(before, instance_id=OURS, name="one", partitions=3)
     with pytest.raises(errors.PolicyViolation, match="has 3; 2 more"):
-        await member.store.create_topic(before, instance_id=OURS, name="two", partitions=2, beside=[one])
-    two = await member.store.create_topic(before, instance_id=OURS, name="two", partitions=1, beside=[one])
+        await member.store.create_topic(before, instance_id=OURS, name="two", partitions=2, beside=[item])
+    two = await member.store.create_topic(before, instance_id=OURS, name="two", partitions=1, beside=[item])
     with pytest.raises(errors.PolicyViolation, match="has 4; 1 more"):
-        await member.store.create_topic(member.image, instance_id=OURS, name="three", partitions=1, beside=[one, two])
+        await member.store.create_topic(member.image, instance_id=OURS, name="three", partitions=1, beside=[item, two])
 
 
 async def test_growing_keeps_what_is_there_and_gives_the_added_partitions_leaders(member: Member) -> None:
@@ -318,10 +318,10 @@ async def test_a_quota_is_in_force_in_the_next_image_and_falls_back_when_removed
 async def test_an_emptied_quota_takes_its_empty_parents_along(member: Member, ensemble: FakeEnsemble) -> None:
     """QUO-73."""
     pair, alone = entity("alice", "etl"), entity("alice")
-    for one in (pair, alone):
-        await member.store.alter_client_quotas(instance_id=OURS, entity=one, changes={"consumer_byte_rate": 7.0})
-    for one in (alone, pair):
-        await member.store.alter_client_quotas(instance_id=OURS, entity=one, changes={"consumer_byte_rate": None})
+    for item in (pair, alone):
+        await member.store.alter_client_quotas(instance_id=OURS, entity=item, changes={"consumer_byte_rate": 7.0})
+    for item in (alone, pair):
+        await member.store.alter_client_quotas(instance_id=OURS, entity=item, changes={"consumer_byte_rate": None})
     assert [path for path in ensemble.nodes if path.startswith(("/config/users/", "/config/clients/"))] == []
 
 

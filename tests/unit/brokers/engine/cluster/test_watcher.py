@@ -146,9 +146,9 @@ def test_any_sequence_of_writes_ends_in_the_image_of_a_fresh_load(plan: list[tup
         assert member.image == expected
         assert reader.image == expected
         assert is_complete(expected)
-        for one in (member, reader):
-            await one.stop()
-            assert one.fatal == []
+        for item in (member, reader):
+            await item.stop()
+            assert item.fatal == []
 
     asyncio.run(play())
 

@@ -52,7 +52,7 @@ USAGE = topic("__usage", led(0, (1,), 1), led(1, (2,), 2), led(2, (3,), 3))
 
 
 def cluster_image(*topics: TopicImage, brokers: tuple[int, ...] = (1, 2, 3)) -> ClusterImage:
-    everything = {one.name: one for one in (USAGE, *topics)}
+    everything = {item.name: item for item in (USAGE, *topics)}
     return ClusterImage("cl").with_changes(
         topics=everything, brokers={id: broker(id) for id in brokers}, controller_id=1, controller_epoch=5
     )
@@ -323,6 +323,6 @@ def test_carrying_the_orders_out_leaves_nothing_to_order(
     after = image.with_changes(topics=changed)
     _, again = elected(after)
     assert [order for order in again if isinstance(order, WriteStates)] == []
-    for one in after.topics.values():
-        for partition in one.partitions:
+    for item in after.topics.values():
+        for partition in item.partitions:
             assert partition.leader == -1 or (partition.leader in live and partition.leader in partition.isr)

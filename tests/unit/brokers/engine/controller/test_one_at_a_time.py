@@ -45,8 +45,8 @@ async def test_images_that_come_while_a_decision_is_carried_out_wait_for_it(monk
     ensemble = FakeEnsemble()
     members = [Member(ensemble.connect(), broker_id=id, controls=id == 1) for id in (1, 2, 3)]
     slowly = Slowly(members[0], monkeypatch)
-    for one in members:
-        await one.start()
+    for member in members:
+        await member.start()
     controller, other, third = members
     await controller.until(lambda image: len(image.brokers) == 3)
     await other.publish_instance(INSTANCE, [1, 2, 3])
@@ -65,5 +65,5 @@ async def test_images_that_come_while_a_decision_is_carried_out_wait_for_it(monk
 
     assert {"elect", "write_states", "finish_deletion"} <= set(slowly.begun)
     assert slowly.most == 1
-    for one in members:
-        await one.stop()
+    for member in members:
+        await member.stop()

@@ -278,7 +278,7 @@ def sent(instruction: Instruction) -> list[str]:
         case CreateSystemTopic(name, assignment, _):
             return [f"create {name} " + " ".join(",".join(map(str, replicas)) for replicas in assignment.values())]
         case GrowSystemTopic(name, present, added):
-            return [f"grow {name} behind {present} by " + " ".join(",".join(map(str, one)) for one in added)]
+            return [f"grow {name} behind {present} by " + " ".join(",".join(map(str, item)) for item in added)]
         case ReconcileAgain(topics):
             return [f"look again at {', '.join(topics)}"]
 

@@ -122,8 +122,8 @@ class FakeLog:
     async def read(self, offset: int) -> tuple[Sequence[Stored], int]:
         if self.unreadable or not self.is_led:
             raise LogUnreadable("it is broken")
-        found = [batch for batch in self.batches if batch.last_offset >= offset][:2]
-        return found, found[-1].last_offset + 1 if found else offset
+        result = [batch for batch in self.batches if batch.last_offset >= offset][:2]
+        return result, result[-1].last_offset + 1 if result else offset
 
 
 class _Alarm:

@@ -31,9 +31,9 @@ def test_every_deadline_comes_up_once_and_in_time(steps: list[tuple[str, str, in
             case _:
                 now_ms += amount
                 expected = {key for key, deadline_ms in model.items() if deadline_ms <= now_ms}
-                found = timers.due(now_ms)
-                assert len(found) == len(set(found))
-                assert set(found) == expected
+                result = timers.due(now_ms)
+                assert len(result) == len(set(result))
+                assert set(result) == expected
                 for gone in expected:
                     del model[gone]
         assert len(timers) == len(model)

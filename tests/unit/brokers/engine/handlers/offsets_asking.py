@@ -96,8 +96,8 @@ async def fetch(
         request = OffsetFetchRequest(
             groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=require_stable
         )
-        (found,) = (await client.call(ApiKey.OFFSET_FETCH, version, request)).groups
-        assert found.group_id == group
+        (result,) = (await client.call(ApiKey.OFFSET_FETCH, version, request)).groups
+        assert result.group_id == group
     else:
         old = (
             None
@@ -105,9 +105,9 @@ async def fetch(
             else [OffsetFetchRequestTopic(name=n, partition_indexes=i) for n, i in wanted.items()]
         )
         request = OffsetFetchRequest(group_id=group, topics=old, require_stable=require_stable)
-        found = await client.call(ApiKey.OFFSET_FETCH, version, request)
-    lines = {(topic.name, line.partition_index): line for topic in found.topics for line in topic.partitions}
-    return found.error_code, lines
+        result = await client.call(ApiKey.OFFSET_FETCH, version, request)
+    lines = {(topic.name, line.partition_index): line for topic in result.topics for line in topic.partitions}
+    return result.error_code, lines
 
 
 async def offsets_of(client: WireClient, wanted: dict[str, list[int]] | None = None, **more: Any) -> dict[Any, int]:
@@ -124,10 +124,10 @@ async def delete_offsets(client: WireClient, *keys: tuple[str, int], group: str 
         group_id=group, topics=[OffsetDeleteRequestTopic(name=name, partitions=lines) for name, lines in topics.items()]
     )
     answer = await client.call(ApiKey.OFFSET_DELETE, 0, request)
-    found = {
+    result = {
         (topic.name, line.partition_index): line.error_code for topic in answer.topics for line in topic.partitions
     }
-    return answer.error_code, found
+    return answer.error_code, result
 
 
 async def delete_groups(client: WireClient, *groups: str, version: int = 2) -> dict[str, int]:

@@ -42,12 +42,12 @@ def test_a_brokers_own_goes_before_that_of_all_before_what_it_was_started_with(
 ) -> None:
     layers = BrokerLayers(static, of_all, own)
     for name in ("message.max.bytes", "log.retention.ms"):
-        found = [(layer[name], source) for layer, source in ((own, 2), (of_all, 3), (static, 4)) if name in layer]
+        result = [(layer[name], source) for layer, source in ((own, 2), (of_all, 3), (static, 4)) if name in layer]
         all_origins = origins(layers, SETTINGS[name])
-        assert [(value, source) for _, value, source in all_origins[: len(found)]] == found
+        assert [(value, source) for _, value, source in all_origins[: len(result)]] == result
         assert all_origins[-1].source == ConfigSource.DEFAULT
-        assert layers.effective.get(name) == (found[0][0] if found else None)
-        assert [(value, source) for _, value, source in shared(layers, SETTINGS[name])] == found[bool(name in own) :][
+        assert layers.effective.get(name) == (result[0][0] if result else None)
+        assert [(value, source) for _, value, source in shared(layers, SETTINGS[name])] == result[bool(name in own) :][
             : name in of_all
         ]
 
@@ -56,7 +56,10 @@ def test_retention_falls_back_on_the_keys_of_other_units() -> None:
     retention = SETTINGS["log.retention.ms"]
 
     def shown(static: dict[str, str]) -> list[tuple[str, str, str]]:
-        return [(one.name, one.value, value_of(retention, one)) for one in origins(BrokerLayers(static), retention)]
+        return [
+            (origin.name, origin.value, value_of(retention, origin))
+            for origin in origins(BrokerLayers(static), retention)
+        ]
 
     assert shown({}) == [("log.retention.hours", "168", "604800000")]
     assert shown({"log.retention.hours": "2", "log.retention.minutes": "3"}) == [

@@ -107,8 +107,8 @@ async def test_a_broker_shows_to_read_only_what_concerns_topics(house: House) ->
     assert lines["message.max.bytes"].value == "1048588"
     assert lines["num.partitions"].value == "3"
     assert all(line.read_only and line.documentation and not line.is_sensitive for line in lines.values())
-    (one,) = (await config_of(house.mine, "1", "log.segment.bytes", kind=4)).configs
-    assert (one.name, one.config_source) == ("log.segment.bytes", 5)
+    (item,) = (await config_of(house.mine, "1", "log.segment.bytes", kind=4)).configs
+    assert (item.name, item.config_source) == ("log.segment.bytes", 5)
     assert (await config_of(house.mine, "", kind=4)).configs == []
     assert (await config_of(house.mine, "77", kind=4)).error_code == ErrorCode.INVALID_REQUEST
     assert not any("zookeeper" in name or "dir" in name or "listener" in name for name in lines)

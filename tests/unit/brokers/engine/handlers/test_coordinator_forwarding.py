@@ -71,12 +71,12 @@ class Pair:
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
     async with (
-        InProcessBroker(tmp_path / "1", broker_id=1) as one,
-        InProcessBroker(tmp_path / "2", broker_id=2, ensemble=one.ensemble) as two,
+        InProcessBroker(tmp_path / "1", broker_id=1) as item,
+        InProcessBroker(tmp_path / "2", broker_id=2, ensemble=item.ensemble) as two,
     ):
-        await one.until(lambda: len(one.broker.current.image.brokers) == 2)
-        client = await one.client(await one.create_instance(MINE))
-        found = Pair(one, two, client)
+        await item.until(lambda: len(item.broker.current.image.brokers) == 2)
+        client = await item.client(await item.create_instance(MINE))
+        result = Pair(item, two, client)
         async with asyncio.timeout(WAIT_S):
             for group in GROUPS:
                 for kind in (0, 1):
@@ -85,9 +85,9 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
                         pass
                 while (await describe(client, group)).error_code:
                     pass
-        assert found.groups_of(one)
-        assert found.groups_of(two)
-        yield found
+        assert result.groups_of(item)
+        assert result.groups_of(two)
+        yield result
 
 
 async def test_every_group_is_found_at_a_broker_that_serves_the_instance(pair: Pair) -> None:
@@ -95,7 +95,7 @@ async def test_every_group_is_found_at_a_broker_that_serves_the_instance(pair: P
         ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key_type=0, coordinator_keys=GROUPS)
     )
 
-    assert {found.node_id for found in answer.coordinators} == {1}
+    assert {coordinator.node_id for coordinator in answer.coordinators} == {1}
 
 
 async def test_a_member_of_a_group_that_is_coordinated_elsewhere_notices_nothing(pair: Pair) -> None:
@@ -108,7 +108,7 @@ async def test_a_member_of_a_group_that_is_coordinated_elsewhere_notices_nothing
     assert (joined.error_code, synced.assignment, heartbeat_answer.error_code) == (0, b"mine", 0)
     assert (group.group_state, group.members[0].client_id) == ("Stable", "test")
     (held,) = [shard for shard in pair.two.broker.engine.groups.shards() if len(shard.machine.groups)]
-    assert [found.id for found in held.machine.groups] == [f"{MINE}.{pair.far}"]
+    assert [result.id for result in held.machine.groups] == [f"{MINE}.{pair.far}"]
 
     leaving = LeaveGroupRequest(group_id=pair.far, members=[MemberIdentity(member_id=joined.member_id)])
     assert (await pair.client.call(ApiKey.LEAVE_GROUP, 5, leaving)).members[0].error_code == 0
@@ -178,8 +178,8 @@ async def test_offsets_are_committed_and_fetched_where_the_group_is_coordinated(
     assert [(group.group_id, group.topics[0].partitions[0].committed_offset) for group in fetched.groups] == [
         (group, at) for at, group in enumerate(GROUPS)
     ]
-    one = OffsetFetchRequest(group_id=pair.far, topics=[OffsetFetchRequestTopic(name="orders", partition_indexes=[0])])
-    alone = await pair.client.call(ApiKey.OFFSET_FETCH, 7, one)
+    item = OffsetFetchRequest(group_id=pair.far, topics=[OffsetFetchRequestTopic(name="orders", partition_indexes=[0])])
+    alone = await pair.client.call(ApiKey.OFFSET_FETCH, 7, item)
     assert alone.topics[0].partitions[0].committed_offset == GROUPS.index(pair.far)
 
 
@@ -195,9 +195,9 @@ async def test_transactional_ids_find_their_coordinators(pair: Pair) -> None:
         assert (id, answer.error_code) == (id, 0)
 
     every = ListTransactionsRequest(state_filters=[], producer_id_filters=[])
-    found = await pair.client.call(ApiKey.LIST_TRANSACTIONS, 0, every)
+    result = await pair.client.call(ApiKey.LIST_TRANSACTIONS, 0, every)
 
-    assert sorted(state.transactional_id for state in found.transaction_states) == GROUPS
+    assert sorted(state.transactional_id for state in result.transaction_states) == GROUPS
 
 
 async def test_when_the_coordinator_is_gone_its_clients_look_for_the_next(pair: Pair) -> None:

@@ -36,9 +36,9 @@ class Pair:
 
     @property
     def led(self) -> Partition:
-        found = self.leading.broker.table.get("t", 0)
-        assert found is not None
-        return found
+        result = self.leading.broker.table.get("t", 0)
+        assert result is not None
+        return result
 
     def copy(self) -> None:
         held = self.following.broker.table.get("t", 0)

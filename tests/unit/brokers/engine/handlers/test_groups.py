@@ -152,7 +152,7 @@ async def test_groups_are_listed_in_every_version(house: House) -> None:
 async def test_groups_are_listed_by_state_and_type(house: House) -> None:
     await coordinated(house.mine)
     await join(house.mine)
-    for filters, found in (
+    for filters, result in (
         ({"states_filter": ["completingREBALANCE"]}, True),
         ({"states_filter": ["Stable", "Empty"]}, False),
         ({"states_filter": ["nonsense"]}, False),
@@ -160,7 +160,7 @@ async def test_groups_are_listed_by_state_and_type(house: House) -> None:
         ({"types_filter": ["consumer"]}, False),
         ({"types_filter": ["classic"], "states_filter": ["stable"]}, False),
     ):
-        assert bool((await listed(house.mine, **filters)).groups) is found, filters
+        assert bool((await listed(house.mine, **filters)).groups) is result, filters
 
 
 async def test_two_instances_with_a_group_of_the_same_name_know_nothing_of_each_other(house: House) -> None:

@@ -43,14 +43,16 @@ async def test_producer_file_and_consumer_have_the_same_bytes(house: House, code
     """REC-2, WIRE-33."""
     await house.topic()
     sent = [batch(b"a" * 300, b"b", codec=codec), batch(b"c" * 20_000, codec=codec)]
-    for one in sent:
-        assert (await produce(house.mine, "orders", one)).error_code == 0
+    for item in sent:
+        assert (await produce(house.mine, "orders", item)).error_code == 0
 
     fetched = (await fetch(house.mine, "orders")).records
 
     assert fetched == file_of(house)
-    found = [fetched[at : at + header.size_bytes] for at, header in layout.scan_headers(fetched)]
-    assert [(one[LENGTH], one[GIVEN_UNTIL:]) for one in found] == [(one[LENGTH], one[GIVEN_UNTIL:]) for one in sent]
+    result = [fetched[at : at + header.size_bytes] for at, header in layout.scan_headers(fetched)]
+    assert [(item[LENGTH], item[GIVEN_UNTIL:]) for item in result] == [
+        (item[LENGTH], item[GIVEN_UNTIL:]) for item in sent
+    ]
 
 
 async def test_one_produce_and_one_fetch_hold_many_records_of_many_partitions(house: House) -> None:
@@ -61,7 +63,7 @@ async def test_one_produce_and_one_fetch_hold_many_records_of_many_partitions(ho
         name: {index: [b"%s %d %d" % (name.encode(), index, at) for at in range(50)] for index in range(PARTITIONS)}
         for name in ("orders", "clicks")
     }
-    sent = {name: {at: batch(*found) for at, found in partitions.items()} for name, partitions in wanted.items()}
+    sent = {name: {at: batch(*result) for at, result in partitions.items()} for name, partitions in wanted.items()}
 
     answer = await house.mine.call(ApiKey.PRODUCE, PRODUCE_VERSION, produce_to(sent, acks=-1))
 

@@ -24,19 +24,19 @@ MEASURED_MAX = 3
 @pytest.fixture
 def left_behind() -> Iterator[Counter[str]]:
     """Filled by `gc.collect()`: the engine's own objects that only the collector could free."""
-    found: Counter[str] = Counter()
+    counter: Counter[str] = Counter()
 
     def look(phase: str, _info: object) -> None:
         if phase == "stop":
             types = (type(thing) for thing in gc.garbage)
-            found.update(kind.__qualname__ for kind in types if kind.__module__.startswith("brokers.engine."))
+            counter.update(kind.__qualname__ for kind in types if kind.__module__.startswith("brokers.engine."))
             gc.garbage.clear()
 
     gc.collect()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
     gc.callbacks.append(look)
-    yield found
+    yield counter
     gc.callbacks.remove(look)
     gc.set_debug(0)
     gc.garbage.clear()
@@ -109,8 +109,8 @@ async def test_what_is_left_behind_each_time_is_found(left_behind: Counter[str])
     async def leave_cycles() -> None:
         for kind in (always, *kinds):
             for _ in range(ROUNDS):
-                one = kind()
-                one.itself = one
+                item = kind()
+                item.itself = item
         kinds.clear()
 
     assert await left_each_time(left_behind, leave_cycles) == {"Always"}

@@ -111,7 +111,7 @@ async def test_several_groups_are_asked_for_at_once(ready: House) -> None:
 
     answer = await ready.mine.call(ApiKey.OFFSET_FETCH, 8, request)
 
-    assert [(found.group_id, found.topics[0].partitions[0].committed_offset) for found in answer.groups] == [
+    assert [(result.group_id, result.topics[0].partitions[0].committed_offset) for result in answer.groups] == [
         ("h", 6),
         ("g", 5),
     ]
@@ -276,9 +276,9 @@ async def test_groups_are_deleted_each_for_itself(ready: House) -> None:
         await commit(ready.mine, {ORDERS: 5})
         await commit(ready.mine, {ORDERS: 5}, group="h")
 
-        found = await delete_groups(ready.mine, "g", "nobody", "h", "g", version=version)
+        result = await delete_groups(ready.mine, "g", "nobody", "h", "g", version=version)
 
-        assert found == {"g": 0, "nobody": ErrorCode.GROUP_ID_NOT_FOUND, "h": 0}
+        assert result == {"g": 0, "nobody": ErrorCode.GROUP_ID_NOT_FOUND, "h": 0}
         assert await offsets_of(ready.mine) == {}
 
 
@@ -294,7 +294,7 @@ async def test_more_groups_than_a_request_may_name_are_refused_by_name(
 
     answer = await ready.mine.call(ApiKey.OFFSET_FETCH, 8, request)
 
-    assert [(found.group_id, found.error_code) for found in answer.groups] == [
+    assert [(result.group_id, result.error_code) for result in answer.groups] == [
         ("g", 0),
         ("h", ErrorCode.INVALID_REQUEST),
     ]

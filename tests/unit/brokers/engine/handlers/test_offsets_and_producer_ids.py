@@ -45,8 +45,8 @@ async def test_partitions_are_searched_by_time_a_few_in_a_turn_of_the_loop(
     next_turn()
     answer = await answering
 
-    found = answer.topics[0].partitions
-    assert [(line.partition_index, line.error_code, line.offset) for line in found] == [(at, 0, 0) for at in range(10)]
+    result = answer.topics[0].partitions
+    assert [(line.partition_index, line.error_code, line.offset) for line in result] == [(at, 0, 0) for at in range(10)]
     assert sorted(turns.values()) == [1] * 6 + [4]
 
 

@@ -68,21 +68,21 @@ async def test_an_old_fetch_gets_messages(house: House, version: int, codec: int
     for values in ((b"a", b"b"), (b"c",)):
         await produce(house.mine, "orders", batch(*values, codec=codec))
 
-    line, found = await old_fetch(house, version=version)
+    line, result = await old_fetch(house, version=version)
 
     assert (line.error_code, line.high_watermark) == (0, 3)
-    assert [(m.offset, m.value) for m in found] == [(0, b"a"), (1, b"b"), (2, b"c")]
-    assert {m.timestamp_ms for m in found} == {NOW_MS if version >= 2 else -1}
+    assert [(m.offset, m.value) for m in result] == [(0, b"a"), (1, b"b"), (2, b"c")]
+    assert {m.timestamp_ms for m in result} == {NOW_MS if version >= 2 else -1}
 
 
 async def test_the_brokers_time_is_given_and_read(house: House) -> None:
     await house.topic(message_timestamp_type="LogAppendTime")
 
     answer = await produce(house.mine, "orders", messages(b"a", magic=0), version=2)
-    _, found = await old_fetch(house)
+    _, result = await old_fetch(house)
 
     assert answer.log_append_time_ms > NOW_MS
-    assert [m.timestamp_ms for m in found] == [answer.log_append_time_ms]
+    assert [m.timestamp_ms for m in result] == [answer.log_append_time_ms]
 
 
 async def test_one_request_has_no_more_converted_than_its_share(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,9 +130,9 @@ async def test_acks_zero_is_not_answered_and_the_next_request_is(house: House) -
     await house.topic()
 
     await house.mine.send(ApiKey.PRODUCE, 1, produce_request("orders", messages(b"a"), acks=0))
-    _, found = await old_fetch(house)
+    _, result = await old_fetch(house)
 
-    assert [m.value for m in found] == [b"a"]
+    assert [m.value for m in result] == [b"a"]
 
 
 async def test_a_failed_append_with_acks_zero_ends_the_connection(house: House) -> None:
@@ -285,9 +285,9 @@ async def test_a_batch_over_the_limit_is_given_from_version_3_on(house: House, v
     await house.topic()
     await produce(house.mine, "orders", batch(b"a"))
 
-    line, found = await old_fetch(house, version=version, partition_max_bytes=10)
+    line, result = await old_fetch(house, version=version, partition_max_bytes=10)
 
-    assert (line.error_code, [m.value for m in found]) == (0, seen)
+    assert (line.error_code, [m.value for m in result]) == (0, seen)
 
 
 async def test_an_old_fetch_waits_for_the_next_append(house: House) -> None:
@@ -313,9 +313,9 @@ async def test_an_old_reader_gets_past_the_ends_of_transactions(house: House) ->
         end_transaction(house)
     await produce(house.mine, "orders", batch(b"a" * 5_000))
 
-    line, found = await old_fetch(house, version=3, partition_max_bytes=100)
+    line, result = await old_fetch(house, version=3, partition_max_bytes=100)
 
-    assert (line.error_code, [message.offset for message in found]) == (0, [3])
+    assert (line.error_code, [message.offset for message in result]) == (0, [3])
 
 
 async def test_an_old_fetch_waits_behind_the_end_of_a_transaction(house: House) -> None:

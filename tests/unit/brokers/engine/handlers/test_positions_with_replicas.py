@@ -110,14 +110,14 @@ async def test_a_position_waits_for_the_followers_and_they_are_not_kept_waiting(
     waiting = [asyncio.create_task(follower.fetch(LONG_MS)) for follower in followers]
     await trio.until(lambda: all(session.epoch == 2 for session in engine.followers.values()))
 
-    found = asyncio.create_task(offsets_of(client, {"orders": [0]}))
+    result = asyncio.create_task(offsets_of(client, {"orders": [0]}))
     for answer in await asyncio.gather(*waiting):
         assert answer.responses == []
-    assert not found.done()
+    assert not result.done()
     # What was answered after the question is followed by a request that counts, which may wait again.
     again = [asyncio.create_task(follower.fetch(LONG_MS)) for follower in followers]
 
-    assert await found == {ORDERS: 5}
+    assert await result == {ORDERS: 5}
     assert not any(task.done() for task in again)
     for task in again:
         task.cancel()
@@ -129,21 +129,21 @@ async def test_who_falls_out_of_sync_keeps_nobody_waiting(trio: Trio) -> None:
     for id in trio.followers(GROUPS_TOPIC):
         trio.stop_following(id)
 
-    found = await offsets_of(client, {"orders": [0]})
+    result = await offsets_of(client, {"orders": [0]})
 
-    assert found == {ORDERS: 5}
+    assert result == {ORDERS: 5}
     assert trio.replica(GROUPS_TOPIC, trio.leader(GROUPS_TOPIC)).isr == (trio.leader(GROUPS_TOPIC),)
 
 
 async def test_positions_are_told_while_zookeeper_is_away(trio: Trio) -> None:
     client = await committed(trio)
-    for one in trio.brokers.values():
-        one.ensemble.suspend(one.tree)
+    for broker in trio.brokers.values():
+        broker.ensemble.suspend(broker.tree)
 
     assert await offsets_of(client, {"orders": [0]}) == {ORDERS: 5}
 
-    for one in trio.brokers.values():
-        one.ensemble.resume(one.tree)
+    for broker in trio.brokers.values():
+        broker.ensemble.resume(broker.tree)
 
 
 async def test_a_coordinator_that_was_deposed_and_has_not_heard_of_it_tells_no_position(trio: Trio) -> None:

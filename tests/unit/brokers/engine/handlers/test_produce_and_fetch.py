@@ -158,14 +158,14 @@ async def test_a_fetch_waits_for_the_next_append(house: House) -> None:
 async def test_a_fetch_waits_until_there_are_enough_bytes(house: House) -> None:
     await house.topic()
     other = await house.broker.client(house.my_port)
-    one = batch(b"a" * 100)
-    await other.send(ApiKey.FETCH, 12, fetch_request("orders", max_wait_ms=60_000, min_bytes=3 * len(one)))
+    item = batch(b"a" * 100)
+    await other.send(ApiKey.FETCH, 12, fetch_request("orders", max_wait_ms=60_000, min_bytes=3 * len(item)))
 
     for _ in range(3):
-        await produce(house.mine, "orders", one)
+        await produce(house.mine, "orders", item)
     answer = await other.receive(ApiKey.FETCH, 12)
 
-    assert len(answer.responses[0].partitions[0].records) == 3 * len(one)
+    assert len(answer.responses[0].partitions[0].records) == 3 * len(item)
 
 
 LARGE = batch(b"a" * 1_000)

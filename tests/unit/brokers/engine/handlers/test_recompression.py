@@ -37,8 +37,8 @@ def busy(house: House) -> Iterator[threading.Event]:
         yield may_pack
     finally:
         may_pack.set()
-        for one in waiting:
-            one.result(60)
+        for item in waiting:
+            item.result(60)
 
 
 async def codecs(house: House, topic: str = "orders") -> list[int]:
@@ -85,10 +85,10 @@ async def test_what_is_set_meanwhile_counts(house: House) -> None:
         assert (await large).error_code == 0
     partition = table.get(f"{MINE}.orders", 0)
     assert partition is not None
-    found = partition.read(0, 1_000_000, min_one_batch=True).slice
-    assert found is not None
-    assert layout.read_header(found.read()).codec == ZSTD
-    found.release()
+    result = partition.read(0, 1_000_000, min_one_batch=True).slice
+    assert result is not None
+    assert layout.read_header(result.read()).codec == ZSTD
+    result.release()
 
 
 async def test_a_damaged_batch_is_refused_and_never_sealed_anew(house: House) -> None:

@@ -38,8 +38,8 @@ async def test_a_group_that_is_described_again_and_again_is_refused(
 ) -> None:
     monkeypatch.setattr(duplicate_limits, "REPEATED_IDS_MAX", 2)
     request = DescribeGroupsRequest(groups=["g", "g", "g", "g", "h", "g"])
-    found = (await ready.mine.call(ApiKey.DESCRIBE_GROUPS, 5, request)).groups
-    assert [(one.group_id, one.error_code) for one in found] == [
+    result = (await ready.mine.call(ApiKey.DESCRIBE_GROUPS, 5, request)).groups
+    assert [(item.group_id, item.error_code) for item in result] == [
         *[("g", 0)] * 3, ("g", REFUSED), ("h", 0), ("g", REFUSED),
     ]  # fmt: skip
 
@@ -49,8 +49,8 @@ async def test_a_group_whose_offsets_are_fetched_again_and_again_is_refused(
 ) -> None:
     monkeypatch.setattr(duplicate_limits, "REPEATED_IDS_MAX", 1)
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)] * 3)
-    found = (await ready.mine.call(ApiKey.OFFSET_FETCH, 8, request)).groups
-    assert [(one.error_code, len(one.topics)) for one in found] == [(0, 1), (0, 1), (REFUSED, 0)]
+    result = (await ready.mine.call(ApiKey.OFFSET_FETCH, 8, request)).groups
+    assert [(item.error_code, len(item.topics)) for item in result] == [(0, 1), (0, 1), (REFUSED, 0)]
 
 
 async def test_a_partition_whose_offset_is_fetched_again_and_again_is_refused(
@@ -64,21 +64,21 @@ async def test_a_partition_whose_offset_is_fetched_again_and_again_is_refused(
     several = [OffsetFetchRequestTopics(name="orders", partition_indexes=[0, 0, 0])]
     groups = [OffsetFetchRequestGroup(group_id=name, topics=several) for name in ("g", "h", "i")]
     answer = await ready.mine.call(ApiKey.OFFSET_FETCH, 8, OffsetFetchRequest(groups=groups))
-    assert [one.error_code for one in answer.groups] == [0, REFUSED, REFUSED]
+    assert [item.error_code for item in answer.groups] == [0, REFUSED, REFUSED]
 
 
 async def test_many_distinct_partitions_are_no_repetition(ready: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicate_limits, "REPEATED_LINES_MAX", 3)
     topics = [OffsetFetchRequestTopic(name=name, partition_indexes=list(range(9))) for name in ("orders", "others")]
     answer = await ready.mine.call(ApiKey.OFFSET_FETCH, 7, OffsetFetchRequest(group_id="g", topics=topics))
-    assert (answer.error_code, [len(one.partitions) for one in answer.topics]) == (0, [9, 9])
+    assert (answer.error_code, [len(topic.partitions) for topic in answer.topics]) == (0, [9, 9])
 
 
 async def test_keys_beyond_the_limit_are_answered_with_an_error(ready: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find_coordinator, "KEYS_MAX", 1)
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g", "h"])
-    found = (await ready.mine.call(ApiKey.FIND_COORDINATOR, 4, request)).coordinators
-    assert [(one.key, one.error_code, one.node_id) for one in found] == [("g", 0, 1), ("h", REFUSED, -1)]
+    result = (await ready.mine.call(ApiKey.FIND_COORDINATOR, 4, request)).coordinators
+    assert [(item.key, item.error_code, item.node_id) for item in result] == [("g", 0, 1), ("h", REFUSED, -1)]
 
 
 async def test_transactions_beyond_the_limit_are_answered_with_an_error(
@@ -87,6 +87,6 @@ async def test_transactions_beyond_the_limit_are_answered_with_an_error(
     monkeypatch.setattr(listing, "IDS_PER_REQUEST_MAX", 4)
     monkeypatch.setattr(duplicate_limits, "REPEATED_IDS_MAX", 1)
     request = DescribeTransactionsRequest(transactional_ids=["a", "a", "a", "b", "c"])
-    found = (await ready.mine.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, request)).transaction_states
-    assert [one.transactional_id for one in found] == ["a", "a", "a", "b", "c"]
-    assert [one.error_code == REFUSED for one in found] == [False, False, True, False, True]
+    result = (await ready.mine.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, request)).transaction_states
+    assert [item.transactional_id for item in result] == ["a", "a", "a", "b", "c"]
+    assert [item.error_code == REFUSED for item in result] == [False, False, True, False, True]

@@ -70,8 +70,8 @@ async def test_producers_are_told_of_until_the_answer_is_long_enough(
     asked = DescribeProducersTopic(name="orders", partition_indexes=[0] * 5)
     answer = await house.mine.call(ApiKey.DESCRIBE_PRODUCERS, 0, DescribeProducersRequest(topics=[asked]))
 
-    found = [(line.error_code, len(line.active_producers)) for line in answer.topics[0].partitions]
-    assert found == [(0, 2), (0, 2)] + [(ErrorCode.INVALID_REQUEST, 0)] * 3
+    result = [(line.error_code, len(line.active_producers)) for line in answer.topics[0].partitions]
+    assert result == [(0, 2), (0, 2)] + [(ErrorCode.INVALID_REQUEST, 0)] * 3
 
 
 async def test_segments_are_looked_at_until_there_were_enough(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,8 +83,8 @@ async def test_segments_are_looked_at_until_there_were_enough(house: House, monk
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="orders", partitions=asked)])
     answer = await house.mine.call(ApiKey.LIST_OFFSETS, 0, request)
 
-    found = [(line.error_code, line.old_style_offsets) for line in answer.topics[0].partitions]
-    assert found == [(0, [1, 0])] * 2 + [(ErrorCode.INVALID_REQUEST, [])] * 2
+    result = [(line.error_code, line.old_style_offsets) for line in answer.topics[0].partitions]
+    assert result == [(0, [1, 0])] * 2 + [(ErrorCode.INVALID_REQUEST, [])] * 2
 
 
 async def test_many_settings_are_described_while_others_are_served(house: House) -> None:
@@ -129,7 +129,7 @@ async def test_each_resource_and_topic_beyond_the_limit_is_told_so(
     )
 
     for answers in (described.results, alterations.responses, deleted.responses):
-        assert [one.error_code for one in answers[-2:]] == [
+        assert [answer.error_code for answer in answers[-2:]] == [
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ErrorCode.INVALID_REQUEST,
         ]

@@ -218,7 +218,7 @@ async def test_topics_made_at_the_same_time_find_no_more_room_than_there_is(hous
     await house.broker.until(lambda: partitions_seen(house) >= 6)
     assert partitions_seen(house) == 6
     growing = [CreatePartitionsTopic(name=f"auto{number}", count=4, assignments=None) for number in range(2)]
-    requests = [CreatePartitionsRequest(topics=[one], timeout_ms=1_000, validate_only=False) for one in growing]
+    requests = [CreatePartitionsRequest(topics=[item], timeout_ms=1_000, validate_only=False) for item in growing]
     calls = zip(clients, requests, strict=False)
     await asyncio.gather(*(client.call(ApiKey.CREATE_PARTITIONS, 3, request) for client, request in calls))
 

@@ -127,10 +127,12 @@ async def test_a_broker_asks_whether_partitions_are_part_of_transactions(house: 
     )
 
     assert answer.error_code == NONE
-    assert [one.transactional_id for one in answer.results_by_transaction] == [
+    assert [item.transactional_id for item in answer.results_by_transaction] == [
         inside, inside, "ins-bbbbbbbb.tx", inside, inside,
     ]  # fmt: skip
-    codes = [one.topic_results[0].results_by_partition[0].partition_error_code for one in answer.results_by_transaction]
+    codes = [
+        item.topic_results[0].results_by_partition[0].partition_error_code for item in answer.results_by_transaction
+    ]
     assert codes == [
         NONE,
         ErrorCode.TRANSACTION_ABORTABLE,

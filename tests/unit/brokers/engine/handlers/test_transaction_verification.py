@@ -63,9 +63,9 @@ async def coordinator(house: House) -> Coordinator:
 
 
 def held(house: House, index: int = 0) -> Partition:
-    found = house.broker.broker.engine.table.get(f"{MINE}.orders", index)
-    assert found is not None
-    return found
+    result = house.broker.broker.engine.table.get(f"{MINE}.orders", index)
+    assert result is not None
+    return result
 
 
 async def sent(house: House, records: bytes, **more: Any) -> Any:
@@ -98,11 +98,11 @@ async def test_the_coordinator_is_asked_once_for_each_partition_of_a_transaction
         assert (await sent(house, of_transaction(sequence))).error_code == 0
     assert (await sent(house, of_transaction(), partition=1)).error_code == 0
     internal_id = f"{MINE}.{TX}"
-    assert [(one[1:3], one[3]) for one in coordinator.questions] == [
+    assert [(question[1:3], question[3]) for question in coordinator.questions] == [
         ((7, 0), [(f"{MINE}.orders", 0)]),
         ((7, 0), [(f"{MINE}.orders", 1)]),
     ]
-    assert {one[0] for one in coordinator.questions} == {
+    assert {question[0] for question in coordinator.questions} == {
         house.broker.broker.engine.current.image.instances[MINE].id + internal_id.removeprefix(MINE)
     }
 
@@ -229,10 +229,12 @@ async def test_a_waiting_reader_of_committed_data_is_answered_when_the_marker_co
     assert (await fetch(house.mine, "orders")).last_stable_offset == 0
     assert not waiting.done()
     assert await marked(house, committed=False) == 0
-    found = await waiting
-    assert (found.high_watermark, found.last_stable_offset) == (3, 3)
-    assert [(one.producer_id, one.first_offset) for one in found.aborted_transactions] == [(7, 0)]
-    assert values(found.records)[:2] == [b"open", b"plain"]
+    result = await waiting
+    assert (result.high_watermark, result.last_stable_offset) == (3, 3)
+    assert [(transaction.producer_id, transaction.first_offset) for transaction in result.aborted_transactions] == [
+        (7, 0)
+    ]
+    assert values(result.records)[:2] == [b"open", b"plain"]
 
 
 @pytest.mark.parametrize("version", [4, 11, 12, 17])
@@ -252,8 +254,8 @@ async def test_the_aborted_list_is_empty_or_null_as_observed(
     await sent(house, of_transaction())
     await marked(house, committed=False)
     for offset, expected in ((0, [(7, 1)]), (1, [(7, 1)]), (2, [(7, 1)]), (3, [])):
-        found = await listed(offset, READ_COMMITTED)
-        assert [(one.producer_id, one.first_offset) for one in found] == expected
+        result = await listed(offset, READ_COMMITTED)
+        assert [(item.producer_id, item.first_offset) for item in result] == expected
     assert await listed(9, READ_COMMITTED) is None
     assert await listed(1, 0) is None
 
@@ -319,10 +321,16 @@ async def test_producers_are_described_by_the_leader_to_who_may_read(house: Hous
         answer = await client.call(ApiKey.DESCRIBE_PRODUCERS, 0, DescribeProducersRequest(topics=wanted))
         return list(answer.topics[0].partitions)
 
-    found, empty, unknown = await described(house.mine, "orders", 0, 1, 7)
+    result, empty, unknown = await described(house.mine, "orders", 0, 1, 7)
     shown = [
-        (one.producer_id, one.producer_epoch, one.last_sequence, one.coordinator_epoch, one.current_txn_start_offset)
-        for one in found.active_producers
+        (
+            producer.producer_id,
+            producer.producer_epoch,
+            producer.last_sequence,
+            producer.coordinator_epoch,
+            producer.current_txn_start_offset,
+        )
+        for producer in result.active_producers
     ]
     assert shown == [(7, 2, 0, -1, 0), (9, 0, 5, -1, -1)]
     assert (empty.error_code, empty.active_producers, unknown.error_code) == (0, [], 3)

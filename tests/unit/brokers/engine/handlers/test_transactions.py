@@ -70,7 +70,7 @@ async def test_a_transaction_is_invisible_until_it_ends(house: House, committed:
 
     assert await read(house, "orders") == [b"a", b"b"]
     aborted = (await fetch(house.mine, "orders", isolation=1)).aborted_transactions
-    assert [one.producer_id for one in aborted] == ([] if committed else [producer.producer_id])
+    assert [item.producer_id for item in aborted] == ([] if committed else [producer.producer_id])
 
 
 async def test_the_next_transaction_of_the_same_producer_follows_at_once(house: House) -> None:
@@ -106,7 +106,7 @@ async def test_the_second_of_a_name_fences_the_first(house: House) -> None:
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
     )
     aborted = (await fetch(house.mine, "orders", isolation=1)).aborted_transactions
-    assert [one.producer_id for one in aborted] == [zombie.producer_id]
+    assert [item.producer_id for item in aborted] == [zombie.producer_id]
 
 
 async def test_a_transaction_that_takes_too_long_is_aborted(house: House) -> None:
@@ -207,9 +207,9 @@ async def test_a_tenant_lists_its_own_transactions(house: House) -> None:
     await Transactional.begin(house.theirs, "secret")
     cluster = await house.broker.internal_client(CLUSTER_USER)
 
-    (one,) = (await listed(house.mine)).transaction_states
-    assert (one.transactional_id, one.producer_id, one.transaction_state) == ("tx", mine.producer_id, "Empty")
-    everything = {one.transactional_id for one in (await listed(cluster)).transaction_states}
+    (state,) = (await listed(house.mine)).transaction_states
+    assert (state.transactional_id, state.producer_id, state.transaction_state) == ("tx", mine.producer_id, "Empty")
+    everything = {state.transactional_id for state in (await listed(cluster)).transaction_states}
     assert everything == {"ins-aaaaaaaa.tx", "ins-bbbbbbbb.secret"}
 
 
@@ -220,7 +220,7 @@ async def test_transactions_are_listed_by_state_producer_and_duration(house: Hou
     await open_.add(("orders", 0))
 
     async def names(version: int = 1, **filters: object) -> set[str]:
-        return {one.transactional_id for one in (await listed(house.mine, version, **filters)).transaction_states}
+        return {state.transactional_id for state in (await listed(house.mine, version, **filters)).transaction_states}
 
     assert await names() == await names(0) == {"idle", "open"}
     assert await names(state_filters=["Ongoing"]) == {"open"}
@@ -239,16 +239,16 @@ async def test_a_transaction_is_described_to_its_owner(house: House) -> None:
     await producer.add(("orders", 2))
     now_ms = house.broker.broker.clock.now_ms()
 
-    found = await producer.describe()
+    result = await producer.describe()
 
-    assert found.error_code == NONE
-    assert (found.transactional_id, found.transaction_state) == ("tx", "Ongoing")
-    assert (found.producer_id, found.producer_epoch) == producer.identity
-    assert found.transaction_timeout_ms == 45_000
-    assert 0 <= now_ms - found.transaction_start_time_ms < 60_000
+    assert result.error_code == NONE
+    assert (result.transactional_id, result.transaction_state) == ("tx", "Ongoing")
+    assert (result.producer_id, result.producer_epoch) == producer.identity
+    assert result.transaction_timeout_ms == 45_000
+    assert 0 <= now_ms - result.transaction_start_time_ms < 60_000
     request = DescribeTransactionsRequest(transactional_ids=["tx", "nobody"])
     answer = await house.mine.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, request)
-    codes = [one.error_code for one in answer.transaction_states]
+    codes = [state.error_code for state in answer.transaction_states]
     assert codes == [NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND]
 
 

@@ -88,8 +88,8 @@ class Pair:
         return int(answer.error_code)
 
     async def stable_offset(self, topic: str, leader: int, index: int = 0) -> int:
-        found = await fetch(self.clients[leader], topic, partition=index, isolation=READ_COMMITTED)
-        return int(found.last_stable_offset)
+        result = await fetch(self.clients[leader], topic, partition=index, isolation=READ_COMMITTED)
+        return int(result.last_stable_offset)
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ async def test_who_is_not_the_coordinator_says_so(pair: Pair) -> None:
     assert await lost.add(("orders", 0)) == {("orders", 0): ErrorCode.NOT_COORDINATOR}
     assert await lost.end(True) == ErrorCode.NOT_COORDINATOR
     assert (await lost.describe()).error_code == ErrorCode.NOT_COORDINATOR
-    assert [one.transactional_id for one in (await listed(pair.clients[1])).transaction_states] == [producer.name]
+    assert [state.transactional_id for state in (await listed(pair.clients[1])).transaction_states] == [producer.name]
     assert (await listed(pair.clients[2])).transaction_states == []
 
 
@@ -228,20 +228,20 @@ class TestHanging:
         assert await pair.sent(producer, "orders", 0, leader=2) == NONE
         topic = DescribeProducersTopic(name="orders", partition_indexes=[0])
         answer = await pair.clients[2].call(ApiKey.DESCRIBE_PRODUCERS, 0, DescribeProducersRequest(topics=[topic]))
-        (found,) = answer.topics[0].partitions[0].active_producers
-        assert isinstance(found, ActiveProducer)
-        return found
+        (result,) = answer.topics[0].partitions[0].active_producers
+        assert isinstance(result, ActiveProducer)
+        return result
 
     async def test_the_cluster_may_end_what_hangs(self, pair: Pair) -> None:
-        found = await self.hanging(pair)
-        assert found.current_txn_start_offset == 0
+        result = await self.hanging(pair)
+        assert result.current_txn_start_offset == 0
         assert await pair.stable_offset("orders", 2) == 0
         marker = WritableTxnMarker(
-            producer_id=found.producer_id,
-            producer_epoch=found.producer_epoch,
+            producer_id=result.producer_id,
+            producer_epoch=result.producer_epoch,
             transaction_result=False,
             topics=[WritableTxnMarkerTopic(name="orders", partition_indexes=[0])],
-            coordinator_epoch=max(found.coordinator_epoch, 0),
+            coordinator_epoch=max(result.coordinator_epoch, 0),
         )
 
         answer = await pair.clients[2].call(ApiKey.WRITE_TXN_MARKERS, 1, WriteTxnMarkersRequest(markers=[marker]))
@@ -249,7 +249,7 @@ class TestHanging:
         assert answer.markers[0].topics[0].partitions[0].error_code == NONE
         assert await pair.stable_offset("orders", 2) == 2
         aborted = (await fetch(pair.clients[2], "orders", isolation=READ_COMMITTED)).aborted_transactions
-        assert [one.producer_id for one in aborted] == [found.producer_id]
+        assert [item.producer_id for item in aborted] == [result.producer_id]
 
     async def test_its_producer_goes_on_after_that(self, pair: Pair) -> None:
         await self.test_the_cluster_may_end_what_hangs(pair)

@@ -112,7 +112,7 @@ class Transactional:
             v3_and_below_transactional_id=self.name,
             v3_and_below_producer_id=self.producer_id,
             v3_and_below_producer_epoch=self.producer_epoch,
-            v3_and_below_topics=[AddPartitionsToTxnTopic(name=one, partitions=at) for one, at in topics.items()],
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=item, partitions=at) for item, at in topics.items()],
         )
         answer = await self.client.call(ApiKey.ADD_PARTITIONS_TO_TXN, version, request)
         return {
@@ -142,8 +142,8 @@ class Transactional:
     async def describe(self) -> TransactionDescription:
         request = DescribeTransactionsRequest(transactional_ids=[self.name])
         answer = await self.client.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, request)
-        found: TransactionDescription = answer.transaction_states[0]
-        return found
+        state: TransactionDescription = answer.transaction_states[0]
+        return state
 
     async def reaches(self, state: str) -> None:
         """Waits until the transaction is in `state`."""

@@ -47,9 +47,9 @@ class Trio:
         return self.brokers[broker].broker.table.get(name, 0)
 
     def replica(self, name: str, broker: int) -> Partition:
-        found = self.held(name, broker)
-        assert found is not None
-        return found
+        result = self.held(name, broker)
+        assert result is not None
+        return result
 
     def leader(self, name: str = "orders") -> int:
         return self.brokers[1].broker.current.image.topics[name].partitions[0].leader
@@ -85,8 +85,10 @@ async def running_trio(directory: Path, **overrides: str) -> AsyncIterator[Trio]
         for id in IDS:
             made = InProcessBroker(directory / str(id), broker_id=id, ensemble=ensemble, overrides=settings)
             brokers[id] = await stack.enter_async_context(made)
-        await brokers[1].until(lambda: all(len(one.broker.current.image.brokers) == 3 for one in brokers.values()))
-        yield Trio(brokers, {id: await one.internal_client(CLUSTER_USER) for id, one in brokers.items()})
+        await brokers[1].until(
+            lambda: all(len(broker.broker.current.image.brokers) == 3 for broker in brokers.values())
+        )
+        yield Trio(brokers, {id: await broker.internal_client(CLUSTER_USER) for id, broker in brokers.items()})
 
 
 def follower_fetch(

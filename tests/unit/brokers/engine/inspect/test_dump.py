@@ -101,10 +101,10 @@ def test_partitions_that_hold_nothing_yet_and_files_that_go_meanwhile_end_no_dum
     listed = dump.segment_files
 
     def deleting(directory: Path) -> Any:
-        found = listed(directory)
+        result = listed(directory)
         if directory == log_file.parent:
             log_file.unlink()
-        return found
+        return result
 
     monkeypatch.setattr(dump, "segment_files", deleting)
     code, rows = run("dump", tmp_path)

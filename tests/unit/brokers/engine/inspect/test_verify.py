@@ -171,8 +171,8 @@ def test_siblings_with_another_topic_id_are_found(tmp_path: Path) -> None:
     text[25] ^= 1
     file.write_bytes(text)
     code, rows = run("verify", tmp_path / "data")
-    found: dict[str, Any] = findings(rows)[0]
-    assert (code, found["file"], found["partition"]) == (1, "partition.metadata", "orders-1")
+    finding: dict[str, Any] = findings(rows)[0]
+    assert (code, finding["file"], finding["partition"]) == (1, "partition.metadata", "orders-1")
 
 
 def test_a_directory_that_a_broker_holds_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ def test_one_owner_leaves_as_much_free_as_it_holds() -> None:
 
     hoarded = [buffers.rent(UNIT, "hostile") for _ in range(5)]
 
-    assert [found is not None for found in hoarded] == [True] * 4 + [False]
+    assert [result is not None for result in hoarded] == [True] * 4 + [False]
     assert buffers.rent(UNIT, "honest") is not None
     assert FrameBuffers(UNIT).rent(100 * UNIT, "alone") is not None
 

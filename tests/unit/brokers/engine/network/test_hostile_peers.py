@@ -160,7 +160,7 @@ async def test_one_instances_connections_lock_nobody_else_out(tmp_path: Path) ->
         one_more = await broker.client(other_port)
 
         assert await one_more.is_closed(), "as many as the other has"
-        assert {one.name: len(one.connections) for one in broker.broker.listeners}[INSTANCE] == 2
+        assert {listener.name: len(listener.connections) for listener in broker.broker.listeners}[INSTANCE] == 2
         assert (
             await (await broker.internal_client("penstock")).call(ApiKey.METADATA, 12, EVERYTHING)
         ).topics is not None

@@ -65,9 +65,9 @@ def disk(broker: InProcessBroker, client: WireClient, monkeypatch: pytest.Monkey
 
 
 def partition_of(broker: InProcessBroker) -> Partition:
-    found = broker.broker.table.get(f"{INSTANCE}.{TOPIC}", 0)
-    assert found is not None
-    return found
+    result = broker.broker.table.get(f"{INSTANCE}.{TOPIC}", 0)
+    assert result is not None
+    return result
 
 
 def paths_of(broker: InProcessBroker) -> list[Path]:
@@ -128,11 +128,11 @@ async def test_a_reader_of_uncached_data_waits_alone(
 async def test_a_reader_goes_on_through_a_uncached_log(
     broker: InProcessBroker, client: WireClient, disk: SlowDisk
 ) -> None:
-    found: list[bytes | None] = []
-    while len(found) < len(VALUES):
-        found += values((await fetch(client, TOPIC, len(found), partition_max_bytes=500_000)).records)
+    result: list[bytes | None] = []
+    while len(result) < len(VALUES):
+        result += values((await fetch(client, TOPIC, len(result), partition_max_bytes=500_000)).records)
 
-    assert found == VALUES
+    assert result == VALUES
     assert disk.stalls == []
 
 
@@ -157,9 +157,9 @@ async def test_reads_of_any_size_are_the_bytes_that_were_written(broker: InProce
             forget(path)
         first, size = dice.randrange(len(VALUES)), dice.choice([1, 100_000, dice.randrange(1, 2 * MIB)])
         answer = await fetch(client, TOPIC, first, partition_max_bytes=size)
-        found = values(answer.records)
-        assert found
-        assert found == VALUES[first : first + len(found)]
+        result = values(answer.records)
+        assert result
+        assert result == VALUES[first : first + len(result)]
 
 
 @pytest.mark.parametrize("size", [100, 15_000])
@@ -199,8 +199,8 @@ async def test_many_uncached_partitions_are_pulled_in_together(
     reading = asyncio.create_task(client.call(ApiKey.FETCH, FETCH_VERSION, request))
     answer = await run_until_answered(broker, held, reading)
 
-    found = [values(line.records) for line in answer.responses[0].partitions]
-    assert found == [[b"%d" % index] for index in range(count)]
+    result = [values(line.records) for line in answer.responses[0].partitions]
+    assert result == [[b"%d" % index] for index in range(count)]
     assert held.count == 3
     assert disk.stalls == []
 

@@ -242,18 +242,18 @@ class CleanedPartition(RuleBasedStateMachine):
         everything = read_all(log)
         offsets = [offset for offset, _ in everything]
         assert offsets == sorted(offsets), "CMP-3"
-        found = dict(everything)
+        result = dict(everything)
         latest: dict[bytes | None, int] = {}
         for offset, record in self.written.items():
             latest[record.key] = offset
-            if offset in found:
-                assert found[offset] == record, "CMP-4: what stays stays as it was, at its offset"
+            if offset in result:
+                assert result[offset] == record, "CMP-4: what stays stays as it was, at its offset"
             elif offset >= start:
                 assert offset < self.touched, f"CMP-1: offset {offset} of the head is missing"
                 assert not self.lag_ms_min or record.timestamp_ms <= self.now_ms - self.lag_ms_min, "CMP-2"
-        assert set(found) <= set(self.written)
+        assert set(result) <= set(self.written)
         for key, offset in latest.items():
-            if offset < start or offset in found:
+            if offset < start or offset in result:
                 continue
             is_marker = self.written[offset].value is None
             may_go = is_marker and self.now_ms >= self.completed.get(offset, self.now_ms + 1)

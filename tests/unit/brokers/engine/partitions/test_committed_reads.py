@@ -41,8 +41,8 @@ def reopened(table: PartitionTable, root: Path, *, clean: bool) -> tuple[Partiti
         for held in table:
             for segment in held.log.segments:
                 segment.file.close()
-        for one in table._roots:
-            one.unlock()
+        for item in table._roots:
+            item.unlock()
     again = PartitionTable(table.settings)
     again.recover(NOW_MS)
     return again, again.become_leader("ins-a.orders", 0, TOPIC_ID, 4, {}, now_ms=NOW_MS)
@@ -116,11 +116,11 @@ def test_who_reads_what_is_not_committed_gets_everything_and_the_markers(replica
     write(replicated, 9, 0, b"not replicated")
     fetched(replicated, 3)
 
-    found = replicated.read(0, 1 << 20, min_one_batch=True)
+    result = replicated.read(0, 1 << 20, min_one_batch=True)
 
-    assert found.slice is not None
-    headers = [header for _, header in layout.scan_headers(found.slice.read())]
-    found.slice.release()
+    assert result.slice is not None
+    headers = [header for _, header in layout.scan_headers(result.slice.read())]
+    result.slice.release()
     assert (replicated.high_watermark, replicated.last_stable_offset) == (3, 2)
     assert [(header.base_offset, header.producer_id, header.is_control) for header in headers] == [
         (0, 7, False),
@@ -241,10 +241,10 @@ def test_a_follower_knows_what_its_leader_knows(table: PartitionTable, partition
     write(partition, 8, 0, b"b")
     end(partition, 7, committed=False, coordinator_epoch=2)
     write(partition, 9, 0, b"c")
-    found = partition.read(0, 1 << 20, min_one_batch=True)
-    assert found.slice is not None
-    append_fetched(follower, memoryview(found.slice.read()), 2, 0, NOW_MS)
-    found.slice.release()
+    result = partition.read(0, 1 << 20, min_one_batch=True)
+    assert result.slice is not None
+    append_fetched(follower, memoryview(result.slice.read()), 2, 0, NOW_MS)
+    result.slice.release()
     assert known_producers(follower) == known_producers(partition)
     assert (follower.high_watermark, follower.last_stable_offset) == (2, 0)
     append_fetched(follower, memoryview(b""), 4, 0, NOW_MS)
@@ -299,13 +299,13 @@ def test_who_has_been_silent_for_longest_is_forgotten_first() -> None:
     state.update(4, 0, 1, 0, PRODUCERS_MAX + 50, NOW_MS)
     restored = ProducerState()
     assert restored.restore(state.to_bytes(), PRODUCERS_MAX + 51)
-    for one in (state, restored):
-        assert not {2, 3} & one.producers.keys()
-        one.update(PRODUCERS_MAX + 100, 0, 0, 0, PRODUCERS_MAX + 100, NOW_MS)
-        assert {1, 4, 6} <= one.producers.keys()
-        assert 5 not in one.producers
-        assert one.check(1, 0, 3, 0) == 0
-        assert one.check(1, 0, 5, 0) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+    for item in (state, restored):
+        assert not {2, 3} & item.producers.keys()
+        item.update(PRODUCERS_MAX + 100, 0, 0, 0, PRODUCERS_MAX + 100, NOW_MS)
+        assert {1, 4, 6} <= item.producers.keys()
+        assert 5 not in item.producers
+        assert item.check(1, 0, 3, 0) == 0
+        assert item.check(1, 0, 5, 0) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_who_ended_a_transaction_last_is_forgotten_last() -> None:
@@ -320,11 +320,11 @@ def test_who_ended_a_transaction_last_is_forgotten_last() -> None:
     successor = ProducerState()
     assert successor.restore(state.to_bytes(), 7)
 
-    for one in (state, successor):
-        gone = set(one.producers)
+    for item in (state, successor):
+        gone = set(item.producers)
         for added in range(3):
-            one.update_in_transaction(PRODUCERS_MAX + 2 + added, 0, 0, 0, added, NOW_MS)
-        assert gone - set(one.producers) == {PRODUCERS_MAX + 1, 3, 1}
+            item.update_in_transaction(PRODUCERS_MAX + 2 + added, 0, 0, 0, added, NOW_MS)
+        assert gone - set(item.producers) == {PRODUCERS_MAX + 1, 3, 1}
 
 
 def test_a_snapshot_brings_open_transactions_back_in_their_order() -> None:

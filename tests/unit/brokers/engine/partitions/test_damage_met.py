@@ -63,10 +63,10 @@ def test_a_reader_is_told_of_the_damage_not_led_past_it(log: SimulatedLog, tmp_p
         ("log_damage_met", str(file), position, 2)
     ]
     for offset in (0, 4):
-        found = partition.read(offset, 1 << 20, min_one_batch=True)
-        assert (found.error_code, found.slice is None) == (0, False)
-        assert found.slice is not None
-        found.slice.release()
+        result = partition.read(offset, 1 << 20, min_one_batch=True)
+        assert (result.error_code, result.slice is None) == (0, False)
+        assert result.slice is not None
+        result.slice.release()
     assert list_offsets(partition, NOW_MS + 4, isolation=0, version=9).error_code == error_codes.CORRUPT_MESSAGE
     log.append(1)
     assert partition.high_watermark == 7

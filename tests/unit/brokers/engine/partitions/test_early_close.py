@@ -78,12 +78,12 @@ def test_a_log_that_is_written_to_after_it_was_closed_is_closed_once_more(tmp_pa
     table.close()
 
     again, report = started(tmp_path)
-    found = again.get("t", 0)
-    assert found is not None
+    result = again.get("t", 0)
+    assert result is not None
     assert report.clean
-    assert (found.log_end_offset, found.log.epochs.latest) == (4, EPOCH + 1)
-    assert found.log.recovery_point == 4
-    assert found.log.segments[-1].max_timestamp == NOW_MS
+    assert (result.log_end_offset, result.log.epochs.latest) == (4, EPOCH + 1)
+    assert result.log.recovery_point == 4
+    assert result.log.segments[-1].max_timestamp == NOW_MS
     again.close()
 
 
@@ -96,8 +96,8 @@ def test_a_kill_between_the_two_leaves_all_that_was_there(tmp_path: Path) -> Non
 
     again, report = started(tmp_path)
 
-    found = again.get("t", 0)
-    assert found is not None
+    result = again.get("t", 0)
+    assert result is not None
     assert not report.clean
-    assert found.log_end_offset == 3
+    assert result.log_end_offset == 3
     again.close()

@@ -68,10 +68,12 @@ def test_appends_and_reads_cost_the_same_in_a_log_ten_times_as_long(partition: P
         data = memoryview(build_batch([Record(NOW_MS, b"k", b"v" * 100)] * 10))
         appended = calls(lambda: partition.append(data, NOW_MS, acks=1, produce_version=9))
         partition.log.rest()
-        found = []
-        looked = calls(lambda: found.append(partition.read(partition.log_end_offset // 2, 1 << 20, min_one_batch=True)))
-        assert found[0].slice is not None
-        found[0].slice.release()
+        result = []
+        looked = calls(
+            lambda: result.append(partition.read(partition.log_end_offset // 2, 1 << 20, min_one_batch=True))
+        )
+        assert result[0].slice is not None
+        result[0].slice.release()
         return appended, looked
 
     for _ in range(60):
@@ -90,9 +92,9 @@ def test_no_record_is_kept_in_memory(table: PartitionTable, partition: Partition
         for _ in range(count):
             first = partition.log_end_offset
             append(partition, 2_000)
-            found = partition.read(first, 1 << 20, min_one_batch=True)
-            assert found.slice is not None
-            found.slice.release()
+            result = partition.read(first, 1 << 20, min_one_batch=True)
+            assert result.slice is not None
+            result.slice.release()
 
     rounds(20)
     tracemalloc.start()

@@ -174,14 +174,14 @@ def test_what_a_flipped_bit_changes_is_told_or_refused_and_nothing_else_changes(
         silent = []
         for flip in flips(top):
             try:
-                found, report = started(flip.copy)
+                result, report = started(flip.copy)
             except DirectoryRefused:
                 continue
-            if found is None or found == expected or is_unprovable(flip, top, clean):
+            if result is None or result == expected or is_unprovable(flip, top, clean):
                 continue
-            good = found.batches[: found.batches.index(None)] if None in found.batches else found.batches
-            refused = len(good) < len(found.batches) and found._replace(batches=expected.batches) == expected
-            changed = bool(set(good) - set(expected.batches)) and not found.start < START
+            good = result.batches[: result.batches.index(None)] if None in result.batches else result.batches
+            refused = len(good) < len(result.batches) and result._replace(batches=expected.batches) == expected
+            changed = bool(set(good) - set(expected.batches)) and not result.start < START
             if changed or not (sent(report) or refused):
-                silent.append((flip.name, flip.at, found))
+                silent.append((flip.name, flip.at, result))
         assert not silent, "\n".join(map(str, silent))

@@ -56,10 +56,10 @@ def after_a_kill(table: PartitionTable, directory: Path) -> Partition:
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(directory, copy)
     again = opened(copy)
-    found = again.get("t", 0)
-    assert found is not None
+    result = again.get("t", 0)
+    assert result is not None
     again.close()
-    return found
+    return result
 
 
 def named(directory: Path) -> dict[tuple[str, int], int]:
@@ -75,8 +75,8 @@ def test_what_a_leader_acknowledged_behind_followed_holes_outlives_a_kill(tmp_pa
     led = table.become_leader("t", 0, OLD, EPOCH + 1, COMPACTED, now_ms=NOW_MS, replicas=(1, 2), isr=(1,))
     mine = memoryview(build_batch([Record(NOW_MS, b"k", b"acknowledged")]))
     assert led.append(mine, NOW_MS, acks=-1, produce_version=9).base_offset == 11
-    found = after_a_kill(table, tmp_path)
-    assert (found.log_end_offset, found.log.epochs.latest) == (12, EPOCH + 1)
+    result = after_a_kill(table, tmp_path)
+    assert (result.log_end_offset, result.log.epochs.latest) == (12, EPOCH + 1)
     table.close()
 
 
@@ -171,7 +171,7 @@ def test_many_logs_with_holes_cost_one_write_of_the_file(tmp_path: Path, monkeyp
     ],
 )
 def test_a_hole_is_seen_before_and_between_batches(batches: list[tuple[int, int]], expected: int, found: bool) -> None:
-    assert has_holes(memoryview(b"".join(batch(*one) for one in batches)), expected) is found
+    assert has_holes(memoryview(b"".join(batch(*item) for item in batches)), expected) is found
 
 
 @pytest.mark.parametrize("before", [(0, 1), ()])
@@ -185,8 +185,8 @@ def test_a_hole_wider_than_an_index_can_name_begins_another_segment(tmp_path: Pa
     ends = [partition.log_end_offset, after_a_kill(table, tmp_path).log_end_offset]
     table.close()
     table = opened(tmp_path)
-    found = table.get("t", 0)
-    assert found is not None
-    assert [*ends, found.log_end_offset] == [far + 2] * 3
-    assert [offset for offset, _ in read_all(found.log)] == [*before, far, far + 1]
+    result = table.get("t", 0)
+    assert result is not None
+    assert [*ends, result.log_end_offset] == [far + 2] * 3
+    assert [offset for offset, _ in read_all(result.log)] == [*before, far, far + 1]
     table.close()

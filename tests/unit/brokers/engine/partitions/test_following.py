@@ -166,10 +166,10 @@ def test_what_was_followed_is_there_after_a_crash(tmp_path: Path) -> None:
     take(partition, *(stored(number, epoch=number // 4) for number in range(12)), high_watermark=12)
     expected = bytes_of(partition)
 
-    found = _recovered(tmp_path)
+    result = _recovered(tmp_path)
 
-    assert bytes_of(found) == expected
-    assert found.log.epochs.entries == [(0, 0), (1, 4), (2, 8)]
+    assert bytes_of(result) == expected
+    assert result.log.epochs.entries == [(0, 0), (1, 4), (2, 8)]
 
 
 def test_a_truncated_log_goes_on_from_there(table: PartitionTable, tmp_path: Path) -> None:
@@ -281,6 +281,6 @@ def _recovered(directory: Path) -> Partition:
     copy = directory.with_name(directory.name + "-after")
     shutil.copytree(directory, copy)
     (copy / ".lock").unlink(missing_ok=True)
-    found = opened(copy).get("t", 0)
-    assert found is not None
-    return found
+    result = opened(copy).get("t", 0)
+    assert result is not None
+    return result

@@ -81,12 +81,12 @@ def clean(table: PartitionTable, now_ms: int) -> int:
 def batches(partition: Partition) -> Iterator[bytes]:
     offset = partition.log_start_offset
     while offset < partition.log_end_offset:
-        found = partition.read(offset, 1 << 20, min_one_batch=True)
-        assert found.error_code == 0
-        if found.slice is None:
+        result = partition.read(offset, 1 << 20, min_one_batch=True)
+        assert result.error_code == 0
+        if result.slice is None:
             return
-        data = os.pread(found.slice.fd, found.slice.length, found.slice.position)
-        found.slice.release()
+        data = os.pread(result.slice.fd, result.slice.length, result.slice.position)
+        result.slice.release()
         for position, header in layout.scan_headers(data):
             yield data[position : position + header.size_bytes]
             assert header.next_offset > offset
@@ -97,12 +97,12 @@ def read_all_ways(partition: Partition) -> None:
     for timestamp in (*EXTREMES, NOW_MS - 5, NOW_MS + 1_000, -2, -3):
         listed = list_offsets(partition, timestamp, isolation=0, version=9)
         LISTED.pack(listed.error_code, listed.timestamp, listed.offset, listed.leader_epoch)
-    for one in batches(partition):
-        assert layout.checksum(one) == layout.read_header(one).crc
+    for item in batches(partition):
+        assert layout.checksum(item) == layout.read_header(item).crc
         for magic in (0, 1):
             try:
-                read_records(one)
-                from_batches(one, magic, 0)
+                read_records(item)
+                from_batches(item, magic, 0)
             except (Malformed, UnsupportedCodec, Undecodable, Oversized):
                 continue
 
@@ -133,9 +133,9 @@ def test_whatever_is_sent_is_refused_or_lived_with(seed: int, tmp_path: Path) ->
     table.close()
     for root in (tmp_path, copy):
         again = opened(root)
-        found = lead(again, CONFIGS[seed % len(CONFIGS)])
-        assert found.log_end_offset == end
-        read_all_ways(found)
+        matching = lead(again, CONFIGS[seed % len(CONFIGS)])
+        assert matching.log_end_offset == end
+        read_all_ways(matching)
         again.close()
 
 
@@ -158,7 +158,9 @@ def test_delete_markers_of_any_time_are_cleaned_and_keep_it(tmp_path: Path, time
 
     (marker, _) = batches(partition)
     assert layout.read_header(marker).base_timestamp == min(NOW_MS + int(retention_ms), LONG_MAX)
-    assert [(offset, found.value, found.timestamp_ms) for offset, found in read_records(marker)] == [(1, None, time_ms)]
+    assert [(offset, result.value, result.timestamp_ms) for offset, result in read_records(marker)] == [
+        (1, None, time_ms)
+    ]
     table.close()
 
 
@@ -172,11 +174,11 @@ def calls(timestamp: int, partition: Partition) -> tuple[int, int]:
 
     sys.setprofile(note)
     try:
-        found = list_offsets(partition, timestamp, isolation=0, version=9)
+        result = list_offsets(partition, timestamp, isolation=0, version=9)
     finally:
         sys.setprofile(None)
-    assert found.error_code == 0
-    return found.offset, count
+    assert result.error_code == 0
+    return result.offset, count
 
 
 @pytest.mark.skipif(finder.is_installed(), reason="compiled functions are not seen by a profile hook")
@@ -204,7 +206,7 @@ def test_a_search_by_time_reads_no_headers_of_records(tmp_path: Path) -> None:
     data = batch(block, 7, max_ms=NOW_MS + 7)
     assert partition.append(memoryview(data), NOW_MS, acks=1, produce_version=9).error_code == 0
 
-    found = list_offsets(partition, NOW_MS + 1, isolation=0, version=9)
+    result = list_offsets(partition, NOW_MS + 1, isolation=0, version=9)
 
-    assert (found.timestamp, found.offset) == (NOW_MS + 7, 0)
+    assert (result.timestamp, result.offset) == (NOW_MS + 7, 0)
     table.close()

@@ -123,9 +123,9 @@ def test_of_two_directories_of_one_partition_the_further_one_counts(tmp_path: Pa
         roots = tuple(tmp_path / name for name in order)
         table = PartitionTable(StorageSettings(roots=roots, broker_id=1, cluster_id="c"))
         report = table.recover(NOW_MS)
-        found = table.get("t", 0)
-        assert found is not None
-        assert (found.log_end_offset, found.log.root) == (end_offset, young)
+        result = table.get("t", 0)
+        assert result is not None
+        assert (result.log_end_offset, result.log.root) == (end_offset, young)
         table.close()
     assert not report.damages, "it was told at the first start"
     assert len(list(old.glob("t-0.*-stray/*.log"))) == 1
@@ -194,8 +194,8 @@ def test_a_log_that_nobody_knows_begins_anew_where_it_began(tmp_path: Path) -> N
     shutil.copytree(tmp_path, younger)
 
     table = opened(tmp_path)
-    found = table.become_leader("t", 0, TOPIC_ID, 1, {}, now_ms=NOW_MS)
-    assert (found.log_start_offset, found.log_end_offset) == (2, 2)
+    result = table.become_leader("t", 0, TOPIC_ID, 1, {}, now_ms=NOW_MS)
+    assert (result.log_start_offset, result.log_end_offset) == (2, 2)
     table.close()
     table = opened(tmp_path)
     assert table.become_leader("t", 0, TOPIC_ID, 2, {}, now_ms=NOW_MS).log_start_offset == 2
@@ -213,10 +213,10 @@ def test_where_a_log_begins_of_which_a_power_cut_left_nothing_else_is_not_the_ne
         path.unlink()
 
     table = opened(tmp_path)
-    found = table.become_follower(
+    result = table.become_follower(
         "t", 0, OTHER_ID, 0, {}, leader=2, replicas=(2, 1), isr=(2,), now_ms=NOW_MS
     )  # fmt: skip
-    assert (found.log_start_offset, found.log_end_offset) == (0, 0)
+    assert (result.log_start_offset, result.log_end_offset) == (0, 0)
     table.close()
 
 

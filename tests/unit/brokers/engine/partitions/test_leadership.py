@@ -95,13 +95,13 @@ def test_waits_end_in_the_order_of_their_offsets_and_once(offsets: list[int], wa
     made = leadership()
     wanted: dict[DelayedReplication, int] = {}
     for offset in offsets:
-        one = wait()
-        wanted[one] = offset
-        made.await_commit(one, offset)
+        item = wait()
+        wanted[item] = offset
+        made.await_commit(item, offset)
     for watermark in watermarks:
-        found = [wanted.pop(one) for one in made.committed_below(watermark)]
-        assert found == sorted(found)
-        assert all(offset < watermark for offset in found)
+        result = [wanted.pop(item) for item in made.committed_below(watermark)]
+        assert result == sorted(result)
+        assert all(offset < watermark for offset in result)
         assert all(offset >= watermark for offset in wanted.values())
     assert set(made.delayed_operations()) == set(wanted)
 
@@ -109,9 +109,9 @@ def test_waits_end_in_the_order_of_their_offsets_and_once(offsets: list[int], wa
 def test_requests_that_ran_out_of_time_do_not_pile_up() -> None:
     made = leadership()
     for number in range(10 * SWEPT_MIN):
-        one = wait()
-        made.await_commit(one, NEVER + number)
-        one.expire()
+        item = wait()
+        made.await_commit(item, NEVER + number)
+        item.expire()
     assert len(made.delayed_operations()) <= SWEPT_MIN
 
 

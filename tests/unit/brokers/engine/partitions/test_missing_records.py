@@ -37,18 +37,18 @@ def follower_after_a_hole(
         checkpoints.write_offsets(directory / checkpoints.HIGH_WATERMARKS, {("t", 0): high_watermark}, directory)
 
     table = opened(directory)
-    found = table.become_follower(
+    result = table.become_follower(
         "t", 0, b"1" * 16, 1, {name.replace("_", "."): value for name, value in config.items()},
         leader=leader, replicas=(1, 2), isr=(2,), now_ms=NOW_MS,
     )  # fmt: skip
     assert hole_offset == 2
     table.close()
-    return found
+    return result
 
 
 def test_a_follower_fetches_anew_what_lies_behind_missing_records(tmp_path: Path) -> None:
-    found = follower_after_a_hole(tmp_path)
-    assert (found.log_start_offset, found.high_watermark, found.log_end_offset) == (0, 0, 2)
+    result = follower_after_a_hole(tmp_path)
+    assert (result.log_start_offset, result.high_watermark, result.log_end_offset) == (0, 0, 2)
 
 
 def test_as_long_as_nobody_leads_nothing_is_given_up(tmp_path: Path) -> None:
@@ -57,8 +57,8 @@ def test_as_long_as_nobody_leads_nothing_is_given_up(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_below_the_logs_start_is_not_missed(tmp_path: Path) -> None:
-    found = follower_after_a_hole(tmp_path, start_offset=3)
-    assert (found.log_start_offset, found.log_end_offset) == (3, 10)
+    result = follower_after_a_hole(tmp_path, start_offset=3)
+    assert (result.log_start_offset, result.log_end_offset) == (3, 10)
 
 
 def test_a_log_that_may_have_been_cleaned_keeps_its_holes(tmp_path: Path) -> None:
@@ -68,8 +68,8 @@ def test_a_log_that_may_have_been_cleaned_keeps_its_holes(tmp_path: Path) -> Non
 def test_a_high_watermark_that_reached_the_disk_before_the_records_ends_at_the_hole(tmp_path: Path) -> None:
     """It is written every few seconds, records when it is their turn: nothing committed is given up here."""
     with capture_logs() as said:
-        found = follower_after_a_hole(tmp_path, high_watermark=10)
-    assert (found.high_watermark, found.log_end_offset) == (2, 2)
+        result = follower_after_a_hole(tmp_path, high_watermark=10)
+    assert (result.high_watermark, result.log_end_offset) == (2, 2)
     assert [line["event"] for line in said if line["log_level"] == "error"] == ["records_missing"]
     shutil.rmtree(tmp_path)
     awaited = follower_after_a_hole(tmp_path, high_watermark=10, leader=-1)
@@ -82,8 +82,8 @@ def test_a_log_without_a_hole_is_left_alone(tmp_path: Path, policy: str) -> None
     produce(table, "t", 0, size=5_000, times=10)
     crash(table)
     table = opened(tmp_path)
-    found = table.become_follower(
+    result = table.become_follower(
         "t", 0, b"1" * 16, 1, {"cleanup.policy": policy}, leader=2, replicas=(1, 2), isr=(2,), now_ms=NOW_MS
     )
-    assert found.log_end_offset == 10
+    assert result.log_end_offset == 10
     table.close()

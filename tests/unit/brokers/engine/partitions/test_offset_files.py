@@ -36,9 +36,9 @@ def test_a_kill_costs_what_was_committed_since_the_last_round(tmp_path: Path) ->
     shutil.copytree(tmp_path, tmp_path.with_name("killed"))
     again = opened(tmp_path.with_name("killed"))
 
-    found = again.get("t", 0)
-    assert found is not None
-    assert (found.high_watermark, found.log_end_offset) == (5, 7)
+    result = again.get("t", 0)
+    assert result is not None
+    assert (result.high_watermark, result.log_end_offset) == (5, 7)
     again.close()
     table.close()
 

@@ -48,7 +48,10 @@ def snapshots(partition: Partition) -> list[Path]:
 
 def remembered(partition: Partition) -> dict[int, tuple[int, int]]:
     """Producer id -> its last sequence number, and where its open transaction began (-1: it has none)."""
-    return {one.producer_id: (one.last_sequence, one.transaction_first_offset) for one in known_producers(partition)}
+    return {
+        producer.producer_id: (producer.last_sequence, producer.transaction_first_offset)
+        for producer in known_producers(partition)
+    }
 
 
 def whole(path: Path) -> None:
@@ -98,15 +101,15 @@ def test_a_crash_behind_a_roll_leaves_a_snapshot_where_the_segment_begins(
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths of what was fsynced."""
-    found: list[str] = []
+    result: list[str] = []
     fsync = os.fsync
 
     def noted(fd: int) -> None:
-        found.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        result.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
         fsync(fd)
 
     monkeypatch.setattr(os, "fsync", noted)
-    return found
+    return result
 
 
 def test_a_flush_makes_the_snapshots_durable_at_which_segments_begin(tmp_path: Path, synced: list[str]) -> None:

@@ -44,8 +44,8 @@ def test_a_produce_and_a_fetch_without_a_descriptor_are_to_be_tried_again(
     with none_left():
         assert produce(partition) == error_codes.KAFKA_STORAGE_ERROR
         assert partition.read(0, 1_000, min_one_batch=True).error_code == error_codes.KAFKA_STORAGE_ERROR
-        found = list_offsets(partition, NOW_MS, isolation=0, version=7)
-        assert found.error_code == error_codes.KAFKA_STORAGE_ERROR
+        result = list_offsets(partition, NOW_MS, isolation=0, version=7)
+        assert result.error_code == error_codes.KAFKA_STORAGE_ERROR
     assert not table.offline_directories
     assert not partition.offline
     assert table.files.shortages == 3

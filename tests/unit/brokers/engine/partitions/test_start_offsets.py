@@ -168,10 +168,10 @@ def test_whatever_happens_the_start_is_the_highest_that_was_answered(steps: list
             partition.check()
             assert (partition.log_start_offset, partition.log_end_offset) == (start, end)
             if start < end:
-                found = partition.read(start, 10**6, min_one_batch=True).slice
-                assert found is not None
-                assert read_header(found.read()).last_offset >= start
-                found.release()
+                result = partition.read(start, 10**6, min_one_batch=True).slice
+                assert result is not None
+                assert read_header(result.read()).last_offset >= start
+                result.release()
         table.close()
 
 

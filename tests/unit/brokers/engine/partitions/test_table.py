@@ -255,7 +255,7 @@ def test_a_partition_that_is_made_when_a_disk_fails_is_made_on_the_next_one(tmp_
     made = [table.become_leader("t", index, b"t" * 16, 0, {}, now_ms=0) for index in range(2)]
 
     assert list(table.offline_directories) == [roots[0]]
-    assert [(one.log.root, one.is_leader, one.offline) for one in made] == [(roots[1], True, False)] * 2
+    assert [(item.log.root, item.is_leader, item.offline) for item in made] == [(roots[1], True, False)] * 2
 
 
 def test_a_partition_known_from_before_waits_for_its_disk(tmp_path: Path) -> None:

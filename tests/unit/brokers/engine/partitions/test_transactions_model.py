@@ -61,7 +61,7 @@ class Model:
 
     def sequence_of(self, producer_id: int) -> int:
         """Of the producer's next record."""
-        return sum(len(one.values) for one in self.written if one.producer_id == producer_id and one.kind == DATA)
+        return sum(len(item.values) for item in self.written if item.producer_id == producer_id and item.kind == DATA)
 
     # -- what happens --------------------------------------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ class Model:
 
     def truncate(self, how: int) -> None:
         target = max(self.start, self.end_offset - how % 12)
-        kept = [one for one in self.written if one.next_offset <= target]
+        kept = [item for item in self.written if item.next_offset <= target]
         if (kept[-1].next_offset if kept else 0) < self.start:
             return
         self.partition.become_follower(self.epoch, (1, 2), (1, 2), 2)
@@ -142,13 +142,13 @@ class Model:
     def transactions(self) -> list[tuple[int, int, int | None, int]]:
         """(producer id, first offset, marker's offset or None, how it ended) in the order of their markers."""
         opened: dict[int, int] = {}
-        found: list[tuple[int, int, int | None, int]] = []
-        for one in self.written:
-            if one.kind == DATA:
-                opened.setdefault(one.producer_id, one.base_offset)
-            elif one.kind != PLAIN and one.producer_id in opened:
-                found.append((one.producer_id, opened.pop(one.producer_id), one.base_offset, one.kind))
-        return found + [(producer_id, first, None, DATA) for producer_id, first in opened.items()]
+        result: list[tuple[int, int, int | None, int]] = []
+        for item in self.written:
+            if item.kind == DATA:
+                opened.setdefault(item.producer_id, item.base_offset)
+            elif item.kind != PLAIN and item.producer_id in opened:
+                result.append((item.producer_id, opened.pop(item.producer_id), item.base_offset, item.kind))
+        return result + [(producer_id, first, None, DATA) for producer_id, first in opened.items()]
 
     def stable_offset(self) -> int:
         open_from = [first for _, first, marker, _ in self.transactions() if marker is None]
@@ -159,11 +159,13 @@ class Model:
         limit = self.stable_offset()
         dropped = [(who, first, marker or 0) for who, first, marker, how in self.transactions() if how == ABORT]
         shown: list[tuple[int, bytes | None]] = []
-        for one in self.written:
-            is_dropped = any(who == one.producer_id and first <= one.base_offset < last for who, first, last in dropped)
-            if not is_dropped and one.next_offset <= limit:
-                shown += [(one.base_offset + at, value) for at, value in enumerate(one.values)]
-        return [found for found in shown if found[0] >= self.start]
+        for item in self.written:
+            is_dropped = any(
+                who == item.producer_id and first <= item.base_offset < last for who, first, last in dropped
+            )
+            if not is_dropped and item.next_offset <= limit:
+                shown += [(item.base_offset + at, value) for at, value in enumerate(item.values)]
+        return [result for result in shown if result[0] >= self.start]
 
     def check(self) -> None:
         partition = self.partition
@@ -173,8 +175,8 @@ class Model:
         for max_bytes in (1, 300, 1 << 20):
             assert committed_records(partition, self.start, max_bytes=max_bytes) == self.shown()
         open_from = {who: first for who, first, marker, _ in self.transactions() if marker is None}
-        known = {one.producer_id: one for one in known_producers(partition)}
-        held = {who: one.transaction_first_offset for who, one in known.items()}
+        known = {producer.producer_id: producer for producer in known_producers(partition)}
+        held = {who: producer.transaction_first_offset for who, producer in known.items()}
         assert {who: first for who, first in held.items() if first >= 0} == open_from
         self._check_aborted()
 
@@ -184,17 +186,17 @@ class Model:
             (who, first, last) for who, first, last, how in self.transactions() if how == ABORT and last is not None
         ]
         for offset in range(self.start, self.stable_offset()):
-            found = self.partition.read(offset, 200, min_one_batch=True, isolation=READ_COMMITTED)
-            if found.slice is None:
+            result = self.partition.read(offset, 200, min_one_batch=True, isolation=READ_COMMITTED)
+            if result.slice is None:
                 continue
             listed: AbortedByPartition = {}
             reach = offset + 1
-            list_aborted(listed, KEY, self.partition, offset, found.slice, True)
-            found.slice.release()
+            list_aborted(listed, KEY, self.partition, offset, result.slice, True)
+            result.slice.release()
             given = listed[KEY, 0]
             must = [(who, first) for who, first, last in ended if last >= offset and first < reach]
             may = [(who, first) for who, first, last in ended if last >= offset]
-            assert [one for one in may if one in given] == given, (offset, given, may)
+            assert [item for item in may if item in given] == given, (offset, given, may)
             assert set(must) <= set(given)
 
 

@@ -57,14 +57,14 @@ def committed_records(
     """(offset, value) of all that a client that reads committed data shows to its application from `offset` on."""
     shown: list[tuple[int, bytes | None]] = []
     while True:
-        found = partition.read(offset, max_bytes, min_one_batch=True, isolation=READ_COMMITTED)
-        assert found.error_code == 0, found
-        if found.slice is None:
+        result = partition.read(offset, max_bytes, min_one_batch=True, isolation=READ_COMMITTED)
+        assert result.error_code == 0, result
+        if result.slice is None:
             return shown
         listed: AbortedByPartition = {}
-        list_aborted(listed, KEY, partition, offset, found.slice, True)
-        data = found.slice.read()
-        found.slice.release()
+        list_aborted(listed, KEY, partition, offset, result.slice, True)
+        data = result.slice.read()
+        result.slice.release()
         more, offset = _shown(data, sorted(listed[KEY, partition.index], key=lambda one: one[1]), offset)
         shown += more
 
@@ -88,10 +88,10 @@ def _shown(data: bytes, aborted: list[tuple[int, int]], offset: int) -> tuple[li
 
 def aborted(partition: Partition, offset: int = 0, max_bytes: int = 1 << 20) -> list[tuple[int, int]] | None:
     """What a fetch from `offset` lists; None when there is nothing to read."""
-    found = partition.read(offset, max_bytes, min_one_batch=True, isolation=READ_COMMITTED)
-    if found.slice is None:
+    result = partition.read(offset, max_bytes, min_one_batch=True, isolation=READ_COMMITTED)
+    if result.slice is None:
         return None
     listed: AbortedByPartition = {}
-    list_aborted(listed, KEY, partition, offset, found.slice, True)
-    found.slice.release()
+    list_aborted(listed, KEY, partition, offset, result.slice, True)
+    result.slice.release()
     return listed[KEY, partition.index]

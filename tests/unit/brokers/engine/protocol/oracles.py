@@ -44,7 +44,7 @@ KAFKA_PYTHON_MODULES = (
 @cache
 def kafka_python_classes() -> dict[tuple[int, str], Any]:
     """`(api key, direction)` → kafka-python's message class."""
-    found = {}
+    result = {}
     for name in KAFKA_PYTHON_MODULES:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in a deprecated way
@@ -52,8 +52,8 @@ def kafka_python_classes() -> dict[tuple[int, str], Any]:
         for value in vars(module).values():
             schema = getattr(value, "json", None) if isinstance(value, type) else None
             if schema and "apiKey" in schema:
-                found[schema["apiKey"], schema["type"]] = value
-    return found
+                result[schema["apiKey"], schema["type"]] = value
+    return result
 
 
 @cache

@@ -44,8 +44,8 @@ def test_kafka_python_reads_what_is_built(wanted: list[Record], codec: int) -> N
     batches = MemoryRecords(bytes(build_batch(wanted, codec=codec)))
     theirs = batches.next_batch()
     assert theirs.validate_crc()
-    found = [Record(r.timestamp, r.key, r.value, tuple(r.headers)) for r in theirs]
-    assert found == wanted
+    result = [Record(r.timestamp, r.key, r.value, tuple(r.headers)) for r in theirs]
+    assert result == wanted
 
 
 @pytest.mark.parametrize("codec", CODECS)

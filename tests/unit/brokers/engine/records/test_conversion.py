@@ -56,9 +56,9 @@ def test_a_batch_becomes_messages_from_the_offset_that_was_asked_for(
     wanted: list[Record], magic: int, codec: int, base: int, ahead: int
 ) -> None:
     data = bytes(build_batch(wanted, codec=codec, base_offset=base))
-    found = list(read_set(from_batches(data, magic, base + ahead)))
+    result = list(read_set(from_batches(data, magic, base + ahead)))
     skipped = ahead if codec == NONE else 0
-    assert [(m.offset, m.timestamp_ms, m.key, m.value) for m in found] == [
+    assert [(m.offset, m.timestamp_ms, m.key, m.value) for m in result] == [
         (base + at, record.timestamp_ms if magic else -1, record.key, record.value)
         for at, record in enumerate(wanted)
         if at >= skipped
@@ -215,10 +215,10 @@ def test_whatever_is_sent_becomes_a_good_batch_or_is_refused(
         if checksum is not None and entry_end <= len(data):
             data[12:16] = checksum.to_bytes(4, "big")
         try:
-            found = inspect(bytes(data), LARGE)
-            if found.magic not in (0, 1):
+            result = inspect(bytes(data), LARGE)
+            if result.magic not in (0, 1):
                 continue
-            batch = memoryview(to_batch(bytes(data), found, log_append_time=False))
+            batch = memoryview(to_batch(bytes(data), result, log_append_time=False))
         except BatchRejected:
             continue
         checked = check_batch(batch, len(batch), BatchRules(), TIME_MS)

@@ -46,13 +46,13 @@ def test_entries_of_every_format_follow_each_other_and_name_it_in_the_same_byte(
     ]
     data = b"".join(written)
 
-    found = list(entries(data))
+    result = list(entries(data))
 
-    assert [(entry.offset, entry.magic) for entry in found] == [(5, 0), (2**40, 1), (2**41, 2), (2**42, 0)]
-    assert [data[entry.start : entry.end] for entry in found] == written
-    assert [data[entry.start + 16] for entry in found] == [0, 1, 2, 0]
-    assert [int.from_bytes(one[8:12], "big") for one in written] == [entry.size_bytes - 12 for entry in found]
-    assert list(entries(data[:-1])) == found[:-1], "a cut entry at the end is left out"
+    assert [(entry.offset, entry.magic) for entry in result] == [(5, 0), (2**40, 1), (2**41, 2), (2**42, 0)]
+    assert [data[entry.start : entry.end] for entry in result] == written
+    assert [data[entry.start + 16] for entry in result] == [0, 1, 2, 0]
+    assert [int.from_bytes(item[8:12], "big") for item in written] == [entry.size_bytes - 12 for entry in result]
+    assert list(entries(data[:-1])) == result[:-1], "a cut entry at the end is left out"
 
 
 @given(pairs, st.sampled_from([0, 1]), st.sampled_from(OLD_CODECS), st.integers(0, 2**40))
@@ -64,8 +64,8 @@ def test_a_set_reads_back_what_was_written(
     last = base + len(wanted) - 1
     # Offset 0 means "unknown" for a wrapper of format 1, and then its messages begin at 0.
     data = wrapped(magic, codec, block, offset=last) if codec else block
-    found = [(m.offset, m.timestamp_ms, m.key, m.value) for m in read_set(data)]
-    assert found == [(base + at, time_ms if magic else -1, *rest) for at, (time_ms, *rest) in enumerate(wanted)]
+    result = [(m.offset, m.timestamp_ms, m.key, m.value) for m in read_set(data)]
+    assert result == [(base + at, time_ms if magic else -1, *rest) for at, (time_ms, *rest) in enumerate(wanted)]
 
 
 @pytest.mark.parametrize(("builder", "magic", "codec"), WRITERS)
@@ -74,10 +74,10 @@ def test_sets_of_other_clients_are_read(builder: type, magic: int, codec: int, c
     made = builder(magic=magic, compression_type=codec, batch_size=10**7)
     for at in range(count):
         made.append(at, timestamp=TIME_MS + at, key=b"k%d" % at, value=b"v" * 100)
-    found = list(read_set(bytes(made.build())))
-    assert [m.offset for m in found] == list(range(count))
-    assert [m.key for m in found] == [b"k%d" % at for at in range(count)]
-    assert [m.timestamp_ms for m in found] == [TIME_MS + at if magic else -1 for at in range(count)]
+    result = list(read_set(bytes(made.build())))
+    assert [m.offset for m in result] == list(range(count))
+    assert [m.key for m in result] == [b"k%d" % at for at in range(count)]
+    assert [m.timestamp_ms for m in result] == [TIME_MS + at if magic else -1 for at in range(count)]
 
 
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
@@ -86,11 +86,11 @@ def test_kafka_python_reads_what_is_written(magic: int, codec: int) -> None:
     block = b"".join(encode_message(magic, relative + at, TIME_MS + at, b"k", b"v%d" % at) for at in range(3))
     data = wrapped(magic, codec, block, offset=42) if codec else block
     batches = MemoryRecords(data)
-    found = []
+    result = []
     while (theirs := batches.next_batch()) is not None:
         assert theirs.validate_crc()
-        found += [(record.offset, record.value) for record in theirs]
-    assert found == [(40 + at, b"v%d" % at) for at in range(3)]
+        result += [(record.offset, record.value) for record in theirs]
+    assert result == [(40 + at, b"v%d" % at) for at in range(3)]
 
 
 def test_a_wrapper_at_offset_zero_counts_from_zero() -> None:
@@ -102,8 +102,8 @@ def test_a_wrapper_at_offset_zero_counts_from_zero() -> None:
 def test_the_brokers_time_on_a_wrapper_is_the_time_of_all_inside() -> None:
     """REC-11."""
     block = b"".join(encode_message(1, at, at, None, b"v") for at in range(3))
-    found = read_set(wrapped(1, SNAPPY, block, offset=2, flags=0x08))
-    assert [m.timestamp_ms for m in found] == [TIME_MS] * 3
+    result = read_set(wrapped(1, SNAPPY, block, offset=2, flags=0x08))
+    assert [m.timestamp_ms for m in result] == [TIME_MS] * 3
 
 
 @pytest.mark.parametrize(

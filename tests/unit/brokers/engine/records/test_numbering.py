@@ -25,11 +25,11 @@ OFF = st.one_of(st.none(), st.tuples(st.floats(0, 1, exclude_max=True), st.sampl
 def block_of(runs: list[tuple[int, int, int]], off: tuple[float, int] | None) -> tuple[bytes, int]:
     sizes = [(size, timestamp + at % 3) for count, size, timestamp in runs for at in range(count)]
     wrong = -1 if off is None or not sizes else int(off[0] * len(sizes))
-    found = bytearray()
+    result = bytearray()
     for index, (size, timestamp) in enumerate(sizes):
         delta = index + (off[1] if off is not None and index == wrong else 0)
-        found += encode_record(Record(timestamp, None, b"v" * size), delta, 0)
-    return bytes(found), len(sizes)
+        result += encode_record(Record(timestamp, None, b"v" * size), delta, 0)
+    return bytes(result), len(sizes)
 
 
 @given(RUNS, OFF)

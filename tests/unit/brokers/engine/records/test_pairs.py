@@ -49,10 +49,10 @@ def test_damaged_records_under_a_good_checksum_are_refused_or_read_but_never_pas
     layout.seal(batch)
 
     try:
-        found = read_pairs(bytes(batch))
+        pairs = read_pairs(bytes(batch))
     except Malformed:
         return
-    assert sum(len(key or b"") + len(value or b"") for _, key, value in found) <= len(batch)
+    assert sum(len(key or b"") + len(value or b"") for _, key, value in pairs) <= len(batch)
 
 
 def test_a_batch_that_ends_too_early_or_too_late_is_refused() -> None:

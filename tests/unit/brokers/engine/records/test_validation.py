@@ -57,7 +57,7 @@ def test_compressed_records_are_numbered_as_they_lie(
     """
     records = [Record(NOW_MS + at, b"k%d" % at, b"v" * at, (("h", None),)) for at in range(count)]
     deltas = [at if at < kept else at * 5_000 - 7 for at in range(count)]
-    block = b"".join(encode_record(one, at, 0) for one, at in zip(records, deltas, strict=True))
+    block = b"".join(encode_record(record, at, 0) for record, at in zip(records, deltas, strict=True))
     plain = build_batch(records)[: layout.HEADER_BYTES] + block
     length = len(plain) - layout.LOG_OVERHEAD_BYTES
     data = patched(plain, 8, length.to_bytes(4, "big"))
@@ -72,7 +72,9 @@ def test_compressed_records_are_numbered_as_they_lie(
     is_rebuilt = bool(codec or to)  # of one codec it is taken as it is
     wanted = list(range(count)) if is_rebuilt else deltas
     assert [offset for offset, _ in read_records(passed)] == wanted
-    assert [(one.key, one.value, one.headers) for _, one in read_records(passed)] == [one[1:] for one in records]
+    assert [(record.key, record.value, record.headers) for _, record in read_records(passed)] == [
+        record[1:] for record in records
+    ]
     assert (header.crc, header.codec) == (layout.checksum(passed), codec if to is None else to)
     assert (header.record_count, header.last_offset_delta) == (count, count - 1)
 

@@ -32,7 +32,7 @@ def topic(name: str, *leaders: int, deleting: bool = False) -> TopicImage:
 
 def image(*topics: TopicImage, brokers: Collection[int] = (OWN, OTHER, THIRD)) -> ClusterImage:
     infos = {id: BrokerInfo(id, "127.0.0.1", 24_000 + id, 25_000 + id, None, id) for id in brokers}
-    return ClusterImage("test", brokers=infos, topics={one.name: one for one in topics})
+    return ClusterImage("test", brokers=infos, topics={item.name: item for item in topics})
 
 
 def markers(name: str, *partitions: PartitionKey, producer_id: int = 7, committed: bool = True) -> SendMarkers:
@@ -83,7 +83,7 @@ class World:
 
     async def late_request(self, broker_id: int, message: WriteTxnMarkersRequest) -> Any:
         self.said_late.append(
-            {(one.name, i) for m in message.markers for one in m.topics for i in one.partition_indexes}
+            {(item.name, i) for m in message.markers for item in m.topics for i in item.partition_indexes}
         )
         return await self._write(broker_id, message, held=False)
 
@@ -91,7 +91,7 @@ class World:
         self, broker_id: int, request: WriteTxnMarkersRequest, *, held: bool = True
     ) -> WriteTxnMarkersResponse:
         for marker in request.markers:
-            named = {(one.name, index) for one in marker.topics for index in one.partition_indexes}
+            named = {(item.name, index) for item in marker.topics for index in item.partition_indexes}
             self.said.append((broker_id, marker.producer_id, named))
         if self.held is not None and held:
             await self.held.wait()
@@ -104,9 +104,9 @@ class World:
                     producer_id=marker.producer_id,
                     topics=[
                         WritableTxnMarkerTopicResult(
-                            name=one.name, partitions=self._lines(one.name, one.partition_indexes)
+                            name=item.name, partitions=self._lines(item.name, item.partition_indexes)
                         )
-                        for one in marker.topics
+                        for item in marker.topics
                     ],
                 )
                 for marker in request.markers

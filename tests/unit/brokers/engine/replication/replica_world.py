@@ -162,7 +162,9 @@ class ReplicaWorld:
         if tuple(same) == state.isr and leader == state.leader:
             return
         self._write(
-            State(leader, state.leader_epoch + 1, tuple(same), 0, tuple(self.replicas[one].incarnation for one in same))
+            State(
+                leader, state.leader_epoch + 1, tuple(same), 0, tuple(self.replicas[item].incarnation for item in same)
+            )
         )
 
     def write_isr(self, broker: int) -> None:
@@ -246,14 +248,14 @@ class ReplicaWorld:
                 session.close()
             session = leader.sessions[broker] = FollowerSession(1, broker, replica.incarnation)
         session.fetched_ms = self.now_ms
-        found = leader.partition
+        result = leader.partition
         offset = partition.log_end_offset
         wanted = (
             0, partition.leader_epoch, offset, partition.last_fetched_epoch, partition.log_start_offset, BYTES_MAX,
         )  # fmt: skip
-        session.asks(KEY, wanted, error_codes.NOT_LEADER_OR_FOLLOWER if found is None else found, self.now_ms)
+        session.asks(KEY, wanted, error_codes.NOT_LEADER_OR_FOLLOWER if result is None else result, self.now_ms)
         self.complete()
-        outcome = self._answer(replica, partition, session, found)
+        outcome = self._answer(replica, partition, session, result)
         replica.highest = max(replica.highest, partition.high_watermark)
         return outcome
 
@@ -304,16 +306,16 @@ class ReplicaWorld:
         return [batch for batch in self.batches(broker) if int.from_bytes(batch[:8], "big") < below]
 
     def check(self) -> None:
-        held = [one for one in self.replicas.values() if one.is_up and one.partition is not None]
+        held = [item for item in self.replicas.values() if item.is_up and item.partition is not None]
         for replica in held:
             partition = replica.partition
             assert partition is not None
             partition.check()
-        for one in held:
+        for item in held:
             for other in held:
-                if one.broker < other.broker and one.partition is not None and other.partition is not None:
-                    below = min(one.partition.high_watermark, other.partition.high_watermark)
-                    assert self.committed(one.broker, below) == self.committed(other.broker, below)
+                if item.broker < other.broker and item.partition is not None and other.partition is not None:
+                    below = min(item.partition.high_watermark, other.partition.high_watermark)
+                    assert self.committed(item.broker, below) == self.committed(other.broker, below)
 
     def heal(self) -> Partition:
         """Everybody comes back and catches up; the leader's replica."""

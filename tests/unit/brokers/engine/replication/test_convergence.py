@@ -105,9 +105,9 @@ class Replica:
 
     @property
     def partition(self) -> Partition:
-        found = self.table.get("t", 0)
-        assert found is not None
-        return found
+        result = self.table.get("t", 0)
+        assert result is not None
+        return result
 
     def learn(self, image: Image) -> None:
         self.image = image
@@ -131,11 +131,11 @@ class Replica:
     def data(self, until: int = ALL) -> bytes:
         """The log's bytes below an offset."""
         log = self.partition.log
-        found = log.read(log.log_start_offset, ALL, min(until, log.log_end_offset), min_one_batch=True)
-        if found is None:
+        result = log.read(log.log_start_offset, ALL, min(until, log.log_end_offset), min_one_batch=True)
+        if result is None:
             return b""
-        data = os.pread(found.fd, found.length, found.position)
-        found.release()
+        data = os.pread(result.fd, result.length, result.position)
+        result.release()
         return data
 
 

@@ -24,8 +24,8 @@ def lead(world: ReplicaWorld, broker: int, *seen_by: int) -> None:
     """The controller gives the lead to `broker`; only `seen_by` learn of it."""
     world.elect(broker)
     assert world.state.leader == broker
-    for one in seen_by:
-        world.show(one)
+    for item in seen_by:
+        world.show(item)
 
 
 def fetch(world: ReplicaWorld, *brokers: int) -> None:

@@ -20,8 +20,8 @@ SESSION = 4711
 
 
 def offsets(index: int, offset: int) -> ListOffsetsResponse:
-    found = ListOffsetsPartitionResponse(partition_index=index, error_code=0, offset=offset)
-    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="topic", partitions=[found])])
+    response = ListOffsetsPartitionResponse(partition_index=index, error_code=0, offset=offset)
+    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="topic", partitions=[response])])
 
 
 def test_what_the_leader_answers_is_appended_and_the_next_request_says_so(world: SteppedWorld) -> None:

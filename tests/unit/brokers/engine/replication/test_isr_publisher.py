@@ -101,9 +101,9 @@ class FetcherContext:
 
     @property
     def partition(self) -> Partition:
-        found = self.table.get(NAME, 0)
-        assert found is not None
-        return found
+        result = self.table.get(NAME, 0)
+        assert result is not None
+        return result
 
     def append(self) -> None:
         records = memoryview(build_batch([Record(0, None, b"v")]))

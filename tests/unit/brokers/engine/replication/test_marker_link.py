@@ -138,7 +138,7 @@ async def test_what_is_led_here_waits_for_no_other_transactions_followers(world:
 
     async def replicated(broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         """As `handlers.markers`: the answer waits for all that was asked for."""
-        if any(1 in one.partition_indexes for marker in request.markers for one in marker.topics):
+        if any(1 in item.partition_indexes for marker in request.markers for item in marker.topics):
             await caught_up.wait()
         return await write(world, broker_id, request)
 
@@ -275,7 +275,7 @@ async def test_a_request_has_bounds(world: World, monkeypatch: pytest.MonkeyPatc
     write = World._write
 
     async def measured(broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        partitions = sum(len(one.partition_indexes) for marker in request.markers for one in marker.topics)
+        partitions = sum(len(item.partition_indexes) for marker in request.markers for item in marker.topics)
         sizes.append((len(request.markers), partitions))
         return await write(world, broker_id, request)
 

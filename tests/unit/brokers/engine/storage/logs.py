@@ -50,13 +50,15 @@ def values(count: int, *, size: int = 20, stamp_ms: int = NOW_MS) -> list[Record
 def read_all(log: Log, *, from_offset: int | None = None, max_bytes: int = 1 << 20) -> list[tuple[int, Record]]:
     """Every record from an offset on, read as a consumer does, slice after slice."""
     offset = log.log_start_offset if from_offset is None else from_offset
-    found: list[tuple[int, Record]] = []
+    result: list[tuple[int, Record]] = []
     while (piece := log.read(offset, max_bytes, log.log_end_offset, min_one_batch=True)) is not None:
         data = piece.read()
         piece.release()
         batches = list(layout.scan_headers(data))
         assert sum(header.size_bytes for _, header in batches) == len(data), "a slice holds whole batches"
         for position, header in batches:
-            found += [pair for pair in read_records(data[position : position + header.size_bytes]) if pair[0] >= offset]
+            result += [
+                pair for pair in read_records(data[position : position + header.size_bytes]) if pair[0] >= offset
+            ]
             offset = header.next_offset
-    return found
+    return result

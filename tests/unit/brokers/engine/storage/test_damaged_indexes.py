@@ -54,10 +54,10 @@ def check_reads(log: Log) -> None:
     """From every offset a read begins with the batch that holds it, and holds whole batches."""
     for offset in range(BATCHES * RECORDS):
         for max_bytes in (1, 250):
-            found = log.read(offset, max_bytes, log.log_end_offset, min_one_batch=True)
-            assert found is not None
-            batches = list(layout.scan_headers(found.read()))
-            found.release()
+            result = log.read(offset, max_bytes, log.log_end_offset, min_one_batch=True)
+            assert result is not None
+            batches = list(layout.scan_headers(result.read()))
+            result.release()
             assert batches[0][1].base_offset == offset // RECORDS * RECORDS
             assert sum(header.size_bytes for _, header in batches) == batches[-1][0] + batches[-1][1].size_bytes
 
@@ -76,9 +76,9 @@ def test_no_flipped_bit_of_a_time_index_misleads_a_search_by_time_or_retention(s
         log, _ = reopen(copy, SMALL, clean=True, recovery_point=BATCHES * RECORDS)
         assert log.log_end_offset == BATCHES * RECORDS
         for number in range(BATCHES):
-            found = first_at_or_after(log, NOW_MS + 10 * number)
-            assert found is not None
-            assert (found.timestamp_ms, found.offset) == (NOW_MS + 10 * number, number * RECORDS)
+            at_or_after = first_at_or_after(log, NOW_MS + 10 * number)
+            assert at_or_after is not None
+            assert (at_or_after.timestamp_ms, at_or_after.offset) == (NOW_MS + 10 * number, number * RECORDS)
         assert log.active.largest_timestamp() == NOW_MS + 10 * (BATCHES - 1) + 1
         assert len(read_all(log)) == BATCHES * RECORDS
 

@@ -83,10 +83,10 @@ def test_an_error_at_any_operation_is_told_and_loses_nothing_acknowledged(refuse
                 )
                 assert refusal.error_code == error_codes.KAFKA_STORAGE_ERROR
                 again = SimulatedLog(top, disk=disk, epoch=1)
-                found = [record for _, record in read_all(again.partition.log)[0]]
-                assert found[: len(acked)] == acked
-                assert len(found) <= len(acked), "a refused record is served"
-                produced(again, found)
+                result = [record for _, record in read_all(again.partition.log)[0]]
+                assert result[: len(acked)] == acked
+                assert len(result) <= len(acked), "a refused record is served"
+                produced(again, result)
                 disk.end_process()
         step += 1
     assert sent > 50

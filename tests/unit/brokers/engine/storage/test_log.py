@@ -46,8 +46,8 @@ def test_a_log_answers_like_a_list(shape: list[tuple[int, int, int, int]], max_b
             assert read_all(log, from_offset=start, max_bytes=max_bytes) == list(enumerate(model))[start:]
             wanted_ms = data.draw(st.integers(NOW_MS - 6_000, NOW_MS + 6_000))
             first = next((at for at, record in enumerate(model) if record.timestamp_ms >= wanted_ms), None)
-            found = first_at_or_after(log, wanted_ms)
-            assert (found.offset if found else None) == first
+            at_or_after = first_at_or_after(log, wanted_ms)
+            assert (at_or_after.offset if at_or_after else None) == first
             newest = greatest_timestamp(log)
             assert newest is not None
             assert newest.timestamp_ms == max(record.timestamp_ms for record in model)

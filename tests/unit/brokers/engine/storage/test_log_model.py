@@ -137,8 +137,8 @@ class Modelled:
         log = self.log
         log.check()
         assert (log.log_start_offset, log.log_end_offset) == (self.start, len(self.records))
-        found, headers = read_all(log)
-        assert found == list(enumerate(self.records))[self.start :]
+        result, headers = read_all(log)
+        assert result == list(enumerate(self.records))[self.start :]
         for header in headers:
             assert log.epochs.epoch_at(max(header.base_offset, self.start)) == self.epochs[header.base_offset]
         for producer, numbered in self.producers.items():

@@ -167,10 +167,10 @@ def test_what_is_no_file_of_a_log_is_told_and_left_alone(tmp_path: Path) -> None
     again, report = reopen(directory, SMALL, clean=True)
     assert again.log_end_offset == 3
     assert sorted(damage.file for damage in report.damages) == sorted(
-        str(directory / one) for one in files + directories
+        str(directory / item) for item in files + directories
     )
     assert all("left alone" in damage.what for damage in report.damages)
-    assert {one.name for one in directory.iterdir()} > {*files, *directories}
+    assert {item.name for item in directory.iterdir()} > {*files, *directories}
 
 
 def test_a_log_below_its_checkpointed_start_restarts_there(tmp_path: Path) -> None:

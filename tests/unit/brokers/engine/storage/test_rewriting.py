@@ -52,13 +52,13 @@ def load(root: Path, *, clean: bool = True) -> tuple[Log, LoadReport]:
 
 
 def stored(log: Log) -> Stored:
-    found = []
+    result = []
     for segment in log.segments:
         for position, header in segment.headers(0):
             data = segment.batch_at(position, header.size_bytes)
-            found += [(offset, record.timestamp_ms, record.key, record.value) for offset, record in read_records(data)]
+            result += [(offset, record.timestamp_ms, record.key, record.value) for offset, record in read_records(data)]
         segment.file.close()
-    return found
+    return result
 
 
 def wrapper(magic: int, messages: Stored, codec: int, attributes: int = 0) -> bytes:
@@ -80,15 +80,15 @@ def segments(draw: st.DrawFn) -> tuple[int, list[tuple[int, Stored]]]:
     """(format, entries): each the codec and the messages that lie behind it, with gaps as cleaning leaves them."""
     magic = draw(st.sampled_from((0, 1)))
     times = st.integers(-1, 2**45) if magic else st.just(-1)
-    offset, found = draw(st.integers(0, 3)), []
+    offset, result = draw(st.integers(0, 3)), []
     for _ in range(draw(st.integers(1, 12))):
         codec = draw(st.sampled_from((0, 0, 1, 2, 3)))
         messages: Stored = []
         for _ in range(draw(st.integers(1, 5)) if codec else 1):
             messages.append((offset, draw(times), draw(FIELD), draw(FIELD)))
             offset += draw(st.sampled_from((1, 1, 1, 7)))
-        found.append((codec, messages))
-    return magic, found
+        result.append((codec, messages))
+    return magic, result
 
 
 @given(given_=segments(), clean=st.booleans())
@@ -158,9 +158,9 @@ def test_segments_in_turn_and_batches_behind_them_make_one_log(tmp_path: Path) -
     assert (report.refused, report.rewritten_segments, report.truncated_bytes) == ([], 2, 0)
     partition = table.become_leader("t", 0, b"i" * 16, 1, {}, now_ms=NOW_MS)
     assert [offset for offset, _, _, _ in stored(partition.log)] == list(range(3_003))
-    found = partition.read(2_500, 200, min_one_batch=True)
-    assert found.slice is not None
-    found.slice.release()
+    result = partition.read(2_500, 200, min_one_batch=True)
+    assert result.slice is not None
+    result.slice.release()
     assert list_offsets(partition, NOW_MS + 2_000, isolation=0, version=9).offset == 2_000
     table.close()
 

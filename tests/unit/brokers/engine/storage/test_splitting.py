@@ -92,8 +92,8 @@ def check_split(log: Log, expected: Found, *, end: int | None = None) -> None:
         assert all(0 <= header.last_offset - segment.base_offset <= RELATIVE_OFFSET_MAX for header in headers)
         for held in range(len(segment.offset_index)):
             relative, position = OFFSET_ENTRY.unpack_from(segment.offset_index.entries, held * 8)
-            found = next(header for _, header in segment.headers(position))
-            assert found.last_offset == segment.base_offset + relative
+            result = next(header for _, header in segment.headers(position))
+            assert result.last_offset == segment.base_offset + relative
     names = {path.name for path in Path(log.directory).iterdir()}
     assert not [name for name in names if name.endswith((".cleaned", ".swap", DELETED_SUFFIX))]
     assert {name for name in names if name.endswith(".log")} == {f"{s.base_offset:020d}.log" for s in log.segments}
@@ -173,7 +173,7 @@ def far_transactions(directory: Path, at: int = BASE) -> list[Aborted]:
         data += bytes(batch) + bytes(end)
     listed = [Aborted(producer, first, marker, marker + 1) for producer, first, marker in lines]
     (directory / f"{BASE:020d}.log").write_bytes(data)
-    (directory / f"{BASE:020d}.txnindex").write_bytes(b"".join(ABORTED_ENTRY.pack(0, *one) for one in listed))
+    (directory / f"{BASE:020d}.txnindex").write_bytes(b"".join(ABORTED_ENTRY.pack(0, *item) for item in listed))
     return listed
 
 
@@ -193,8 +193,8 @@ def test_aborted_transactions_stay_aborted(tmp_path: Path, clean: bool, recovery
     list_file.write_bytes(list_file.read_bytes() + damage)
     log, report = reopen(directory, CONFIG, clean=clean, recovery_point=recovery_point)
     assert (report.split_segments, report.truncated_bytes) == (1, 0)
-    held = [one[:3] for part in aborted_of(log).values() for one in part]
-    assert held == [one[:3] for one in listed]
+    held = [item[:3] for part in aborted_of(log).values() for item in part]
+    assert held == [item[:3] for item in listed]
     assert list(aborted_of(log)) == [BASE, BASE + FAR]
     assert log.has_aborts
 
@@ -285,11 +285,11 @@ def test_the_tool_says_beforehand_what_a_start_would_split(tmp_path: Path) -> No
 @st.composite
 def segments(draw: st.DrawFn) -> list[int]:
     """The bases of a segment's batches, with gaps about as wide as an index reaches."""
-    at, found = BASE + draw(st.sampled_from((0, 0, 5, FAR - 4, FAR, 3 * FAR))), []
+    at, result = BASE + draw(st.sampled_from((0, 0, 5, FAR - 4, FAR, 3 * FAR))), []
     for _ in range(draw(st.integers(1, 10))):
-        found.append(at)
+        result.append(at)
         at += 3 + draw(st.sampled_from(GAPS))
-    return found
+    return result
 
 
 @given(bases=segments(), clean=st.booleans(), indexed=st.booleans(), is_closed=st.booleans())
@@ -330,7 +330,7 @@ def test_a_crash_at_any_step_leaves_every_record(first: int) -> None:
             partition = opened(left).get("t", 0)
             assert partition is not None
             check_split(partition.log, whole)
-            assert [one.producer_id for part in aborted_of(partition.log).values() for one in part] == [7, 8, 9]
+            assert [item.producer_id for part in aborted_of(partition.log).values() for item in part] == [7, 8, 9]
             partition.log.close()
 
         tried = crash_everywhere(home, disk, check, Effort(2, 2, 10), lambda _: None)

@@ -152,7 +152,7 @@ def test_retention_takes_whole_segments_from_the_oldest(
     rules: RetentionRules, high_watermark: int, now_ms: int, gone: int
 ) -> None:
     """LOG-43, LOG-44."""
-    found = deletable(
+    result = deletable(
         facts(100, 100, 100, 100),
         rules,
         log_start_offset=0,
@@ -160,7 +160,7 @@ def test_retention_takes_whole_segments_from_the_oldest(
         high_watermark=high_watermark,
         now_ms=now_ms,
     )
-    assert found == gone
+    assert result == gone
 
 
 def test_a_raised_start_offset_and_an_empty_last_segment() -> None:
@@ -201,8 +201,8 @@ def test_partition_directories_are_found_with_their_topic_id(tmp_path: Path) -> 
     gone = root.create_partition("x" * 249, 0, topic_id)
     renamed = root.mark_deleted(gone)
     assert len(Path(renamed).name) <= 255
-    (found,) = root.scan()
-    assert found == (directory, "ins-a.my-topic", 12, topic_id)
+    (result,) = root.scan()
+    assert result == (directory, "ins-a.my-topic", 12, topic_id)
     assert not Path(renamed).exists()
     assert read_topic_id(tmp_path, tmp_path) == bytes(16)
     root.unlock()

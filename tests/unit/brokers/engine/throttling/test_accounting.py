@@ -30,9 +30,9 @@ def test_clients_of_one_group_share_a_limiter_and_others_do_not() -> None:
     quotas = ClientQuotas()
     limits = {USER: {PRODUCE: 10.0}}
 
-    one, two = (quotas.limiter(limits, PRODUCE, "u", client, 0) for client in ("a", "b"))
+    item, two = (quotas.limiter(limits, PRODUCE, "u", client, 0) for client in ("a", "b"))
 
-    assert one is two
+    assert item is two
     assert quotas.limiter(limits, PRODUCE, "v", "a", 0) is None
 
 
@@ -98,12 +98,12 @@ def test_client_ids_that_readers_cannot_tell_apart_share_a_usage_counter() -> No
 def test_a_long_client_id_is_remembered_in_short_and_limited_for_itself() -> None:
     quotas, accounting = ClientQuotas(), Ledger()
     limits = {ANY_CLIENT: {PRODUCE: 10.0}}
-    one, two, again = (quotas.limiter(limits, PRODUCE, "u", "x" * 32_000 + end, 0) for end in ("1", "2", "1"))
+    item, two, again = (quotas.limiter(limits, PRODUCE, "u", "x" * 32_000 + end, 0) for end in ("1", "2", "1"))
 
     accounting.record(RULE, 10.0, "u", "x" * 32_000, 1, 0)
 
-    assert one is again
-    assert one is not two
+    assert item is again
+    assert item is not two
     assert max(len(part) for key in quotas._limiters for part in key) <= NAME_CHARACTERS_MAX
     assert len(str(accounting.as_json(0)[0]["client_id"])) == NAME_CHARACTERS_MAX
 
@@ -211,8 +211,8 @@ def test_the_longest_delay_of_each_minute_is_kept_for_a_quarter_of_an_hour() -> 
         for delay_ms in (5, minute * 10, 7):
             ring.delayed(delay_ms, minute * traffic.MINUTE_MS + delay_ms)
     now_ms = 30 * traffic.MINUTE_MS + 30_000
-    found = ring.delayed_minutes(now_ms)
-    assert found == [[minute * traffic.MINUTE_MS, minute * 10] for minute in range(16, 31)]
+    result = ring.delayed_minutes(now_ms)
+    assert result == [[minute * traffic.MINUTE_MS, minute * 10] for minute in range(16, 31)]
     assert ring.delayed_minutes(now_ms + 60 * traffic.MINUTE_MS) == []
 
 

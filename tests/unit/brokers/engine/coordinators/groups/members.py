@@ -54,9 +54,9 @@ class Shard:
         return shard.machine
 
     def group(self, id: str = GROUP) -> Group:
-        found = self.machine.groups.get(id)
-        assert found is not None, f"nobody knows {id}"
-        return found
+        result = self.machine.groups.get(id)
+        assert result is not None, f"nobody knows {id}"
+        return result
 
     @property
     def state(self) -> State:

@@ -193,7 +193,7 @@ class GroupRegistry(RuleBasedStateMachine):
         assert asked_as in ("", reply.member_id)
         leader = reply.leader
         group = self.shard.machine.groups.get(GROUP)
-        sent = {found.member_id for found in reply.members}
+        sent = {result.member_id for result in reply.members}
         if sent:
             assert leader == reply.member_id, "only the leader is told who is in"
             assert reply.member_id in sent
@@ -201,9 +201,9 @@ class GroupRegistry(RuleBasedStateMachine):
             asked_as == "" and member.instance is not None and (reply.generation, reply.member_id) not in self.given
         )
         if replaced and group is not None and group.state is State.STABLE and group.generation == reply.generation:
-            found = group.members.get(reply.member_id)
-            if found is not None:
-                self.given[reply.generation, reply.member_id] = found.assignment
+            result = group.members.get(reply.member_id)
+            if result is not None:
+                self.given[reply.generation, reply.member_id] = result.assignment
         else:
             known = self.generations.setdefault(reply.generation, (leader, reply.protocol))
             assert known[1] == reply.protocol, "a generation has one protocol"

@@ -29,37 +29,37 @@ def test_members_go_on_under_the_next_coordinator_without_noticing() -> None:
 
 def test_members_have_a_whole_session_to_find_the_next_coordinator_and_no_more() -> None:
     shard = Shard()
-    one, two = Member(shard), Member(shard)
-    complete(one, two)
+    item, two = Member(shard), Member(shard)
+    complete(item, two)
     shard.advance(SESSION_MS - 100)
     shard.reload()
 
     shard.advance(SESSION_MS - 1_000)
-    assert one.heartbeat() == 0
+    assert item.heartbeat() == 0
     shard.advance(1_000)
 
-    assert (one.heartbeat(), two.heartbeat()) == (REBALANCING, UNKNOWN)
+    assert (item.heartbeat(), two.heartbeat()) == (REBALANCING, UNKNOWN)
 
 
 def test_a_generation_that_was_not_written_down_is_forgotten_with_its_coordinator() -> None:
     shard = Shard()
-    one, two = Member(shard), Member(shard)
-    complete(one)
+    item, two = Member(shard), Member(shard)
+    complete(item)
     joined = two.join()
-    one.take(one.join())
+    item.take(item.join())
     two.take(joined)
 
     shard.reload()
 
     assert (shard.state, shard.group().generation) == (State.STABLE, 1)
-    assert one.heartbeat() == 22
+    assert item.heartbeat() == 22
     assert two.heartbeat() == UNKNOWN
 
 
 def test_whoever_waits_is_told_that_somebody_else_coordinates() -> None:
     shard = Shard()
-    one, two, three = Member(shard), Member(shard), Member(shard)
-    complete(one, two)
+    item, two, three = Member(shard), Member(shard), Member(shard)
+    complete(item, two)
     joining = three.join()
     another = Member(shard, group="ins-bbbbbbbb.h")
     late = Member(shard, group="ins-bbbbbbbb.h")

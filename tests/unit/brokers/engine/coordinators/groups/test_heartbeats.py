@@ -20,22 +20,22 @@ def test_who_is_heard_from_within_its_session_stays() -> None:
 
 def test_who_is_not_heard_from_is_out_and_the_others_rebalance() -> None:
     shard = Shard()
-    one, two = Member(shard), Member(shard)
-    complete(one, two)
+    item, two = Member(shard), Member(shard)
+    complete(item, two)
     shard.advance(SESSION_MS - 1_000)
-    one.heartbeat()
+    item.heartbeat()
 
     shard.advance(1_000)
 
-    assert (one.heartbeat(), two.heartbeat()) == (REBALANCING, UNKNOWN)
+    assert (item.heartbeat(), two.heartbeat()) == (REBALANCING, UNKNOWN)
 
 
 def test_a_member_whose_last_sign_was_long_after_its_timer_was_set_goes_a_session_after_that() -> None:
     shard = Shard()
-    one, two = Member(shard), Member(shard, session_timeout_ms=SESSION_MS * 10)
-    complete(one, two)
+    item, two = Member(shard), Member(shard, session_timeout_ms=SESSION_MS * 10)
+    complete(item, two)
     shard.advance(SESSION_MS - 100)
-    assert one.heartbeat() == 0
+    assert item.heartbeat() == 0
 
     shard.advance(SESSION_MS - 100)
     assert two.heartbeat() == 0

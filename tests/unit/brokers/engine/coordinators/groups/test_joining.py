@@ -21,7 +21,7 @@ def test_a_first_member_makes_the_group_and_leads_generation_1() -> None:
 
     assert (reply.generation, reply.protocol_type, reply.protocol) == (1, "consumer", "range")
     assert reply.leader == reply.member_id
-    assert [(found.member_id, found.metadata) for found in reply.members] == [(member.id, b"r")]
+    assert [(result.member_id, result.metadata) for result in reply.members] == [(member.id, b"r")]
     assert shard.state is State.COMPLETING
 
 
@@ -74,16 +74,16 @@ def test_an_id_that_was_given_out_is_no_member_yet() -> None:
 
 def test_whoever_was_given_an_id_is_waited_for() -> None:
     shard = Shard()
-    one, two = Member(shard), Member(shard, needs_id=True)
-    complete(one)
+    item, two = Member(shard), Member(shard, needs_id=True)
+    complete(item)
     (reply,) = two.join().replies
     two.id = reply.member_id
 
-    rejoined = one.join()
+    rejoined = item.join()
     assert rejoined.replies == []
 
     joined = two.join()
-    assert one.take(rejoined).generation == two.take(joined).generation == 2
+    assert item.take(rejoined).generation == two.take(joined).generation == 2
 
 
 def test_an_id_that_nobody_has_is_unknown_in_an_unknown_group_and_in_a_known_one() -> None:
@@ -127,11 +127,11 @@ def test_who_has_nothing_in_common_with_the_members_stays_out(changes: dict[str,
 
 def test_the_protocol_is_what_all_support_and_most_like_best() -> None:
     shard = Shard()
-    one = Member(shard, protocols=(("sticky", b"1"), ("range", b"2")))
+    item = Member(shard, protocols=(("sticky", b"1"), ("range", b"2")))
     two = Member(shard, protocols=(("range", b"3"), ("sticky", b"4"), ("cooperative", b"")))
     three = Member(shard, protocols=(("cooperative", b""), ("range", b"5"), ("sticky", b"6")))
 
-    complete(one, two, three)
+    complete(item, two, three)
 
     assert shard.group().protocol == "range"
 
@@ -194,18 +194,18 @@ def test_between_join_and_sync_a_change_sends_those_back_who_wait_for_assignment
 
 def test_a_call_that_is_repeated_while_it_waits_is_answered_once_for_each() -> None:
     shard = Shard()
-    one, two = Member(shard), Member(shard)
-    complete(one, two)
-    one.join()
+    item, two = Member(shard), Member(shard)
+    complete(item, two)
+    item.join()
     assert two.heartbeat() == REBALANCING
-    first = one.join()
+    first = item.join()
     assert first.replies == []
 
-    second = one.join()
+    second = item.join()
     assert error(first) == REBALANCING
 
     joined = two.join()
-    assert one.take(second).generation == two.take(joined).generation
+    assert item.take(second).generation == two.take(joined).generation
 
 
 def test_who_joined_for_the_first_time_and_was_never_answered_is_given_up_in_the_end() -> None:

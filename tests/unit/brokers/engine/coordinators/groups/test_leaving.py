@@ -18,19 +18,19 @@ def codes(shard: Shard, *leavers: Leaver) -> list[int]:
 
 def test_when_a_member_leaves_the_others_rebalance() -> None:
     shard = Shard()
-    one, two = Member(shard), Member(shard)
-    complete(one, two)
+    item, two = Member(shard), Member(shard)
+    complete(item, two)
 
     assert codes(shard, Leaver(two.id)) == [0]
 
-    assert one.heartbeat() == REBALANCING
-    assert one.take(one.join()).generation == 3
+    assert item.heartbeat() == REBALANCING
+    assert item.take(item.join()).generation == 3
 
 
 def test_each_of_a_batch_is_told_how_it_went() -> None:
     shard = Shard()
-    one, static = Member(shard), Member(shard, instance="pod")
-    complete(one, static)
+    item, static = Member(shard), Member(shard, instance="pod")
+    complete(item, static)
 
     sent = codes(
         shard,
@@ -39,8 +39,8 @@ def test_each_of_a_batch_is_told_how_it_went() -> None:
         Leaver(""),
         Leaver("pod-x", "pod"),
         Leaver(static.id, "other"),
-        Leaver(one.id),
-        Leaver(one.id),
+        Leaver(item.id),
+        Leaver(item.id),
         Leaver("", "pod"),
         Leaver("", "pod"),
     )
@@ -63,15 +63,15 @@ def test_a_batch_is_one_rebalance_and_at_most_one_record() -> None:
 
 def test_whoever_was_given_an_id_can_give_it_back() -> None:
     shard = Shard()
-    one, two = Member(shard), Member(shard, needs_id=True)
-    complete(one)
+    item, two = Member(shard), Member(shard, needs_id=True)
+    complete(item)
     (reply,) = two.join().replies
-    again = one.join()
+    again = item.join()
 
     assert codes(shard, Leaver(reply.member_id)) == [0]
 
     # Nobody is awaited any more.
-    assert one.take(again).generation == 2
+    assert item.take(again).generation == 2
 
 
 def test_a_static_member_may_leave_by_its_id_alone() -> None:
@@ -85,24 +85,24 @@ def test_a_static_member_may_leave_by_its_id_alone() -> None:
 
 def test_the_call_of_a_member_that_leaves_is_answered() -> None:
     shard = Shard()
-    one, two = Member(shard), Member(shard)
-    complete(one, two)
-    waiting = one.join()
+    item, two = Member(shard), Member(shard)
+    complete(item, two)
+    waiting = item.join()
 
-    codes(shard, Leaver(one.id))
+    codes(shard, Leaver(item.id))
 
     assert error(waiting) == UNKNOWN
 
 
 def test_when_everybody_else_has_joined_again_the_last_ones_departure_ends_the_rebalance() -> None:
     shard = Shard()
-    one, two = Member(shard), Member(shard)
-    complete(one, two)
-    waiting = one.join()
+    item, two = Member(shard), Member(shard)
+    complete(item, two)
+    waiting = item.join()
 
     codes(shard, Leaver(two.id))
 
-    assert one.take(waiting).generation == 3
+    assert item.take(waiting).generation == 3
 
 
 def test_of_a_group_that_nobody_knows_nobody_can_leave() -> None:

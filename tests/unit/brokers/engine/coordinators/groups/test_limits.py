@@ -42,14 +42,14 @@ def test_a_static_member_comes_back_to_its_seat_in_a_full_group() -> None:
 
 def test_in_a_join_phase_whoever_comes_last_is_one_too_many() -> None:
     shard = Shard(members_max=2)
-    one, two = Member(shard), Member(shard)
-    complete(one, two)
-    first = one.join()
+    item, two = Member(shard), Member(shard)
+    complete(item, two)
+    first = item.join()
     newcomer = Member(shard)
     taken = newcomer.join()
 
     assert error(two.join()) == FULL
-    assert one.take(first).generation == newcomer.take(taken).generation == 3
+    assert item.take(first).generation == newcomer.take(taken).generation == 3
 
 
 def test_ids_that_were_given_out_are_seats() -> None:
@@ -121,13 +121,13 @@ def test_one_member_says_only_so_much_about_itself(changes: dict[str, object]) -
 def test_all_members_together_say_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joining, "GROUP_METADATA_BYTES_MAX", 2_000)
     shard = Shard()
-    one = Member(shard, protocols=(("range", bytes(1_000)),))
-    complete(one)
+    item = Member(shard, protocols=(("range", bytes(1_000)),))
+    complete(item)
 
     assert error(Member(shard, protocols=(("range", bytes(1_000)),)).join()) == FULL
     # Whoever is in may replace what it said.
-    assert one.join(protocols=(("range", bytes(1_900)),)).replies[0].error == 0
-    assert error(one.join(protocols=(("range", bytes(2_000)),))) == FULL
+    assert item.join(protocols=(("range", bytes(1_900)),)).replies[0].error == 0
+    assert error(item.join(protocols=(("range", bytes(2_000)),))) == FULL
 
 
 def test_a_static_member_that_comes_back_says_it_instead_of_what_it_said_before(
@@ -148,15 +148,15 @@ def test_all_groups_of_an_instance_hold_only_so_much_and_those_of_others_are_not
     monkeypatch.setattr(registry, "MEMBER_BYTES_PER_INSTANCE_MAX", 10_000)
     shard = Shard()
     protocols = (("range", bytes(3_000)),)
-    one = Member(shard, protocols=protocols)
-    complete(one)
+    item = Member(shard, protocols=protocols)
+    complete(item)
 
     assert error(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another").join()) == FULL
     assert error(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another", needs_id=True).join()) == FULL
     complete(Member(shard, protocols=protocols, group="ins-bbbbbbbb.theirs"))
     # Whoever is in may go on.
-    complete(one)
-    one.leave()
+    complete(item)
+    item.leave()
     complete(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another"))
 
 
@@ -190,11 +190,11 @@ def test_who_has_the_longest_name_comes_back_by_the_id_that_it_was_given() -> No
 
 def test_what_is_counted_goes_with_those_it_was_counted_for() -> None:
     shard = Shard()
-    one, two = Member(shard), Member(shard, protocols=(("range", b"longer"), ("sticky", b"")))
-    complete(one, two)
+    item, two = Member(shard), Member(shard, protocols=(("range", b"longer"), ("sticky", b"")))
+    complete(item, two)
     two.leave()
-    one.take(one.join())
-    one.sync({one.id: b""})
+    item.take(item.join())
+    item.sync({item.id: b""})
     assert dict(shard.group().offered) == {"range": 1}
     assert shard.group().metadata_bytes == len("range") + 1
 

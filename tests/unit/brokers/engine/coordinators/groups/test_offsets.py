@@ -201,8 +201,8 @@ def test_in_a_living_group_only_its_members_commit(stable: tuple[Shard, Member])
     shard, member = stable
 
     def code(**who: object) -> object:
-        ((found,),) = commit(shard, Commit(TOPIC, 0, 5), **who).replies  # type: ignore[arg-type]
-        return found
+        ((result,),) = commit(shard, Commit(TOPIC, 0, 5), **who).replies  # type: ignore[arg-type]
+        return result
 
     assert code() == UNKNOWN
     assert code(generation=-1, member_id=member.id) == ILLEGAL

@@ -198,8 +198,8 @@ def test_clients_that_name_a_member_must_name_it_rightly(shard: Shard) -> None:
     complete(member)
 
     def code(**who: object) -> object:
-        ((found,),) = commit_in_transaction(shard, Commit(TOPIC, 0, 5), **who).replies  # type: ignore[arg-type]
-        return found
+        ((result,),) = commit_in_transaction(shard, Commit(TOPIC, 0, 5), **who).replies  # type: ignore[arg-type]
+        return result
 
     assert code(generation=member.generation, member_id=member.id) == 0
     assert code(generation=member.generation + 1, member_id=member.id) == ErrorCode.ILLEGAL_GENERATION

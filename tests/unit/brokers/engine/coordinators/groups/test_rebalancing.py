@@ -24,8 +24,8 @@ UNKNOWN, REBALANCING = 25, 27
 
 def test_a_new_group_waits_for_others_before_its_first_generation() -> None:
     shard = Shard(initial_rebalance_delay_ms=DELAY_MS)
-    one, two = Member(shard), Member(shard)
-    first = one.join()
+    item, two = Member(shard), Member(shard)
+    first = item.join()
     shard.loop.advance(DELAY_MS - 100)
     second = two.join()
     assert first.replies == []
@@ -35,7 +35,7 @@ def test_a_new_group_waits_for_others_before_its_first_generation() -> None:
     assert first.replies == []
 
     shard.advance(DELAY_MS)
-    assert one.take(first).generation == two.take(second).generation == 1
+    assert item.take(first).generation == two.take(second).generation == 1
 
 
 def test_a_new_group_that_nobody_else_joins_begins_after_the_delay() -> None:
@@ -63,51 +63,51 @@ def test_newcomers_put_a_first_generation_off_until_the_rebalance_timeout_at_mos
 
 def test_a_rebalance_ends_when_everybody_has_joined_again() -> None:
     shard = Shard(initial_rebalance_delay_ms=0)
-    one, two, three = Member(shard), Member(shard), Member(shard)
-    complete(one, two)
+    item, two, three = Member(shard), Member(shard), Member(shard)
+    complete(item, two)
     newcomer = three.join()
-    again = one.join()
+    again = item.join()
     assert newcomer.replies == again.replies == []
 
     last = two.join()
 
-    generations = {member.take(call).generation for member, call in ((one, again), (two, last), (three, newcomer))}
+    generations = {member.take(call).generation for member, call in ((item, again), (two, last), (three, newcomer))}
     assert generations == {3}
-    assert [member.leads for member in (one, two, three)] == [True, False, False]
+    assert [member.leads for member in (item, two, three)] == [True, False, False]
 
 
 def test_only_the_leader_is_told_who_the_members_are() -> None:
     shard = Shard()
-    one, two = Member(shard), Member(shard, protocols=(("range", b"two"),))
-    complete(one)
+    item, two = Member(shard), Member(shard, protocols=(("range", b"two"),))
+    complete(item)
     call = two.join()
-    to_leader = one.take(one.join())
+    to_leader = item.take(item.join())
     to_follower = two.take(call)
 
-    assert {found.member_id: found.metadata for found in to_leader.members} == {one.id: b"r", two.id: b"two"}
+    assert {member.member_id: member.metadata for member in to_leader.members} == {item.id: b"r", two.id: b"two"}
     assert to_follower.members == ()
-    assert to_follower.leader == one.id
+    assert to_follower.leader == item.id
 
 
 def test_who_has_not_joined_again_in_time_is_out_and_somebody_else_leads() -> None:
     shard = Shard()
-    one, two = Member(shard, session_timeout_ms=REBALANCE_MS * 2), Member(shard)
-    complete(one, two)
+    item, two = Member(shard, session_timeout_ms=REBALANCE_MS * 2), Member(shard)
+    complete(item, two)
     call = two.join(protocols=(("range", b"changed"),))
 
     shard.advance(REBALANCE_MS)
 
     assert two.take(call).generation == 3
     assert two.leads
-    assert one.heartbeat() == UNKNOWN
+    assert item.heartbeat() == UNKNOWN
     assert list(shard.group().members) == [two.id]
 
 
 def test_the_longest_rebalance_timeout_counts() -> None:
     shard = Shard()
-    one = Member(shard, session_timeout_ms=REBALANCE_MS * 9, rebalance_timeout_ms=REBALANCE_MS * 3)
+    item = Member(shard, session_timeout_ms=REBALANCE_MS * 9, rebalance_timeout_ms=REBALANCE_MS * 3)
     two = Member(shard)
-    complete(one, two)
+    complete(item, two)
     call = two.join(protocols=(("range", b"changed"),))
 
     shard.advance(REBALANCE_MS * 3 - 1_000)
@@ -134,9 +134,9 @@ def test_static_members_stay_when_they_are_late_but_the_rebalance_is_put_off_whi
 
 def test_a_rebalance_that_was_put_off_ends_a_rebalance_timeout_later_with_who_came_meanwhile() -> None:
     shard = Shard()
-    one, two = (Member(shard, instance=name, session_timeout_ms=REBALANCE_MS * 9) for name in ("a", "b"))
+    item, two = (Member(shard, instance=name, session_timeout_ms=REBALANCE_MS * 9) for name in ("a", "b"))
     dynamic = Member(shard, session_timeout_ms=REBALANCE_MS * 9)
-    complete(one, two, dynamic)
+    complete(item, two, dynamic)
     dynamic.join(protocols=(("range", b"changed"),))
     dynamic.leave()
     shard.advance(REBALANCE_MS)
@@ -146,7 +146,7 @@ def test_a_rebalance_that_was_put_off_ends_a_rebalance_timeout_later_with_who_ca
     shard.advance(REBALANCE_MS)
 
     assert two.take(call).leader == two.id
-    assert set(shard.group().members) == {one.id, two.id}
+    assert set(shard.group().members) == {item.id, two.id}
 
 
 def test_a_group_that_everybody_left_is_empty_in_another_generation_and_that_is_written_down() -> None:
@@ -188,12 +188,12 @@ def test_a_group_is_empty_even_if_that_cannot_be_written_down() -> None:
 
 def test_who_joins_while_the_first_members_are_awaited_and_leaves_again_does_not_end_the_wait() -> None:
     shard = Shard(initial_rebalance_delay_ms=DELAY_MS)
-    one, two = Member(shard, needs_id=True), Member(shard)
-    (reply,) = one.join().replies
-    one.id = reply.member_id
-    joined = one.join()
+    item, two = Member(shard, needs_id=True), Member(shard)
+    (reply,) = item.join().replies
+    item.id = reply.member_id
+    joined = item.join()
     waiting = two.join()
-    one.leave()
+    item.leave()
 
     assert error(joined) == UNKNOWN
     assert waiting.replies == []
@@ -219,9 +219,9 @@ def test_a_join_phase_that_everybody_deserts_ends_empty() -> None:
 
 def test_heartbeats_tell_members_of_a_rebalance_and_keep_them_in() -> None:
     shard = Shard()
-    one, two = Member(shard), Member(shard)
-    complete(one, two)
-    one.join()
+    item, two = Member(shard), Member(shard)
+    complete(item, two)
+    item.join()
 
     for _ in range(5):
         shard.advance(SESSION_MS - 1_000)
@@ -253,28 +253,28 @@ CALM: Final[dict[str, Callable[[Shard, Member, Member], object]]] = {
 def test_a_group_rebalances_when_its_members_change_and_not_otherwise(what: str) -> None:
     """GRP-8, GRP-17."""
     shard = Shard()
-    one, two = Member(shard), Member(shard)
-    complete(one, two)
-    assert one.leads
+    item, two = Member(shard), Member(shard)
+    complete(item, two)
+    assert item.leads
 
-    {**REBALANCES, **CALM}[what](shard, one, two)
+    {**REBALANCES, **CALM}[what](shard, item, two)
 
     rebalances = what in REBALANCES
     assert shard.state is (State.PREPARING if rebalances else State.STABLE)
     if what != "the leader joins again" and what != "the leader has other topics":
-        assert one.heartbeat() == (REBALANCING if rebalances else 0)
+        assert item.heartbeat() == (REBALANCING if rebalances else 0)
 
 
 def test_a_member_that_is_not_heard_from_makes_the_group_rebalance() -> None:
     """GRP-14, GRP-17."""
     shard = Shard()
-    one, two = Member(shard), Member(shard)
-    complete(one, two)
+    item, two = Member(shard), Member(shard)
+    complete(item, two)
     shard.advance(SESSION_MS // 2)
-    assert one.heartbeat() == 0
+    assert item.heartbeat() == 0
 
     shard.advance(SESSION_MS // 2)
 
     assert shard.state is State.PREPARING
-    assert one.heartbeat() == REBALANCING
+    assert item.heartbeat() == REBALANCING
     assert two.heartbeat() == UNKNOWN

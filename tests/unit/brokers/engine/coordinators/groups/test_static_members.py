@@ -110,7 +110,7 @@ def test_the_change_of_id_is_written_down_before_it_is_told() -> None:
     again.take(call)
     ((_, _, value),) = shard.log.batches[-1].records
     record = read_group_value(value or b"")
-    assert [(found.member_id, found.group_instance_id, found.assignment) for found in record.members] == [
+    assert [(result.member_id, result.group_instance_id, result.assignment) for result in record.members] == [
         (again.id, "pod-0", b"a")
     ]
     assert record.leader == again.id

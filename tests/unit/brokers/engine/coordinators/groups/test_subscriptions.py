@@ -37,9 +37,9 @@ def test_one_that_cannot_be_read_leaves_the_rest_unknown(broken: bytes) -> None:
 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_topics_or_unknown(data: bytes) -> None:
-    found = subscribed_topics([data])
+    result = subscribed_topics([data])
 
-    assert found is None or all(isinstance(name, str) for name in found)
+    assert result is None or all(isinstance(name, str) for name in result)
 
 
 def test_offsets_are_kept_under_the_names_of_the_cluster() -> None:

@@ -167,9 +167,9 @@ def test_who_is_not_of_this_generation_gets_nothing(changes: dict[str, object], 
 
 def test_during_a_join_phase_there_is_nothing_to_sync() -> None:
     shard = Shard()
-    one, two = Member(shard), Member(shard)
-    complete(one, two)
-    one.join()
+    item, two = Member(shard), Member(shard)
+    complete(item, two)
+    item.join()
 
     assert error(two.sync()) == REBALANCING
 
@@ -251,17 +251,17 @@ def test_an_assignment_is_the_members_own_affair() -> None:
     nothing.
     """
     shard = Shard()
-    one, two = Member(shard), Member(shard)
-    complete(one, two)
-    calls = {one: one.join(), two: two.join()}
+    item, two = Member(shard), Member(shard)
+    complete(item, two)
+    calls = {item: item.join(), two: two.join()}
     for member, call in calls.items():
         member.take(call)
     garbage = bytes(range(256))
 
     waiting = two.sync()
-    leading = one.sync({one.id: garbage, two.id: garbage, "nobody": b"x"})
+    leading = item.sync({item.id: garbage, two.id: garbage, "nobody": b"x"})
 
     assert given(leading) == given(waiting) == garbage
     shard.reload()
-    assert [given(member.sync()) for member in (one, two)] == [garbage, garbage]
-    assert set(shard.group().members) == {one.id, two.id}
+    assert [given(member.sync()) for member in (item, two)] == [garbage, garbage]
+    assert set(shard.group().members) == {item.id, two.id}

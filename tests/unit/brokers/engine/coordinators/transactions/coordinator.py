@@ -121,8 +121,8 @@ class Coordinator:
     def write_markers(self) -> None:
         """Every leader answers."""
         sent, self.sent = self.sent, []
-        for one in sent:
-            self.written(one, one.partitions)
+        for item in sent:
+            self.written(item, item.partitions)
 
     def describe(self, transactional_id: str = "tx") -> Any:
         return self.ask(lambda machine, now, _: machine.describe(transactional_id))

@@ -204,14 +204,14 @@ def test_the_open_transactions_of_an_instance_take_so_many_partitions_and_no_mor
     """Also after a failover. What has ended counts no more, and nobody else is refused."""
     monkeypatch.setattr(limits, "OPEN_PARTITIONS_PER_INSTANCE_AND_SHARD_MAX", 3)
     coordinator = Coordinator()
-    one, two = coordinator.begin("ins-aaaaaaaa.one"), coordinator.begin("ins-aaaaaaaa.two")
-    assert coordinator.add(one, A, B) == 0
+    item, two = coordinator.begin("ins-aaaaaaaa.one"), coordinator.begin("ins-aaaaaaaa.two")
+    assert coordinator.add(item, A, B) == 0
     assert coordinator.add(two, A) == 0
     for now in (coordinator, coordinator.successor()):
         assert now.add(two, B) == ErrorCode.POLICY_VIOLATION
         assert now.add(two, A) == 0, "it is in"
         assert now.add(now.begin("ins-bbbbbbbb.one"), ("ins-bbbbbbbb.x", 0)) == 0
-    coordinator.end(one, committed=True)
+    coordinator.end(item, committed=True)
     coordinator.write_markers()
     assert coordinator.add(two, B) == 0
 
@@ -220,8 +220,8 @@ def test_transactions_are_listed_by_their_instance() -> None:
     coordinator = Coordinator()
     for name in ("ins-aaaaaaaa.one", "ins-bbbbbbbb.one", "ins-aaaaaaaa.two"):
         coordinator.begin(name)
-    found = [listed.transactional_id for listed in coordinator.list(instance="ins-aaaaaaaa")]
-    assert found == ["ins-aaaaaaaa.one", "ins-aaaaaaaa.two"]
+    result = [listed.transactional_id for listed in coordinator.list(instance="ins-aaaaaaaa")]
+    assert result == ["ins-aaaaaaaa.one", "ins-aaaaaaaa.two"]
     assert coordinator.list(instance="ins-cccccccc") == []
     assert len(coordinator.list()) == 3
 

@@ -224,9 +224,9 @@ class Transactions(RuleBasedStateMachine):
         if not self.to_write:
             return
         decided = {
-            (one.producer_id, one.producer_epoch, one.state is State.PREPARE_COMMIT)
-            for _, one in self.coordinator.committed_records
-            if one is not None and one.state in DECIDED
+            (item.producer_id, item.producer_epoch, item.state is State.PREPARE_COMMIT)
+            for _, item in self.coordinator.committed_records
+            if item is not None and item.state in DECIDED
         }
         for sent in self.to_write:
             assert (sent.producer_id, sent.producer_epoch, sent.committed) in decided, "told before it was durable"

@@ -31,20 +31,20 @@ def job_for(
     map_bytes: int = MAP_BYTES,
     producers: dict[int, tuple[int, int]] | None = None,
 ) -> Job:
-    found = selection.measure(
+    result = selection.measure(
         facts(log),
         CompactionRules(),
         first_dirty=first_dirty,
         stable_offset=log.log_end_offset if end_offset is None else end_offset,
         now_ms=now_ms,
     )
-    below = [held for held in log.segments if held.base_offset < found.first_uncleanable]
+    below = [held for held in log.segments if held.base_offset < result.first_uncleanable]
     return Job(
         directory=log.directory,
         segments=[(held.base_offset, held.size_bytes) for held in below],
         ahead=[(held.base_offset, held.size_bytes) for held in log.segments[len(below) :] if held.size_bytes],
         first_dirty=first_dirty,
-        end_offset=found.first_uncleanable,
+        end_offset=result.first_uncleanable,
         committed_offset=log.log_end_offset,
         producers=producers or {},
         now_ms=now_ms,

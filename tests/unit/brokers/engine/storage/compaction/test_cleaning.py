@@ -263,9 +263,9 @@ def test_times_are_found_and_indexes_trusted_after_cleaning_and_restart(tmp_path
         assert len(opened.segments[0].offset_index) > 2
         for at in range(0, 1_000, 5):
             expected = next((offset for offset, record in read_all(opened) if record.timestamp_ms >= NOW_MS + at), None)
-            found = first_at_or_after(opened, NOW_MS + at)
-            assert found is not None
-            assert found.offset == expected
+            at_or_after = first_at_or_after(opened, NOW_MS + at)
+            assert at_or_after is not None
+            assert at_or_after.offset == expected
         greatest = greatest_timestamp(opened)
         assert greatest is not None
         assert greatest.offset == 60

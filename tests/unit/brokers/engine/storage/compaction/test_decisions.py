@@ -78,13 +78,13 @@ def test_a_batch_is_passed_over_only_if_nothing_in_it_lives(
                 live[key] = end
             end += 1
     offsets.latest_offset = end - 1
-    found = LiveOffsetFilter(offsets, first_dirty, places_max)
+    result = LiveOffsetFilter(offsets, first_dirty, places_max)
     for base, last in spans:
         lives = base < first_dirty or any(base <= offset <= last for offset in live.values())
-        assert found.any_of(base, last) >= lives
+        assert result.any_of(base, last) >= lives
         if places_max > end:
-            assert found.any_of(base, last) == lives
-    assert found.any_of(end, end + 5), "what was not mapped stays"
+            assert result.any_of(base, last) == lives
+    assert result.any_of(end, end + 5), "what was not mapped stays"
 
 
 @given(
@@ -135,9 +135,9 @@ def test_the_head_begins_at_the_checkpoint_if_the_log_holds_it() -> None:
 def test_only_whole_closed_segments_below_what_is_stable_are_measured() -> None:
     """CMP-8, CMP-12, CMP-13."""
     segments = [_segment(base) for base in (0, 10, 20, 30)]
-    found = measure(segments, CompactionRules(), first_dirty=10, stable_offset=100, now_ms=0)
-    assert (found.first_uncleanable, found.clean_bytes, found.cleanable_bytes) == (30, 100, 200)
-    assert found.ratio == pytest.approx(2 / 3)
+    result = measure(segments, CompactionRules(), first_dirty=10, stable_offset=100, now_ms=0)
+    assert (result.first_uncleanable, result.clean_bytes, result.cleanable_bytes) == (30, 100, 200)
+    assert result.ratio == pytest.approx(2 / 3)
     assert measure(segments, CompactionRules(), first_dirty=10, stable_offset=29, now_ms=0).first_uncleanable == 20
     nothing = measure(segments, CompactionRules(), first_dirty=30, stable_offset=100, now_ms=0)
     assert (nothing.cleanable_bytes, nothing.eligible(CompactionRules(dirty_ratio_min=0.0))) == (0, False)
@@ -212,8 +212,8 @@ def test_settings_are_named_as_kafka_names_them() -> None:
         "log.cleaner.dedupe.buffer.size": str(2**33),
         "log.cleaner.enable": "false",
     }
-    found = from_overrides(given_keys)
-    assert (found.threads, found.map_bytes, found.enabled) == (2, 2**31 - 1, False)
+    result = from_overrides(given_keys)
+    assert (result.threads, result.map_bytes, result.enabled) == (2, 2**31 - 1, False)
     assert from_overrides({"log.cleaner.io.max.bytes.per.second": "1.5E6"}).io_bytes_per_s == 1_500_000
     assert CompactionRules().lag_ms_max == LONG_MAX
     for key, value in (("log.cleaner.threads", "0"), ("log.cleaner.enable", "x"), ("log.cleaner.backoff.ms", "soon")):

@@ -133,8 +133,8 @@ def test_an_error_anywhere_in_a_swap_is_told_and_the_next_start_has_everything(
 
 def _check(log: Log, written: dict[int, Record]) -> None:
     log.check()
-    found = dict(read_all(log))
-    assert found.items() <= written.items()
+    result = dict(read_all(log))
+    assert result.items() <= written.items()
     latest = {record.key: offset for offset, record in written.items()}
-    assert set(latest.values()) <= set(found)
+    assert set(latest.values()) <= set(result)
     assert log.log_end_offset == max(written) + 1

@@ -192,17 +192,17 @@ class CompactedLog(RuleBasedStateMachine):
     @invariant()
     def the_log_keeps_its_promises(self) -> None:
         self.log.check()
-        found, markers = self._found()
+        result, markers = self._found()
         assert self.log.log_end_offset == max([-1, *self.written, *self.marker_of.values()]) + 1
         latest: dict[bytes | None, int] = {}
         for offset, written in self.written.items():
-            if offset in found:
-                assert found[offset] == written.record, "CMP-4: what stays stays as it was, at its offset"
+            if offset in result:
+                assert result[offset] == written.record, "CMP-4: what stays stays as it was, at its offset"
             elif offset >= self.checkpoint:
                 raise AssertionError(f"CMP-1: offset {offset} of the head is missing")
             if written.transaction not in self.aborted:
                 latest[written.record.key] = offset
-        assert set(found) <= set(self.written)
+        assert set(result) <= set(self.written)
         undecided = set(self.open.values())
         for key in latest:
             decided = [
@@ -211,8 +211,8 @@ class CompactedLog(RuleBasedStateMachine):
                 if written.record.key == key and written.transaction not in self.aborted | undecided
             ]
             if decided:
-                self._check_latest(decided[-1], found)
-        for offset in found:
+                self._check_latest(decided[-1], result)
+        for offset in result:
             transaction = self.written[offset].transaction
             if transaction in self.marker_of:
                 assert self.marker_of[transaction] in markers, "CMP-22: a reader must learn how it ended"

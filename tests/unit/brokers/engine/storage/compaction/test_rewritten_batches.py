@@ -32,10 +32,10 @@ def rewritten(
 
 def as_others_read(data: bytes) -> list[tuple[int, int, bytes | None]]:
     batches = MemoryRecords(data)
-    found = []
+    result = []
     while (theirs := batches.next_batch()) is not None:
-        found += [(record.offset, record.timestamp, record.value) for record in theirs]
-    return found
+        result += [(record.offset, record.timestamp, record.value) for record in theirs]
+    return result
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -48,15 +48,15 @@ def test_true_times_are_read_where_the_horizon_took_the_base_timestamps_place(co
         Record(-1, b"c", b"4"),
     ]
 
-    found = rewritten(records, {b"gone": BASE_OFFSET + 500}, codec=codec)
+    result = rewritten(records, {b"gone": BASE_OFFSET + 500}, codec=codec)
 
-    data = bytes(found.data or b"")
+    data = bytes(result.data or b"")
     header = layout.read_header(data)
     assert header.attributes & layout.DELETE_HORIZON
     assert (header.base_timestamp, header.codec) == (NOW_MS + DAY_MS, codec)
     kept = [(BASE_OFFSET, records[0]), (BASE_OFFSET + 2, records[2]), (BASE_OFFSET + 3, records[3])]
     assert read_records(data) == kept
-    assert header.max_timestamp == found.largest_timestamp == records[2].timestamp_ms
+    assert header.max_timestamp == result.largest_timestamp == records[2].timestamp_ms
     assert as_others_read(data) == [(offset, record.timestamp_ms, record.value) for offset, record in kept]
 
 
@@ -67,13 +67,13 @@ def test_a_batch_that_shrinks_keeps_its_place_and_its_producers(kept: list[int],
     records = [Record(NOW_MS + at, b"k%d" % at, b"v%d" % at) for at in range(5)]
     superseded = {b"k%d" % at: BASE_OFFSET + 500 for at in range(5) if at not in kept}
 
-    found = rewritten(records, superseded, BatchRetention(keep_empty=True), codec=codec)
+    result = rewritten(records, superseded, BatchRetention(keep_empty=True), codec=codec)
 
-    data = bytes(found.data or b"")
+    data = bytes(result.data or b"")
     header = layout.read_header(data)
     assert (header.base_offset, header.last_offset_delta, header.last_offset) == (BASE_OFFSET, 4, BASE_OFFSET + 4)
     assert (header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence) == (7, 3, 11, 15)
-    assert (header.record_count, found.kept, found.dropped) == (len(kept), len(kept), 5 - len(kept))
+    assert (header.record_count, result.kept, result.dropped) == (len(kept), len(kept), 5 - len(kept))
     assert layout.checksum(data) == header.crc
     assert [offset for offset, _ in read_records(data)] == [BASE_OFFSET + at for at in kept]
     if kept:

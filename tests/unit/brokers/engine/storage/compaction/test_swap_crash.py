@@ -61,9 +61,9 @@ def _aborted_transaction(log: Log) -> None:
         [Record(NOW_MS, ABORTED_KEY, b"v")], attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0
     )
     marker = end_marker(ABORT, timestamp_ms=NOW_MS, producer_id=7, producer_epoch=0, coordinator_epoch=0)
-    for one in (data, marker):
-        log.append(memoryview(one), 0, NOW_MS, 0, NOW_MS)
-        replay_batch(log, read_header(one), one, log.active)
+    for item in (data, marker):
+        log.append(memoryview(item), 0, NOW_MS, 0, NOW_MS)
+        replay_batch(log, read_header(item), item, log.active)
 
 
 def _dirty_log(directory: Path) -> tuple[Log, list[tuple[int, Record]]]:
@@ -83,11 +83,11 @@ def _dirty_log(directory: Path) -> tuple[Log, list[tuple[int, Record]]]:
 
 def _check(log: Log, written: list[tuple[int, Record]]) -> None:
     log.check()
-    found = read_all(log)
-    assert set(found) <= set(written)
-    assert found == sorted(found, key=lambda pair: pair[0])
+    result = read_all(log)
+    assert set(result) <= set(written)
+    assert result == sorted(result, key=lambda pair: pair[0])
     latest = {record.key: (offset, record) for offset, record in written if record.key != ABORTED_KEY}
-    assert set(latest.values()) <= set(found)
+    assert set(latest.values()) <= set(result)
     assert log.log_end_offset == written[-1][0] + 1
     names = [path.name for path in Path(log.directory).iterdir()]
     assert not [name for name in names if name.endswith((".cleaned", ".swap", ".deleted"))]
