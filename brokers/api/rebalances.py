@@ -73,7 +73,7 @@ class ProgressOut(serializers.Serializer):
     percent = serializers.IntegerField()
 
 
-class PlacementOut(serializers.Serializer):
+class PlacementChangeOut(serializers.Serializer):
     instance_id = serializers.CharField(source="owner")
     arriving = serializers.ListField(child=serializers.IntegerField(), help_text="Brokers it gets a port on.")
     leaving = serializers.ListField(child=serializers.IntegerField(), help_text="Brokers it gives its port back on.")
@@ -94,7 +94,7 @@ class RebalanceOut(serializers.ModelSerializer[Rebalance]):
     broker_id = serializers.CharField(allow_null=True)
     remove_broker = serializers.BooleanField(source="removes")
     waits_for = serializers.CharField(source="trouble")
-    homes = PlacementOut(many=True, source="placements")
+    homes = PlacementChangeOut(many=True, source="placements")
     shares = serializers.DictField(help_text="`before` and `after`: broker number to replicas, leaders and bytes.")
     losses = DataLossOut(many=True, source="lost_partitions", help_text="What is lost with a lost broker, by topic.")
     progress = serializers.SerializerMethodField()
