@@ -55,10 +55,10 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     if not request.user.has_perm("brokers.view_cluster"):
         return context
     now = timezone.now()
-    looks, needs = summary(now, with_instances=request.user.has_perm("instances.view_instance"))
+    summaries, needs = summary(now, with_instances=request.user.has_perm("instances.view_instance"))
     return context | {
         "title": _("Overview"),
-        "looks": looks,
+        "looks": summaries,
         "needs": needs[:NEEDS_MAX],
         "more_needs": max(0, len(needs) - NEEDS_MAX),
     }
@@ -70,19 +70,19 @@ def summary(now: datetime, *, with_instances: bool = True) -> tuple[list[Cluster
     brokers: dict[str, list[Broker]] = defaultdict(list)
     for row in selectors.brokers().filter(cluster__in=clusters):
         brokers[row.cluster_id].append(row)
-    looks = _looks(clusters, brokers, now)
+    summaries = _looks(clusters, brokers, now)
     needs: list[Need] = []
-    for look in looks:
-        own = brokers[look.cluster.pk]
+    for summary in summaries:
+        own = brokers[summary.cluster.pk]
         hanging = sum(int(row.observed.get("transactions_overdue", 0)) for row in own if _is_fresh(row, now))
-        needs += attention.of_cluster(look.cluster, look.map, look.room, hanging)
+        needs += attention.of_cluster(summary.cluster, summary.map, summary.room, hanging)
         for row in own:
             needs += attention.of_broker(row, now)
     needs += _of_hosts(now)
     needs += _of_work()
     if with_instances:
         needs += _of_instances(now)
-    return looks, sorted(needs, key=lambda need: not need.is_now)
+    return summaries, sorted(needs, key=lambda need: not need.is_now)
 
 
 def _looks(clusters: Sequence[Cluster], brokers: dict[str, list[Broker]], now: datetime) -> list[ClusterSummary]:
