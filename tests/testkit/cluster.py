@@ -100,7 +100,7 @@ class Member:
             self._loop_task = None
 
     async def until(self, holds: Callable[[ClusterImage], bool], timeout_s: float = DEADLINE_S) -> ClusterImage:
-        assert await self.current.wait_until(holds, timeout_s), "the picture did not come in time"
+        assert await self.current.wait_until(holds, timeout_s), "the image did not come in time"
         return self.image
 
     async def until_complete(self) -> ClusterImage:

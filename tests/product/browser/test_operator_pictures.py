@@ -95,7 +95,7 @@ def admin_clients(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeClus
     admin_client.add(f"{instance.pk}.orders.created", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(60)))
     admin_client.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
     for module in (executor, services):
-        monkeypatch.setattr(module, "ClusterDoor", lambda _cluster: admin_client)
+        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: admin_client)
     return admin_client
 
 

@@ -63,10 +63,10 @@ class GroupMachine:
         )
 
     def heartbeat(
-        self, now: Now, group_id: str, generation: int, member_id: str, instance_id: str | None = None
+        self, now: Now, group_id: str, generation: int, member_id: str, group_instance_id: str | None = None
     ) -> CoordinatorResult:
         """The reply is an error code."""
-        return heartbeats.heartbeat(self.groups.get(group_id), now, generation, member_id, instance_id)
+        return heartbeats.heartbeat(self.groups.get(group_id), now, generation, member_id, group_instance_id)
 
     def leave(self, now: Now, ticket: object, group_id: str, leavers: Sequence[Leaver]) -> CoordinatorResult:
         return leaving.leave(self.settings, ResultBuilder(now, ticket), self.groups.get(group_id), leavers)

@@ -223,13 +223,13 @@ class ShardOffsets:
         group_id: str,
         generation: int,
         member_id: str,
-        instance_id: str | None,
+        group_instance_id: str | None,
         commits: Sequence[Commit],
         retention_ms: int = DEFAULT_RETENTION_MS,
     ) -> CoordinatorResult:
         """GRP-21, GRP-22. The reply is an error code for each of `commits`."""
         group = self.groups.get(group_id)
-        code = self._check_commit(group_id, group, generation, member_id, instance_id, transactional=False)
+        code = self._check_commit(group_id, group, generation, member_id, group_instance_id, transactional=False)
         if code:
             return CoordinatorResult([code] * len(commits), is_read=code in FOR_GOOD)
         timers: list[tuple[Hashable, int | None]] = []
@@ -247,13 +247,13 @@ class ShardOffsets:
         group_id: str,
         generation: int,
         member_id: str,
-        instance_id: str | None,
+        group_instance_id: str | None,
         commits: Sequence[Commit],
         producer: Producer,
     ) -> CoordinatorResult:
         """TXN-9: what is committed counts when the transaction does. The reply is as that of `commit`."""
         group = self.groups.get(group_id)
-        code = self._check_commit(group_id, group, generation, member_id, instance_id, transactional=True)
+        code = self._check_commit(group_id, group, generation, member_id, group_instance_id, transactional=True)
         if code:
             return CoordinatorResult([code] * len(commits), is_read=code in FOR_GOOD)
         return self._store(now, group_id, commits, DEFAULT_RETENTION_MS, producer=producer)
@@ -264,12 +264,12 @@ class ShardOffsets:
         group: Group | None,
         generation: int,
         member_id: str,
-        instance_id: str | None,
+        group_instance_id: str | None,
         *,
         transactional: bool,
     ) -> int:
         if group is not None:
-            return check_commit(group, generation, member_id, instance_id, transactional=transactional)
+            return check_commit(group, generation, member_id, group_instance_id, transactional=transactional)
         if generation > NO_GENERATION:
             # Members are of groups that are known. In a transaction the group begins with this call, and has none.
             return int(ErrorCode.UNKNOWN_MEMBER_ID if transactional else ErrorCode.ILLEGAL_GENERATION)

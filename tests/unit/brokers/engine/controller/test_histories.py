@@ -200,7 +200,11 @@ def test_a_cluster_keeps_its_promises_whatever_happens() -> None:
 
 
 PLANTED: dict[str, tuple[object, str, object]] = {
-    "an earlier life counts as in sync": (incarnations, "is_same_life", lambda partition, brokers, id: id in brokers),
+    "an earlier life counts as in sync": (
+        incarnations,
+        "is_same_incarnation",
+        lambda partition, brokers, id: id in brokers,
+    ),
     "a move ends before everybody is in sync": (
         partition_states,
         "_has_arrived",
@@ -212,7 +216,7 @@ PLANTED: dict[str, tuple[object, str, object]] = {
         "without_dead",
         lambda leader, isr, is_alive: tuple(isr),
     ),
-    "a lost race is forgotten": (decide, "LookAgain", lambda topics: ReconcileAgain(())),
+    "a lost race is forgotten": (decide, "ReconcileAgain", lambda topics: ReconcileAgain(())),
 }
 
 

@@ -12,7 +12,7 @@ from tests.testkit.cluster import Member
 from tests.testkit.fake_store import FakeEnsemble
 
 INSTANCE = "ins-aaaaaaaa"
-WRITES = ("write_states", "finish_moves", "finish_deletion", "elect", "create_partitions")
+WRITES = ("write_states", "finish_reassignments", "finish_deletion", "elect", "create_partitions")
 TURNS = 20
 
 

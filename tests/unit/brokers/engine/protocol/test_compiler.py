@@ -30,7 +30,7 @@ class Everything:
     id: bytes = uuid(since=1, tag=4)
 
 
-API = Api(ApiKey.FETCH, 1, 1, 0, 0, "none")
+API = Api(ApiKey.FETCH, 1, 1, 0, "none")
 
 
 @pytest.mark.parametrize("version", [0, 1])

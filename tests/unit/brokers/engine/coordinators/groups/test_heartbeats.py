@@ -67,9 +67,9 @@ def test_a_heartbeat_tells_who_is_out_of_date() -> None:
 
     assert static.heartbeat(0) == static.heartbeat(2) == STALE
     assert static.heartbeat(member_id="pod-x") == FENCED
-    assert static.heartbeat(instance_id="other") == UNKNOWN
-    assert static.heartbeat(member_id="client-x", instance_id=None) == UNKNOWN
-    assert static.heartbeat(member_id="client-x", instance_id=None, generation=7) == UNKNOWN
+    assert static.heartbeat(group_instance_id="other") == UNKNOWN
+    assert static.heartbeat(member_id="client-x", group_instance_id=None) == UNKNOWN
+    assert static.heartbeat(member_id="client-x", group_instance_id=None, generation=7) == UNKNOWN
     assert Member(shard, group="ins-aaaaaaaa.other").heartbeat() == UNKNOWN
 
 

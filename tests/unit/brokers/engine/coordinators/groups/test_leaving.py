@@ -12,7 +12,7 @@ UNKNOWN, REBALANCING, FENCED = 25, 27, 82
 def codes(shard: Shard, *leavers: Leaver) -> list[int]:
     (reply,) = leave(shard, *leavers).replies
     assert reply.error == 0
-    assert [(left.member_id, left.instance_id) for left in reply.members] == [tuple(leaver) for leaver in leavers]
+    assert [(left.member_id, left.group_instance_id) for left in reply.members] == [tuple(leaver) for leaver in leavers]
     return [left.error for left in reply.members]
 
 

@@ -185,8 +185,8 @@ def test_a_name_that_nobody_has_is_unknown_with_any_id() -> None:
     shard = Shard()
     leader, _ = group_of_static_leader(shard)
 
-    assert error(leader.join(instance_id="pod-7")) == UNKNOWN
-    assert leader.heartbeat(instance_id="pod-7") == UNKNOWN
+    assert error(leader.join(group_instance_id="pod-7")) == UNKNOWN
+    assert leader.heartbeat(group_instance_id="pod-7") == UNKNOWN
 
 
 def test_a_static_member_that_is_gone_for_a_session_loses_its_place() -> None:
@@ -226,7 +226,7 @@ def test_an_id_that_was_given_out_belongs_to_nobody_with_a_name(may_skip: bool) 
     (reply,) = pending.join().replies
     pending.id = reply.member_id
 
-    assert error(pending.join(instance_id="pod", needs_id=False, may_skip=may_skip)) == UNKNOWN
+    assert error(pending.join(group_instance_id="pod", needs_id=False, may_skip=may_skip)) == UNKNOWN
 
 
 def test_static_members_that_miss_a_rebalance_stay_until_they_do_not_sync() -> None:
