@@ -48,8 +48,10 @@ class Day:
             await member.start()
         await witness.publish_instance(INSTANCE, [1, 2, 3])
         store = witness.store
-        await store.create_topic(witness.image, instance_id=INSTANCE, name="kept", partitions=6)
-        await store.create_topic(witness.image, instance_id=INSTANCE, name="dropped", partitions=4)
+        await store.create_topic(witness.image, instance_id=INSTANCE, name="kept", partitions=6, replication_factor=1)
+        await store.create_topic(
+            witness.image, instance_id=INSTANCE, name="dropped", partitions=4, replication_factor=1
+        )
         await witness.until(lambda image: {f"{INSTANCE}.kept", f"{INSTANCE}.dropped"} <= set(image.topics))
         await self.complete()
         self.ensemble.end(self.members[3].tree)
