@@ -73,8 +73,12 @@ class Caller:
         assert instance["status"]["phase"] == "running", instance
         return instance
 
-    def topic(self, instance_id: str, name: str, partitions: int = 1) -> None:
-        status, body = self.call("POST", f"/instances/{instance_id}/topics", {"name": name, "partitions": partitions})
+    def topic(self, instance_id: str, name: str, partitions: int = 1, replication_factor: int | None = None) -> None:
+        """Without a replication factor the instance's own."""
+        wanted = {"name": name, "partitions": partitions}
+        if replication_factor is not None:
+            wanted["replication_factor"] = replication_factor
+        status, body = self.call("POST", f"/instances/{instance_id}/topics", wanted)
         assert status == 201, body
 
 
