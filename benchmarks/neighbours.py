@@ -58,8 +58,8 @@ class Paced:
     def latency_ms(self, share: float) -> float:
         """A percentile of the records after the first seconds."""
         since = self.acknowledged[0][0] + SETTLING_S
-        completed = sorted(latency for at, _, latency in self.acknowledged if at >= since)
-        return completed[min(len(completed) - 1, int(len(completed) * share))]
+        latencies = sorted(latency for at, _, latency in self.acknowledged if at >= since)
+        return latencies[min(len(latencies) - 1, int(len(latencies) * share))]
 
     def bytes_per_s(self, after_s: float, until_s: float) -> float:
         """Acknowledged bytes a second between two moments, counted from the first acknowledgement."""

@@ -24,7 +24,7 @@ class OperatorMiddleware:
         """Raises `BadRequest`. Here and not earlier, so that a form is read after its CSRF token was."""
         if not request.path_info.startswith(OPERATOR_PREFIX):
             return
-        message = (request.GET, request.POST) if request.method == "POST" else (request.GET,)
-        values = (value for query in message for name in query for value in (name, *query.getlist(name)))
+        queries = (request.GET, request.POST) if request.method == "POST" else (request.GET,)
+        values = (value for query in queries for name in query for value in (name, *query.getlist(name)))
         if NUL in request.path_info or any(NUL in value for value in values):
             raise BadRequest("a name or value holds U+0000")

@@ -55,7 +55,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     if not request.user.has_perm("brokers.view_cluster"):
         return context
     now = timezone.now()
-    summaries, needs = summary(now, with_instances=request.user.has_perm("instances.view_instance"))
+    summaries, needs = overview(now, with_instances=request.user.has_perm("instances.view_instance"))
     return context | {
         "title": _("Overview"),
         "looks": summaries,
@@ -64,13 +64,13 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def summary(now: datetime, *, with_instances: bool = True) -> tuple[list[ClusterSummary], list[Need]]:
+def overview(now: datetime, *, with_instances: bool = True) -> tuple[list[ClusterSummary], list[Need]]:
     """Every cluster, and what needs a person, the most urgent first. As many queries for many clusters as for one."""
     clusters = list(selectors.clusters()[:OVERVIEW_CLUSTERS_MAX])
     brokers: dict[str, list[Broker]] = defaultdict(list)
     for row in selectors.brokers().filter(cluster__in=clusters):
         brokers[row.cluster_id].append(row)
-    summaries = _looks(clusters, brokers, now)
+    summaries = _summaries(clusters, brokers, now)
     needs: list[Need] = []
     for summary in summaries:
         own = brokers[summary.cluster.pk]
@@ -85,7 +85,7 @@ def summary(now: datetime, *, with_instances: bool = True) -> tuple[list[Cluster
     return summaries, sorted(needs, key=lambda need: not need.is_now)
 
 
-def _looks(clusters: Sequence[Cluster], brokers: dict[str, list[Broker]], now: datetime) -> list[ClusterSummary]:
+def _summaries(clusters: Sequence[Cluster], brokers: dict[str, list[Broker]], now: datetime) -> list[ClusterSummary]:
     images, rooms = cluster_overview.kept(clusters), selectors.rooms_of(clusters)
     result = []
     for cluster in clusters:

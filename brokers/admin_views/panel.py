@@ -122,8 +122,8 @@ def attempt(request: HttpRequest, act: Callable[[], Any], done: str) -> Any:
     try:
         outcome = act()
     except DomainError as refusal:
-        message = [refusal.detail or refusal.title, *(error.detail for error in refusal.errors)]
-        messages.error(request, " ".join(localized(sentence) for sentence in message))
+        sentences = [refusal.detail or refusal.title, *(error.detail for error in refusal.errors)]
+        messages.error(request, " ".join(localized(sentence) for sentence in sentences))
         return None
     if done:
         messages.success(request, done)

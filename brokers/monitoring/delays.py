@@ -12,13 +12,13 @@ from instances import services
 
 
 def keep(now: datetime) -> int:
-    """Ask every broker once; returns how many minutes were told. What is too old is deleted."""
-    message = 0
+    """Ask every broker once; returns how many minutes were kept. What is too old is deleted."""
+    kept = 0
     for cluster in Cluster.objects.order_by("pk"):
         answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/delays")
-        message += services.keep_delays(merged(answers.bodies.values()))
+        kept += services.keep_delays(merged(answers.bodies.values()))
     services.forget_delays(now)
-    return message
+    return kept
 
 
 def merged(bodies: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, int]]:

@@ -22,6 +22,7 @@ from instances import services
 from instances.choices import ConditionType
 from instances.lifecycle.conditions import PARTITIONS_NAMED_MAX, Leaderless
 from instances.lifecycle.phases import REACHABLE
+from instances.models import Instance
 from tenants.errors import Unavailable
 
 logger = logging.getLogger(__name__)
@@ -39,11 +40,13 @@ def _look_at(cluster: Cluster, now: datetime) -> int:
     since = {broker.number: broker.row.observed_at for broker in seen.brokers}
     silent = {broker.broker_id for broker in seen.silent if is_reported_silent(since.get(broker.broker_id), now)}
     leaderless = _twice(cluster, _leaderless(cluster, seen))
-    message = 0
-    for instance_id in _concerned(cluster, is_well=not silent and not leaderless):
-        mine = None if leaderless is None else leaderless.get(instance_id, Leaderless())
-        message += services.note_health(instance_id, silent=silent, leaderless=mine, now=now)
-    return message
+    changed = 0
+    for instance in _concerned(cluster, is_well=not silent and not leaderless):
+        mine = None if leaderless is None else leaderless.get(instance.pk, Leaderless())
+        known = services.observed_conditions(instance, silent=silent, leaderless=mine, now=now)
+        if known != instance.conditions:  # an outage may last for hours: rows are locked for what is new alone
+            changed += services.note_health(instance.pk, silent=silent, leaderless=mine, now=now)
+    return changed
 
 
 def is_reported_silent(seen_at: datetime | None, now: datetime) -> bool:
@@ -55,7 +58,7 @@ def is_reported_silent(seen_at: datetime | None, now: datetime) -> bool:
 
 
 def _leaderless(cluster: Cluster, seen: cluster_overview.ClusterMap) -> dict[str, Leaderless] | None:
-    """By instance; None where no broker has a image of the cluster."""
+    """By instance; None where no broker has an image of the cluster."""
     if not seen.is_known:
         return None
     result: dict[str, list[str]] = {}
@@ -90,12 +93,12 @@ def _twice(cluster: Cluster, found: dict[str, Leaderless] | None) -> dict[str, L
     return {instance_id: item for instance_id, item in found.items() if instance_id in (before or ())}
 
 
-def _concerned(cluster: Cluster, *, is_well: bool) -> list[str]:
-    """Instances to be told: all of the cluster while something is wrong, else those that were told something."""
+def _concerned(cluster: Cluster, *, is_well: bool) -> list[Instance]:
+    """All running instances of the cluster while something is wrong, else those of which something was said."""
     rows = Placement.objects.filter(cluster=cluster, instance__phase__in=[phase.value for phase in REACHABLE])
     if is_well:
         rows = rows.filter(_is_false(ConditionType.BROKERS_ANSWER) | _is_false(ConditionType.PARTITIONS_LED))
-    return list(rows.order_by("instance_id").values_list("instance_id", flat=True))
+    return [row.instance for row in rows.select_related("instance").order_by("instance_id")]
 
 
 def _is_false(kind: ConditionType) -> Q:

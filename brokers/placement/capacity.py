@@ -131,8 +131,8 @@ def candidates(instance: Instance) -> list[Cluster]:
     rows = Cluster.objects.select_for_update().filter(kind=kind, accepts_instances=True).order_by("pk")
     result = list(rows)
     if is_dedicated:
-        resolved = set(Placement.objects.filter(cluster__in=result).values_list("cluster_id", flat=True))
-        result = [cluster for cluster in result if cluster.pk not in resolved]
+        taken = set(Placement.objects.filter(cluster__in=result).values_list("cluster_id", flat=True))
+        result = [cluster for cluster in result if cluster.pk not in taken]
     return result
 
 

@@ -97,9 +97,9 @@ def _make_it_so(work: Work) -> str:
     work.done(Step.LISTENERS_OPEN, f"{is_open} of {of} brokers", open=is_open, of=of)
     if work.instance.first_running_at is None and not work.instance.is_deleted:
         _first_message(work)
-    resolved = steps.apply(work, acks)
+    instance = steps.apply(work, acks)
     _clean_up(work)
-    return f"{resolved.phase} at generation {resolved.observed_generation}"
+    return f"{instance.phase} at generation {instance.observed_generation}"
 
 
 def _first_message(work: Work) -> None:

@@ -371,16 +371,16 @@ def _releasing(row: Rebalance) -> bool:
     fleet = snapshot.take(row.cluster, admin_client, sizes=False)
     if any(broker.number in partition.replicas for partition in fleet.partitions):
         ongoing = admin_client.reassignments()
-        resolved = replace(
+        stable_fleet = replace(
             fleet, partitions=[partition for partition in fleet.partitions if partition.key not in ongoing]
         )
         # Besides what it kept to the end: what was made on it just before its registration ended.
         if row.kind == RebalanceKind.LOSS:
-            further = lost_broker.further(resolved, row)
+            further = lost_broker.further(stable_fleet, row)
             moves = further.moves
         else:
-            further = drain_plan(resolved, broker.number)
-            moves = (*release_plan(resolved, broker.number).moves, *further.moves)
+            further = drain_plan(stable_fleet, broker.number)
+            moves = (*release_plan(stable_fleet, broker.number).moves, *further.moves)
         refused = admin_client.reassign({reassignment.key: reassignment.target for reassignment in moves})
         reasons = (
             *refused.values(),

@@ -126,15 +126,17 @@ def plan_balance(
 
 def _keep(acting: Actor, row: Rebalance, fleet: Fleet, plan: Plan) -> Rebalance:
     if plan.obstacles:
-        message = plan.obstacles[:OBSTACLES_SHOWN_MAX]
+        shown = plan.obstacles[:OBSTACLES_SHOWN_MAX]
         raise Conflict(
             "There is no place for everything on that broker. Add a broker, or give topics fewer replicas.",
             code="no_place",
             errors=[
                 FieldError(
-                    detail=f"{change.topic or change.owner}: {change.detail}", code="no_place", pointer="/broker_id"
+                    detail=f"{obstacle.topic or obstacle.owner}: {obstacle.detail}",
+                    code="no_place",
+                    pointer="/broker_id",
                 )
-                for change in message
+                for obstacle in shown
             ],
         )
     if len(plan.moves) > MOVES_PER_PLAN_MAX:

@@ -19,15 +19,15 @@ def check(options: UpOptions, *, is_complete: bool) -> list[str]:
             choice.
     """
     risky = _risky_ports()
-    message = []
+    warnings: list[str] = []
     if options.http_port in risky:
-        message.append(
+        warnings.append(
             f"Port {options.http_port} of the console may be taken by an outgoing connection ({_range()}) before the "
             "next start: choose another one with --http-port."
         )
     wanted = {options.port_base, *options.internal_ports, *options.admin_ports}
     if wanted.isdisjoint(risky):
-        return message
+        return warnings
     ports = range(options.port_base - INTERNAL_PORTS_BELOW, min(65_536, options.port_base + TENANT_PORTS))
     sentence = (
         f"--port-base {options.port_base} is among the ports for outgoing connections ({_range()}): any of these may "
@@ -36,7 +36,7 @@ def check(options: UpOptions, *, is_complete: bool) -> list[str]:
     reserve = f"sysctl -w net.ipv4.ip_local_reserved_ports={ports.start}-{ports[-1]}"
     highest = outgoing_ports().start - TENANT_PORTS
     if is_complete or highest < LOWEST_PORT_BASE:
-        return [*message, f"{sentence} Keep them free with `{reserve}`."]
+        return [*warnings, f"{sentence} Keep them free with `{reserve}`."]
     raise StartFailed(
         sentence, f"Choose --port-base from {LOWEST_PORT_BASE} to {highest}, or keep these ports free with `{reserve}`."
     )

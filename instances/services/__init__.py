@@ -7,7 +7,7 @@ from instances.services.delays import forget_delays, keep_delays
 from instances.services.ending import delete_instance, restore_instance, resume_instance, suspend_instance
 from instances.services.group_common import group_ref, offsets_of
 from instances.services.groups import delete_group, delete_offsets, undo_offsets
-from instances.services.observing import note_health
+from instances.services.observing import note_health, observed_conditions
 from instances.services.offsets import Reset, plan_reset, reset_offsets
 from instances.services.topics import create_topic, delete_topic, set_allow_list, update_topic
 
@@ -25,6 +25,7 @@ __all__ = [
     "hold_topic",
     "keep_delays",
     "note_health",
+    "observed_conditions",
     "offsets_of",
     "plan_reset",
     "protect_instance",

@@ -7,11 +7,19 @@ from datetime import datetime
 from django.db import transaction
 
 from instances.lifecycle import conditions
-from instances.lifecycle.conditions import Leaderless
+from instances.lifecycle.conditions import Condition, Leaderless
 from instances.lifecycle.phases import REACHABLE
 from instances.models import Instance
 from tenants import audit
 from tenants.actors import system_actor
+
+
+def observed_conditions(
+    instance: Instance, *, silent: set[int], leaderless: Leaderless | None, now: datetime
+) -> list[Condition]:
+    """The conditions of a running instance after a look; the same ones when nothing is new. Writes nothing."""
+    mine = {number for number in silent if str(number) in instance.endpoints}
+    return conditions.observed(instance.conditions, silent=mine, leaderless=leaderless, now=now)
 
 
 @transaction.atomic
@@ -24,8 +32,7 @@ def note_health(instance_id: str, *, silent: set[int], leaderless: Leaderless | 
     instance = rows.filter(pk=instance_id).first()
     if instance is None or instance.current_phase not in REACHABLE:
         return False
-    mine = {number for number in silent if str(number) in instance.endpoints}
-    result = conditions.observed(instance.conditions, silent=mine, leaderless=leaderless, now=now)
+    result = observed_conditions(instance, silent=silent, leaderless=leaderless, now=now)
     if result == instance.conditions:
         return False
     Instance.objects.filter(pk=instance_id).update(conditions=result)

@@ -60,8 +60,7 @@ def names(search: Search) -> list[Entry]:
     is_whole = True
     until_s = time.monotonic() + NAMES_WITHIN_S
     reachable = [item for item in _asked(search) if item.current_phase in REACHABLE]
-    for summary in [(source, instance) for instance in reachable for source in (_topics, _groups)]:
-        source, instance = summary
+    for source, instance in [(source, instance) for instance in reachable for source in (_topics, _groups)]:
         if time.monotonic() > until_s:
             is_whole = False
             break

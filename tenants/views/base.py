@@ -186,11 +186,11 @@ def add_errors(form: Form, error: DomainError, fields: dict[str, str] | None = N
     """
     if error.http_status in (401, 404) or error.http_status >= 500:
         raise error
-    message = False
+    is_said = False
     for complaint in error.errors:
         pointer = complaint.pointer or f"/{complaint.parameter or ''}"
         name = (fields or {}).get(pointer, pointer.strip("/").split("/")[0])
         form.add_error(name if name in form.fields else None, localized(complaint.detail))
-        message = True
-    if not message:
+        is_said = True
+    if not is_said:
         form.add_error(None, wording(error))

@@ -36,9 +36,9 @@ def is_undecided(partition: PartitionImage, image: ClusterImage) -> bool:
 
 def is_under_replicated(partition: PartitionImage, image: ClusterImage) -> bool:
     """Whether a replica that should be in sync is not. One that is only just being added is not missed yet."""
-    completed = [id for id in partition.replicas if id not in partition.adding]
+    expected = [id for id in partition.replicas if id not in partition.adding]
     present = in_sync(partition, image)
-    return any(id not in present for id in completed)
+    return any(id not in present for id in expected)
 
 
 def is_under_min_isr(topic: TopicImage, partition: PartitionImage, image: ClusterImage) -> bool:

@@ -57,15 +57,15 @@ class PartitionLog:
         result = append_state(self._partition, batch, now.wall_ms, verification_token)
         return result.error_code, result.last_offset
 
-    def when_committed(self, last_offset: int, completed: Callable[[int], None]) -> DelayedReplication:
+    def when_committed(self, last_offset: int, on_complete: Callable[[int], None]) -> DelayedReplication:
         partition, loop = self._partition, self._engine.loop
         wait = DelayedReplication(lambda: loop.call_soon(tell))
 
         def tell() -> None:
             if self.is_led:
-                completed(_lasting(error_of(wait, partition, last_offset)))
+                on_complete(_lasting(error_of(wait, partition, last_offset)))
             else:
-                completed(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                on_complete(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
         wait.watch(partition, last_offset)
         return wait
@@ -74,11 +74,11 @@ class PartitionLog:
     def leads_alone(self) -> bool:
         return leads_alone(self._partition)
 
-    def when_confirmed(self, completed: Callable[[int], None]) -> LeadershipCheck:
+    def when_confirmed(self, on_complete: Callable[[int], None]) -> LeadershipCheck:
         loop = self._engine.loop
 
         def tell() -> None:
-            completed(0 if question.is_confirmed and self.is_led else int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            on_complete(0 if question.is_confirmed and self.is_led else int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
         question = self._engine.leadership_checks.ask(self._partition, lambda: loop.call_soon(tell))
         return question

@@ -1,4 +1,4 @@
-"""A controller's controller epoch and the partition states it writes in it. Pure, so that decisions are made of
+"""A controller epoch and the partition states it writes in it. Pure, so that decisions are made of
 them.
 """
 

@@ -18,7 +18,7 @@ def should_run_for_election(image: ClusterImage, broker_id: int, *, unsure: bool
 
 
 def is_over(held_epoch: ControllerEpoch, image: ClusterImage) -> bool:
-    """The image shows another holder, or none, at this controller epoch's epoch or later. An older image says
+    """The image shows another holder, or none, at this controller epoch or later. An older image says
     nothing.
     """
     return image.controller_epoch > held_epoch.epoch or (

@@ -52,7 +52,7 @@ RETRY_DELAY_S = 0.5
 
 
 class ControllerLoop:
-    """`session_id` answers the present session of the store: an controllership is held by a session, not by a
+    """`session_id` answers the present session of the store: a controllership is held by a session, not by a
     process.
     """
 

@@ -44,16 +44,18 @@ class StateLog(Protocol):
     def append(self, batch: bytearray, now: Now, verification_token: int) -> tuple[int, int]:
         """`(error code, last offset)`. An append whose error code is not 0 has changed nothing."""
 
-    def when_committed(self, last_offset: int, completed: Callable[[int], None]) -> Commit:
-        """Calls `completed` once with 0, or with the error code of a lost leadership; never from inside of `append`."""
+    def when_committed(self, last_offset: int, on_complete: Callable[[int], None]) -> Commit:
+        """Calls `on_complete` once with 0, or with the error code of a lost leadership; never from inside of
+        `append`.
+        """
 
     @property
     def leads_alone(self) -> bool:
         """Nobody else can have begun to lead."""
 
-    def when_confirmed(self, completed: Callable[[int], None]) -> Commit:
-        """Calls `completed` once: with 0 when it is known that nobody else led when this was called, or with the error
-        code of a lost leadership; never from inside of this.
+    def when_confirmed(self, on_complete: Callable[[int], None]) -> Commit:
+        """Calls `on_complete` once: with 0 when it is known that nobody else led when this was called, or with the
+        error code of a lost leadership; never from inside of this.
         """
 
     async def read(self, offset: int) -> tuple[Sequence[Stored], int]:

@@ -17,7 +17,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.recovery_points import RecoveryPoints
 from brokers.engine.partitions.start_offsets import StartOffsets, StartOffsetsBatch
 from brokers.engine.storage.files import OpenFiles, StorageFailed
-from brokers.engine.storage.flushing import completed, needs_flush
+from brokers.engine.storage.flushing import is_durable, needs_flush
 
 FLUSHED_LOGS_MAX: Final = 64
 
@@ -152,7 +152,7 @@ class LogFlusher:
         for partition in chosen:
             self._close(partition)
         self._closed.update(chosen)
-        dirty = [held for held in chosen if not (held.offline or completed(held.log))]
+        dirty = [held for held in chosen if not (held.offline or is_durable(held.log))]
         return self._flush_batch(self._held(), dirty, closing=True)
 
     def close(self) -> None:
@@ -169,11 +169,11 @@ class LogFlusher:
             self._directory_failed(failure)
 
     def _is_closed(self, partition: Partition) -> bool:
-        return partition in self._closed and completed(partition.log)
+        return partition in self._closed and is_durable(partition.log)
 
     def _flush_closed(self) -> None:
         """Everything that is not on disk, some logs at a time: each takes descriptors."""
-        waiting = [partition for partition in self._partitions.values() if not completed(partition.log)]
+        waiting = [partition for partition in self._partitions.values() if not is_durable(partition.log)]
         for at in range(0, max(len(waiting), 1), FLUSHED_LOGS_MAX):
             online = self._held()
             dirty = [partition for partition in waiting[at : at + FLUSHED_LOGS_MAX] if not partition.offline]

@@ -123,7 +123,7 @@ def needs_flush(log: Log) -> bool:
     return log.recovery_point < log.log_end_offset or log.trims > 0 or bool(log.producers.unflushed_snapshots)
 
 
-def completed(log: Log) -> bool:
+def is_durable(log: Log) -> bool:
     """Whether all of a closed log has reached the disk."""
     indexes = [index for segment in log.segments for index in segment.indexes()]
     return (

@@ -30,9 +30,9 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture()
 def read_anew() -> Iterator[list[tuple[str, int]]]:
     """The usage partitions that billing was told to read from their beginning."""
-    message: list[tuple[str, int]] = []
-    with plugged(interfaces.usage_begins_anew, lambda cluster_id, index: message.append((cluster_id, index))):
-        yield message
+    noted: list[tuple[str, int]] = []
+    with plugged(interfaces.usage_begins_anew, lambda cluster_id, index: noted.append((cluster_id, index))):
+        yield noted
 
 
 @pytest.fixture()
@@ -186,9 +186,9 @@ def test_a_lost_broker_is_removed_and_what_only_it_had_is_made_anew(
     assert gone.removed_at is not None and gone.wanted == WantedState.STOPPED and gone.given_up_at is not None
     placements = PortLease.objects.filter(instance=instance).values_list("broker__number", flat=True)
     assert set(placements) == {1, 2, 4}
-    message = AuditEntry.objects.get(action="broker.given_up")
-    assert message.after["lost"]["all"] == [f"{USAGE_TOPIC}/2", f"{instance.pk}.solo/0"]
-    assert message.after["lost"]["some"] == [f"{instance.pk}.behind/0"]
+    noted = AuditEntry.objects.get(action="broker.given_up")
+    assert noted.after["lost"]["all"] == [f"{USAGE_TOPIC}/2", f"{instance.pk}.solo/0"]
+    assert noted.after["lost"]["some"] == [f"{instance.pk}.behind/0"]
     assert AuditEntry.objects.filter(action="broker.removed").count() == 1
 
 
@@ -196,12 +196,12 @@ def test_owners_read_in_their_ledger_what_was_given_up_once_however_often_it_is_
     cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Written before the brokers are asked: who dies in between asks again and does not tell it twice."""
-    elect, message = admin_client.elect_unclean, []
+    elect, noted = admin_client.elect_unclean, []
 
     def dies_once(_self: FakeCluster, keys: object) -> dict[tuple[str, int], str]:
         wanted = list(keys)  # type: ignore[call-overload]
-        message.append(AuditEntry.objects.filter(action="partitions.given_up").count())
-        if wanted and len(message) == 1:
+        noted.append(AuditEntry.objects.filter(action="partitions.given_up").count())
+        if wanted and len(noted) == 1:
             raise Conflict("killed here")
         return elect(wanted)
 
@@ -213,7 +213,7 @@ def test_owners_read_in_their_ledger_what_was_given_up_once_however_often_it_is_
     entry = AuditEntry.objects.get(action="partitions.given_up")
     assert (entry.tenant, entry.target_type, entry.target_id) == (instance.tenant, "instance", instance.pk)
     assert entry.after == {"broker": 3, "rebalance": row.pk, "all": {"solo": [0]}, "some": {"behind": [0]}}
-    assert message[0] == 1
+    assert noted[0] == 1
 
 
 def test_there_is_no_way_back_from_a_lost_broker(cluster: Cluster, admin_client: FakeCluster, acting: Actor) -> None:

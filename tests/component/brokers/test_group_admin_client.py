@@ -25,10 +25,10 @@ def deleted(error_code: int) -> DeleteGroupsResponse:
 @pytest.fixture()
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the coordinator says one after the other; None is nothing in time."""
-    message: list[Any] = []
+    answers: list[Any] = []
 
     def scatter(asked: Any, **_: Any) -> Scattered:
-        answer = message.pop(0)
+        answer = answers.pop(0)
         return Scattered(answers=() if answer is None else ((1, answer),), silent=())
 
     monkeypatch.setattr(coordinators, "cluster_of", lambda _instance_id: None)
@@ -36,7 +36,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(coordinators, "find", lambda *_: {internal_scoped(INSTANCE_ID, "etl"): 1})
     monkeypatch.setattr(coordinators, "scatter", scatter)
     monkeypatch.setattr(coordinators, "COORDINATOR_RETRY_S", 0.0)
-    return message
+    return answers
 
 
 def test_a_group_that_is_gone_at_the_second_try_was_deleted_by_the_first(answers: list[Any]) -> None:

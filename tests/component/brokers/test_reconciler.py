@@ -56,13 +56,13 @@ def test_a_requested_instance_runs_after_one_call(
     assert instance.current_phase is Phase.RUNNING
     assert instance.observed_generation == instance.generation == 1
     assert probed == [instance.pk]
-    message = document(brokers, instance)
-    assert message.state == "active"
-    assert message.produce_bps == message.consume_bps == 5_000_000
-    assert message.capacity_bytes == 20_000_000_000
-    assert set(message.ports) == {1, 2, 3}
-    assert instance.bootstrap_servers.split(",") == [message.endpoints[number] for number in (1, 2, 3)]
-    for number, port in message.ports.items():
+    published = document(brokers, instance)
+    assert published.state == "active"
+    assert published.produce_bps == published.consume_bps == 5_000_000
+    assert published.capacity_bytes == 20_000_000_000
+    assert set(published.ports) == {1, 2, 3}
+    assert instance.bootstrap_servers.split(",") == [published.endpoints[number] for number in (1, 2, 3)]
+    for number, port in published.ports.items():
         assert brokers.read(paths.instance_port(number, port)) == instance.pk.encode()
 
 

@@ -72,8 +72,8 @@ def instance(world: World) -> Instance:
 def conditions(instance: Instance) -> dict[str, dict[str, Any]]:
     """As the owner's API tells them."""
     api = Api(make_token(instance.tenant.members.get()))
-    message = api.get(f"/instances/{instance.pk}").json()["status"]["conditions"]
-    return {item["type"]: item for item in message}
+    condition = api.get(f"/instances/{instance.pk}").json()["status"]["conditions"]
+    return {item["type"]: item for item in condition}
 
 
 def events(instance: Instance) -> list[tuple[str, str]]:
@@ -84,8 +84,8 @@ def events(instance: Instance) -> list[tuple[str, str]]:
 def test_a_silent_broker_is_told_when_it_begins_and_when_it_ends(world: World, instance: Instance) -> None:
     world.silent = (2,)
     assert (world.reconcile_once(), world.reconcile_once()) == (1, 0)
-    message = conditions(instance)["BrokersAnswer"]
-    assert (message["status"], message["message"]) == (False, "Silent: broker 2.")
+    condition = conditions(instance)["BrokersAnswer"]
+    assert (condition["status"], condition["message"]) == (False, "Silent: broker 2.")
     world.silent = ()
     assert (world.reconcile_once(), world.reconcile_once()) == (1, 0)
     assert conditions(instance)["BrokersAnswer"]["status"] is True
@@ -95,8 +95,8 @@ def test_a_silent_broker_is_told_when_it_begins_and_when_it_ends(world: World, i
 def test_partitions_without_a_leader_are_told_when_a_second_look_finds_them(world: World, instance: Instance) -> None:
     world.lose(instance, "orders", 0, 4)
     assert (world.reconcile_once(), world.reconcile_once(), world.reconcile_once()) == (0, 1, 0)
-    message = conditions(instance)["PartitionsLed"]
-    assert (message["status"], message["message"]) == (False, "Without a leader: orders/0, orders/4.")
+    condition = conditions(instance)["PartitionsLed"]
+    assert (condition["status"], condition["message"]) == (False, "Without a leader: orders/0, orders/4.")
     world.offline.clear()
     world.reconcile_once()
     assert conditions(instance)["PartitionsLed"]["status"] is True
@@ -131,9 +131,9 @@ def test_where_no_broker_answers_what_was_said_of_leaders_stays(world: World, in
     since = conditions(instance)["PartitionsLed"]["since"]
     world.is_mute = True
     world.reconcile_once()
-    message = conditions(instance)
-    assert (message["PartitionsLed"]["status"], message["PartitionsLed"]["since"]) == (False, since)
-    assert message["BrokersAnswer"]["message"] == "Silent: broker 1, 2."
+    condition = conditions(instance)
+    assert (condition["PartitionsLed"]["status"], condition["PartitionsLed"]["since"]) == (False, since)
+    assert condition["BrokersAnswer"]["message"] == "Silent: broker 1, 2."
 
 
 def test_an_instance_that_does_not_run_is_told_nothing(world: World, instance: Instance) -> None:
@@ -153,6 +153,18 @@ def test_many_partitions_are_counted_and_five_are_named(world: World, instance: 
     world.reconcile_once()
     world.reconcile_once()
     assert conditions(instance)["PartitionsLed"]["message"].endswith("orders/4 and 7 more.")
+
+
+def test_an_outage_that_lasts_costs_no_query_for_each_instance(
+    world: World, instance: Instance, django_assert_max_num_queries: Any
+) -> None:
+    """It may last for hours, is looked at every two seconds, and touches all instances of a cluster."""
+    for number in range(20):
+        place(make_running(instance.tenant, name=f"more-{number}"), world.cluster)
+    world.silent = (2,)
+    assert world.reconcile_once() == 21
+    with django_assert_max_num_queries(8):
+        assert world.reconcile_once() == 0
 
 
 def test_a_tenant_is_told_within_ten_seconds() -> None:

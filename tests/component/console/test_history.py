@@ -52,19 +52,19 @@ def test_an_instance_of_a_few_minutes_is_drawn_over_its_life(
         requests=1,
     )  # fmt: skip
     services.keep_delays({instance.pk: {ms(at): 250}})
-    message = ask(ida, instance, span)
-    assert [ms(at), 10.0, 0.0, 250] in message["points"]
-    assert message["step_ms"] == 60_000
-    assert message["from_ms"] == ms(now - timedelta(minutes=10))
-    assert "there is nothing before" in message["note"]
+    body = ask(ida, instance, span)
+    assert [ms(at), 10.0, 0.0, 250] in body["points"]
+    assert body["step_ms"] == 60_000
+    assert body["from_ms"] == ms(now - timedelta(minutes=10))
+    assert "there is nothing before" in body["note"]
 
 
 @pytest.mark.parametrize("span", SPANS)
 def test_a_span_without_a_whole_minute_says_so(span: str, ida: Client, instance: Instance, now: datetime) -> None:
     born(instance, now)
-    message = ask(ida, instance, span)
-    assert message["points"] == []
-    assert "No whole minute is metered yet." in message["note"]
+    body = ask(ida, instance, span)
+    assert body["points"] == []
+    assert "No whole minute is metered yet." in body["note"]
 
 
 def test_an_hour_of_a_month_has_the_longest_delay_of_its_minutes(
@@ -74,9 +74,9 @@ def test_an_hour_of_a_month_has_the_longest_delay_of_its_minutes(
     hour = minute_of(now - timedelta(days=20)).replace(minute=0)
     minutes = {ms(hour + timedelta(minutes=at)): delay_ms for at, delay_ms in ((1, 40), (30, 900), (59, 3))}
     services.keep_delays({instance.pk: minutes})
-    message = ask(ida, instance, "30d")
-    assert {point[0]: point[3] for point in message["points"]}[ms(hour)] == 900
-    assert message["note"] == ""
+    body = ask(ida, instance, "30d")
+    assert {point[0]: point[3] for point in body["points"]}[ms(hour)] == 900
+    assert body["note"] == ""
 
 
 def test_a_minute_told_twice_keeps_its_longest_delay(instance: Instance, now: datetime) -> None:

@@ -244,15 +244,15 @@ class Group:
         self.members, self.statics, self.leader = {}, {}, record.leader
         self.offered.clear()
         self.metadata_bytes = self.awaiting = 0
-        for declared in record.members:
+        for stored in record.members:
             assert record.protocol is not None, "a group with members has chosen a protocol"
-            member = known.get(declared.member_id)
+            member = known.get(stored.member_id)
             if member is None:
-                member = Member.restored(declared, record.protocol)
+                member = Member.restored(stored, record.protocol)
             else:
-                member.restore(declared, record.protocol)
+                member.restore(stored, record.protocol)
             self.add(member)
-        self.assignment_bytes = sum(len(declared.assignment) for declared in record.members)
+        self.assignment_bytes = sum(len(stored.assignment) for stored in record.members)
         self.generation = record.generation
         self.protocol_type = record.protocol_type or None
         self.protocol = record.protocol

@@ -300,8 +300,8 @@ class ShardOffsets:
             return CoordinatorResult(codes, timers=timers)
 
         def failed(code: int) -> list[int]:
-            declared = commit_error(code)
-            return [known or declared for known in codes]
+            error = commit_error(code)
+            return [known or error for known in codes]
 
         result = CoordinatorResult(
             codes,

@@ -54,7 +54,7 @@ def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
                 lines.append(lookup.line(topic, partition))
         topics.append(ListOffsetsTopicResponse(name=wanted.name, partitions=lines))
     response = ListOffsetsResponse(topics=topics)
-    return lookup.completed(response) if lookup.unfinished else response
+    return lookup.complete(response) if lookup.unfinished else response
 
 
 def _isolation(call: Call, request: ListOffsetsRequest) -> int:
@@ -116,7 +116,7 @@ class _Lookup:
         line.offset = found.offset
         line.leader_epoch = found.leader_epoch
 
-    async def completed(self, response: ListOffsetsResponse) -> ListOffsetsResponse:
+    async def complete(self, response: ListOffsetsResponse) -> ListOffsetsResponse:
         """`response` with the unfinished lines filled in, while the loop serves others."""
         for line, wanted, partition in self.unfinished:
             await asyncio.sleep(0)

@@ -35,7 +35,7 @@ _MESSAGES: Final = {
 
 def describe_producers(call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
     topics = []
-    declared = 0
+    described = 0
     for wanted in request.topics:
         topic = call.view.namespace.topics.get(wanted.name.encode())
         error = _error(call, wanted.name, topic)
@@ -43,11 +43,11 @@ def describe_producers(call: Call, request: DescribeProducersRequest) -> Describ
         for index in wanted.partition_indexes:
             if error or topic is None:
                 partitions.append(_refused(index, error))
-            elif declared >= PRODUCERS_PER_ANSWER_MAX:
+            elif described >= PRODUCERS_PER_ANSWER_MAX:
                 partitions.append(_refused(index, int(ErrorCode.INVALID_REQUEST)))
             else:
                 partitions.append(_partition(call, topic, index))
-                declared += len(partitions[-1].active_producers)
+                described += len(partitions[-1].active_producers)
         topics.append(DescribeProducersTopicResult(name=wanted.name, partitions=partitions))
     return DescribeProducersResponse(topics=topics)
 

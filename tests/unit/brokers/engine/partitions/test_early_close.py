@@ -9,7 +9,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.reports import RecoveryReport
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records.builder import Record, build_batch
-from brokers.engine.storage.flushing import completed
+from brokers.engine.storage.flushing import is_durable
 from tests.unit.brokers.engine.partitions.test_table import NOW_MS, opened
 
 TOPIC_ID = b"1" * 16
@@ -57,8 +57,8 @@ def test_what_is_followed_is_on_disk_before_the_end_and_what_is_led_is_left_alon
     append(led)
 
     assert closed_early(table) == 3
-    assert all(completed(one.log) for one in followed)
-    assert not completed(led.log)
+    assert all(is_durable(one.log) for one in followed)
+    assert not is_durable(led.log)
 
     append(led)
     table.close()
