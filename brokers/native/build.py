@@ -44,7 +44,10 @@ PACKAGES: Final = ("brokers/contract", "brokers/engine", "quotas", "instances")
 SETUP: Final = """
 import sys
 from mypyc.build import mypycify
+from pybind11.setup_helpers import ParallelCompile
 from setuptools import setup
+
+ParallelCompile().install()
 
 setup(
     name="penstock-native",
@@ -53,6 +56,7 @@ setup(
         ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent", *sys.argv.pop().split(",")],
         opt_level="1",
         debug_level="0",
+        multi_file=True,
     ),
 )
 """
@@ -68,7 +72,7 @@ class Refused(NotPossible):
 
 def check_tools() -> None:
     """Raises NotPossible. Asks for what is there without loading it, because a start waits for the answer."""
-    for needed in ("mypyc", "setuptools"):
+    for needed in ("mypyc", "pybind11", "setuptools"):
         if find_spec(needed) is None:
             raise NotPossible(f"{needed} is not installed (make setup installs it)")
     compiler = os.environ.get("CC", "").split() or (sysconfig.get_config_var("CC") or "cc").split()
