@@ -38,7 +38,8 @@ def produce(session: Session, raw: RawRequest) -> None:
 
 def verify(request: ProduceRequest) -> None:
     if request.transactional_id is None:
-        request.verification = refuse_without_transactional_id(request)
+        if not request.is_one_batch_without_transaction():
+            request.verification = refuse_without_transactional_id(request)
     else:
         verification = verify_transactions(request, request.transactional_id, partial(_verified, request))
         if verification is None:
@@ -85,6 +86,8 @@ def append(request: ProduceRequest) -> None:
                 request.failed = True
                 code = downgraded(code, ApiKey.PRODUCE, request.raw.version)
                 if wrong:
+                    if request.detailed is None:
+                        request.detailed = {}
                     request.detailed[name, index] = result
             else:
                 topic_bytes += appended_bytes

@@ -9,6 +9,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.partitions.verification import OPEN
 from brokers.engine.protocol.fast_codec import decode_produce
+from brokers.engine.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL
 from brokers.engine.records.validation import CheckedAhead, InflationBudget
 
 # Index, error, base offset, append time, log start offset, message. A plain tuple, as the codec takes it: a named one
@@ -75,7 +76,7 @@ class ProduceRequest:
         # By the append stage.
         self.inflation_budget = InflationBudget()
         self.results: list[TopicResult] = []
-        self.detailed: dict[Place, AppendResult] = {}
+        self.detailed: dict[Place, AppendResult] | None = None
         self.pending: list[Appended] = []
         self.failed = False
         self.accepted_bytes = 0
@@ -83,6 +84,14 @@ class ProduceRequest:
     def client(self) -> Client:
         """As the cluster is at this moment: what a stage waited for may have taken long."""
         return self.session.client(self.raw.client_id)
+
+    def is_one_batch_without_transaction(self) -> bool:
+        """What nearly every request is. Here, because this module is compiled."""
+        topics = self.topics
+        if len(topics) != 1 or len(topics[0][1]) != 1:
+            return False
+        _, start, end = topics[0][1][0]
+        return end - start < HEADER_BYTES or not self.raw.buffer[start + ATTRIBUTES_AT] & TRANSACTIONAL
 
     def keep(self) -> None:
         """Makes the request outlive the processing of its frame."""

@@ -16,7 +16,6 @@ from brokers.engine.protocol.fast_codec import encode_produce_response
 # From this version on an answer can say which record was wrong, and from the other who leads instead.
 _RECORD_ERRORS_FROM: Final = 8
 _LEADERS_FROM: Final = 10
-_NO_DETAILS: Final[Mapping[Place, AppendResult]] = {}
 
 
 def encode(
@@ -24,17 +23,17 @@ def encode(
     version: int,
     correlation_id: int,
     results: list[TopicResult],
-    detailed: Mapping[Place, AppendResult],
+    detailed: Mapping[Place, AppendResult] | None,
     failed: bool,
     delay_ms: int,
 ) -> bytes:
     """A whole response frame. `failed`: a result holds an error; `detailed` are those with errors of single records."""
     if failed and _needs_detail(version, results, detailed):
-        return encode_detailed(session.view(), version, correlation_id, results, detailed, delay_ms)
+        return encode_detailed(session.view(), version, correlation_id, results, detailed or {}, delay_ms)
     return encode_produce_response(version, correlation_id, results, delay_ms)
 
 
-def _needs_detail(version: int, results: list[TopicResult], detailed: Mapping[Place, AppendResult]) -> bool:
+def _needs_detail(version: int, results: list[TopicResult], detailed: Mapping[Place, AppendResult] | None) -> bool:
     if detailed and version >= _RECORD_ERRORS_FROM:
         return True
     moved = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -62,7 +61,7 @@ class DelayedProduceResponse:
             self._version,
             self._correlation_id,
             results,
-            _NO_DETAILS,
+            None,
             bool(partition_errors),
             self._delay_ms,
         )

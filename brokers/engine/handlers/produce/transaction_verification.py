@@ -36,10 +36,6 @@ def refuse_without_transactional_id(request: ProduceRequest) -> TransactionVerif
     all of them, and comes before whatever else is wrong.
     """
     topics, buffer = request.topics, request.raw.buffer
-    if len(topics) == 1 and len(topics[0][1]) == 1:
-        _, start, end = topics[0][1][0]
-        if end - start < layout.HEADER_BYTES or not buffer[start + layout.ATTRIBUTES_AT] & layout.TRANSACTIONAL:
-            return None  # nearly every request
     for _, wanted in topics:
         for _, start, end in wanted:
             if start >= 0 and claims_transaction(buffer[start:end]):
