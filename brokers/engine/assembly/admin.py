@@ -13,13 +13,14 @@ from typing import Any, Final
 
 from brokers.engine.assembly import coordination_counts
 from brokers.engine.assembly.cluster_report import ClusterReport
+from brokers.engine.assembly.long_turns import api_name
 from brokers.engine.assembly.tenant_listeners import TenantListeners
 from brokers.engine.cluster.session import ClusterSession
 from brokers.engine.cluster.tree import SessionState
 from brokers.engine.controller.loop import ControllerLoop
 from brokers.engine.handlers.context import Engine
+from brokers.engine.loop_turns import LONG_TURN_S
 from brokers.engine.network.listener import Listeners
-from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.replication.roles import Roles
 from brokers.engine.telemetry import metrics
 from brokers.engine.telemetry.admin_http import Reply, Request, is_authorized
@@ -121,6 +122,18 @@ class AdminPort:
             "bytes_in_total": totals.produce_bytes,
             "bytes_out_total": totals.consume_bytes,
             "requests_total": sum(totals.requests.values()),
+            "loop_turns": self._loop_turns(),
+        }
+
+    def _loop_turns(self) -> dict[str, Any]:
+        """Turns of the event loop over the limit since the start, by whom they served."""
+        turns = self.engine.loop_turns
+        return {
+            "limit_ms": round(LONG_TURN_S * 1000),
+            "longest_ms": round(turns.longest_s * 1000, 1),
+            "longest_of": None if turns.longest_of is None else [api_name(turns.longest_of[0]), turns.longest_of[1]],
+            "by_api": {api_name(api_key): count for api_key, count in sorted(turns.by_api.items())},
+            "by_instance": dict(sorted(turns.by_instance.items())),
         }
 
     def _cluster(self) -> dict[str, Any]:
@@ -247,10 +260,19 @@ class AdminPort:
         text = "Partitions whose last cleaning failed and is tried again."
         yield Sample("penstock_broker_cleaner_waiting_partitions", "gauge", text, cleaned.waiting)
         for api_key, count in sorted(totals.requests.items()):
-            label = (("api", ApiKey(api_key).name.lower()),)
+            label = (("api", api_name(api_key)),)
             yield Sample("penstock_broker_requests", "counter", "Requests by call.", count, label)
+        yield from self._turn_samples()
         engine = self.engine
         yield from coordination_counts.samples(self.counts, engine.groups, engine.transactions, engine.clock.now_ms())
+
+    def _turn_samples(self) -> Iterator[Sample]:
+        text = "Turns of the event loop over 10 ms, by the call that was served."
+        for api_key, count in sorted(self.engine.loop_turns.by_api.items()):
+            yield Sample("penstock_broker_long_loop_turns", "counter", text, count, (("api", api_name(api_key)),))
+        text = "Turns of the event loop over 10 ms, by the instance that was served."
+        for name, count in sorted(self.engine.loop_turns.by_instance.items()):
+            yield Sample("penstock_broker_long_loop_turns_of_instance", "counter", text, count, (("instance", name),))
 
     def _listener_samples(self) -> Iterator[Sample]:
         counters = self.listeners.counters

@@ -21,6 +21,7 @@ from brokers.engine.assembly.coordinator_forwarding import SWEEP_INTERVAL_S as F
 from brokers.engine.assembly.coordinator_forwarding import CoordinatorForwarding
 from brokers.engine.assembly.disks import Disks
 from brokers.engine.assembly.handover import hand_over
+from brokers.engine.assembly.long_turns import LongTurnLog
 from brokers.engine.assembly.metering import Metering
 from brokers.engine.assembly.mmap_counters import MmapCounters
 from brokers.engine.assembly.replication import Replication
@@ -44,6 +45,7 @@ from brokers.engine.handlers.auth.sasl import SaslSession
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.dispatch import DISPATCH_TABLE
 from brokers.engine.handlers.transactions.producer_ids import BlockProducerIds
+from brokers.engine.loop_turns import LoopTurns
 from brokers.engine.network.listener import Limits, Listeners
 from brokers.engine.network.reports import NetworkReports
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
@@ -162,6 +164,8 @@ class Broker:
             frame_bytes_max=config.frame_bytes_max,
             readers=self.readers,
             converters=ThreadPoolExecutor(CONVERTERS, "convert"),
+            decoder=ThreadPoolExecutor(1, "decode"),
+            loop_turns=LoopTurns(LongTurnLog(self.clock.monotonic_ms)),
             coordination=coordinator_settings.from_overrides(config.overrides),
         )
 
@@ -318,7 +322,7 @@ class Broker:
         for task in tuple(self.engine.tasks):
             task.cancel()
         await asyncio.gather(*self.engine.tasks, return_exceptions=True)
-        for threads in (self.readers, self.engine.converters):
+        for threads in (self.readers, self.engine.converters, self.engine.decoder):
             if threads is not None:
                 threads.shutdown(wait=False, cancel_futures=True)
         self.metering.finish()

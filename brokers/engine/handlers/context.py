@@ -22,6 +22,7 @@ from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.settings import CoordinatorSettings, from_overrides
 from brokers.engine.deadlines import Deadlines
 from brokers.engine.handlers.broker_layers import BrokerLayers
+from brokers.engine.loop_turns import LoopTurns
 from brokers.engine.partitions.durable_log_start_offsets import DurableLogStartOffsets
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.leadership_check import LeadershipChecks
@@ -147,7 +148,10 @@ class Engine:
     readers: Executor
     # Threads in which records are converted; None is the loop's own, for which whoever flushes waits as well.
     converters: Executor | None = None
+    # A thread in which long requests are decoded; None is the loop's own.
+    decoder: Executor | None = None
     metadata_version: object = field(default_factory=object)
+    loop_turns: LoopTurns = field(default_factory=LoopTurns)
     totals: Totals = field(default_factory=Totals)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     creating: set[str] = field(default_factory=set)

@@ -7,6 +7,7 @@ from typing import Final
 
 from brokers.engine.handlers.cluster import api_versions, describe_cluster, elections, log_dirs, reassignments
 from brokers.engine.handlers.common.chunked_encoding import in_chunks
+from brokers.engine.handlers.common.turns import Shape, in_turns, results_of
 from brokers.engine.handlers.configs import alter_configs, client_quotas, describe_configs
 from brokers.engine.handlers.context import Handler
 from brokers.engine.handlers.fetch import fetch, legacy, list_offsets, offset_for_leader_epoch
@@ -79,8 +80,28 @@ _OURS: Final[Mapping[int, Handler]] = {
 
 _HERE_OR_ELSEWHERE: Final = coordinator_forwarding.with_forwarding(_OURS)
 
+_TOPICS: Final = Shape("topics", "topics", "partitions", "partitions")
+# Calls whose items are independent of each other, with where their long lists are. Others count items over the whole
+# request, and take turns by themselves.
+SHAPES: Final[Mapping[ApiKey, Shape]] = {
+    ApiKey.LIST_OFFSETS: _TOPICS,
+    ApiKey.OFFSET_COMMIT: _TOPICS,
+    ApiKey.TXN_OFFSET_COMMIT: _TOPICS,
+    ApiKey.OFFSET_DELETE: _TOPICS,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _TOPICS,
+    ApiKey.DELETE_RECORDS: _TOPICS,
+    ApiKey.FIND_COORDINATOR: Shape("coordinator_keys", "coordinators"),
+    ApiKey.DELETE_GROUPS: Shape("groups_names", "results"),
+}
+
+
+def _in_turns(api_key: ApiKey, shape: Shape) -> Handler:
+    return in_chunks(in_turns(_HERE_OR_ELSEWHERE[int(api_key)], shape), results_of(shape))
+
+
 HANDLERS: Final[Mapping[int, Handler]] = {
     **_HERE_OR_ELSEWHERE,
+    **{int(api_key): _in_turns(api_key, shape) for api_key, shape in SHAPES.items()},
     int(ApiKey.OFFSET_FETCH): in_chunks(_HERE_OR_ELSEWHERE[int(ApiKey.OFFSET_FETCH)], offsets.partitions_fetched),
     int(ApiKey.DESCRIBE_CONFIGS): in_chunks(describe_configs.describe_configs, describe_configs.settings_described),
     int(ApiKey.DESCRIBE_PRODUCERS): in_chunks(

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from time import perf_counter, thread_time
+from typing import Any, Final, NamedTuple
 
 from brokers.engine.access.authorizer import Address, owners_address, peer_address
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.context import Call, Channel, Engine, Handler, View
 from brokers.engine.handlers.raw_request import RawRequest
+from brokers.engine.loop_turns import LONG_TURN_S, timed
 from brokers.engine.protocol.apis import APIS, ApiKey, is_served
-from brokers.engine.protocol.codec import decode_request, encode_response
+from brokers.engine.protocol.codec import REQUEST_ITEMS_MAX, decode_request, encode_response
 from brokers.engine.protocol.errors import UnsupportedApi
+from brokers.engine.protocol.framing import check_frame_size
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
+from brokers.engine.protocol.request_limits import limit_of
+
+# Longer requests are decoded in a thread, which takes about 1 ms for so many bytes.
+DECODED_AT_ONCE_BYTES_MAX: Final = 32 * 1024
 
 
 class FastCodec(NamedTuple):
@@ -97,45 +104,108 @@ class Session:
             client = self._client = Client(self.engine, self.view(), self._address, client_id)
         return client
 
+    def frame_bytes_max_of(self, api_key: int) -> int:
+        """What a request of this API may weigh, known before all of it is received."""
+        if self.principal.internal:
+            return self.frame_bytes_max
+        return min(self.frame_bytes_max, limit_of(api_key).bytes_max)
+
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
+        began_s = perf_counter()
         api_key, version, correlation_id, client_id, body = decode_request_header(buffer, start, end)
         fast_codec = self._fast_codec_handlers.get(api_key)
         if fast_codec is not None and fast_codec.version_min <= version <= fast_codec.version_max:
             self.engine.totals.requests[api_key] += 1
             fast_codec.handle(self, RawRequest(version, correlation_id, client_id, buffer, body, start, end))
-            return
-        if not is_served(self._advertised, api_key, version):
-            raise UnsupportedApi(f"version {version} of api key {api_key} is not served here")
+        else:
+            self._handle(
+                api_key, RawRequest(version, correlation_id, client_id, buffer, body, start, end), fast_codec is None
+            )
+        spent_s = perf_counter() - began_s
+        if spent_s >= LONG_TURN_S:
+            self.engine.loop_turns.record(api_key, self.principal.instance_id, spent_s)
+
+    def _handle(self, api_key: int, raw: RawRequest, has_codec: bool) -> None:
+        """Whatever is not answered by a handler with a decoder of its own."""
+        if not is_served(self._advertised, api_key, raw.version):
+            raise UnsupportedApi(f"version {raw.version} of api key {api_key} is not served here")
         self.engine.totals.requests[api_key] += 1
-        if fast_codec is not None:
-            raw = RawRequest(version, correlation_id, client_id, buffer, body, start, end)
+        if not has_codec:
             self._legacy_handlers[api_key](self, raw)
             return
-        request = None
+        check_frame_size(raw.size_bytes, self.frame_bytes_max_of(api_key))
+        items_max = REQUEST_ITEMS_MAX if self.principal.internal else limit_of(api_key).items_max
+        if raw.size_bytes > DECODED_AT_ONCE_BYTES_MAX:
+            self.cancel = self.engine.spawn(self._decode_and_answer(api_key, raw.copy(), items_max)).cancel
+            return
+        began_s = perf_counter()
+        version, request = raw.version, None
         if api_key != ApiKey.API_VERSIONS:
-            request = decode_request(api_key, version, buffer, body, end)
+            request = decode_request(api_key, version, raw.buffer, raw.body, raw.end, items_max)
         else:
-            version, request = decode_api_versions(version, buffer, body, end)
-        call = Call(self.engine, self.view(), api_key, version, client_id or "", self._address)
+            version, request = decode_api_versions(version, raw.buffer, raw.body, raw.end)
+        call = Call(self.engine, self.view(), api_key, version, raw.client_id or "", self._address)
         answer = self._handlers[api_key](call, request)
+        spent_s = perf_counter() - began_s
         if hasattr(answer, "__await__"):
-            self.cancel = self.engine.spawn(self._finish(call, correlation_id, answer)).cancel
+            self._charge(call, spent_s)
+            self.cancel = self.engine.spawn(self._finish(call, raw.correlation_id, answer)).cancel
         else:
-            self._respond(call, correlation_id, answer)
+            self._respond(call, raw.correlation_id, answer, spent_s)
+
+    async def _decode_and_answer(self, api_key: int, raw: RawRequest, items_max: int) -> None:
+        try:
+            request, spent_s = await self.engine.loop.run_in_executor(
+                self.engine.decoder, _decode_timed, api_key, raw, items_max
+            )
+            call = Call(self.engine, self.view(), api_key, raw.version, raw.client_id or "", self._address)
+            self._charge(call, spent_s)
+            began_s = perf_counter()
+            answer = self._handlers[api_key](call, request)
+            self._on_turn(call, perf_counter() - began_s)
+        except Exception as error:  # as in `_finish`; a malformed request among them
+            self.cancel = None
+            self.channel.fail(error)
+            return
+        if hasattr(answer, "__await__"):
+            await self._finish(call, raw.correlation_id, answer)
+        else:
+            self.cancel = None
+            self._respond(call, raw.correlation_id, answer, 0.0)
 
     async def _finish(self, call: Call, correlation_id: int, answer: Any) -> None:
         try:
-            response = await answer
+            response = await timed(answer, lambda spent_s: self._on_turn(call, spent_s))
         except Exception as error:  # one tenant's request must not take the others' broker down
             self.cancel = None
             self.channel.fail(error)
             return
         self.cancel = None
-        self._respond(call, correlation_id, response)
+        self._respond(call, correlation_id, response, 0.0)
 
-    def _respond(self, call: Call, correlation_id: int, response: Any) -> None:
+    def _on_turn(self, call: Call, spent_s: float) -> None:
+        """A turn of the loop was spent on this call."""
+        self._charge(call, spent_s)
+        if spent_s >= LONG_TURN_S:
+            self.engine.loop_turns.record(call.api_key, self.principal.instance_id, spent_s)
+
+    def _charge(self, call: Call, spent_s: float) -> int:
+        """How long the client is to wait for what its instance's requests took so far, in milliseconds."""
+        view = call.view
+        if view.instance is None or view.internal:
+            return 0
+        accounting = self.engine.accountings.of(view.instance.id)
+        return accounting.request_time.charge(round(spent_s * 1e6), self.engine.clock.monotonic_ms())
+
+    def _respond(self, call: Call, correlation_id: int, response: Any, spent_s: float) -> None:
+        delay_ms = self._charge(call, spent_s)
+        if delay_ms and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = delay_ms
+        began_s = perf_counter()
         body = encode_response(call.api_key, call.version, response)
-        self.channel.respond(encode_response_frame(call.api_key, call.version, correlation_id, body))
+        self._on_turn(call, perf_counter() - began_s)
+        frame = encode_response_frame(call.api_key, call.version, correlation_id, body)
+        self.channel.respond(frame, delay_ms)
 
     def on_more(self) -> None:
         hurry, self.hurry = self.hurry, None
@@ -153,3 +223,10 @@ def decode_api_versions(version: int, buffer: memoryview, body: int, end: int) -
     if not 0 <= version <= APIS[ApiKey.API_VERSIONS].version_max:
         return 0, None
     return version, decode_request(ApiKey.API_VERSIONS, version, buffer, body, end)
+
+
+def _decode_timed(api_key: int, raw: RawRequest, items_max: int) -> tuple[Any, float]:
+    """In a thread: the request, and what it took of the processor, in seconds."""
+    began_s = thread_time()
+    request = decode_request(api_key, raw.version, raw.buffer, raw.body, raw.end, items_max)
+    return request, thread_time() - began_s

@@ -20,7 +20,7 @@ from brokers.engine.network.interfaces import ConnectionOwner, Session
 from brokers.engine.network.pending_responses import PENDING_RESPONSES_MAX, PendingResponse, PendingResponses
 from brokers.engine.network.sending import OnWritten, Outgoing, joined_up
 from brokers.engine.protocol.errors import MalformedRequest
-from brokers.engine.protocol.framing import SIZE_BYTES, check_frame_size
+from brokers.engine.protocol.framing import API_KEY_BYTES, SIZE_BYTES, check_frame_size
 from brokers.engine.values import Slice
 
 # Why nothing is read.
@@ -42,6 +42,9 @@ class Gone:
     """
 
     frame_bytes_max: int = 0
+
+    def frame_bytes_max_of(self, _api_key: int) -> int:
+        return 0
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         """A frame that came after the end is not for anybody."""
@@ -161,7 +164,8 @@ class Connection:
                 session = self.session
                 if stop > end or size_bytes > session.frame_bytes_max or size_bytes < 8:
                     check_frame_size(size_bytes, session.frame_bytes_max)
-                    if stop - position > SHARED_BYTES:
+                    if stop - position > SHARED_BYTES and end - start >= API_KEY_BYTES:
+                        check_frame_size(size_bytes, session.frame_bytes_max_of(shared[start] << 8 | shared[start + 1]))
                         self._begin_large(size_bytes, shared[start:end])
                         return
                     break

@@ -11,6 +11,9 @@ class Session(Protocol):
 
     frame_bytes_max: int
 
+    def frame_bytes_max_of(self, api_key: int) -> int:
+        """What a request of this API may weigh, for a frame of which only the beginning is here."""
+
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         """A whole frame without its size. The bytes are valid during this call only; exactly one response (or
         `finish_without_response`) must follow, now or later, before the next frame is handed over.

@@ -26,24 +26,31 @@ REQUEST_ITEMS_MAX = 500_000
 # Answers come from brokers, which are trusted further than clients.
 RESPONSE_ITEMS_MAX = 10_000_000
 
-_request_decoders: dict[tuple[int, int], Decoder] = {}
+_request_decoders: dict[tuple[int, int, int], Decoder] = {}
 _request_encoders: dict[tuple[int, int], Encoder] = {}
 _response_decoders: dict[tuple[int, int], Decoder] = {}
 _piecewise_encoders: dict[tuple[int, int], ChunkedEncoder] = {}
 _response_encoders: dict[tuple[int, int], Encoder] = {}
 
 
-def decode_request(api_key: int, version: int, buffer: bytes | bytearray | memoryview, offset: int, end: int) -> Any:
+def decode_request(
+    api_key: int,
+    version: int,
+    buffer: bytes | bytearray | memoryview,
+    offset: int,
+    end: int,
+    items_max: int = REQUEST_ITEMS_MAX,
+) -> Any:
     """The request body in `buffer[offset:end]` as its message class; bytes left over are ignored (observed of 3.9.1).
 
     Strings become `str` (what is not UTF-8 becomes replacement characters), bytes and records are copied. Fields that
     the version does not have take their default. Raises MalformedRequest (UnsupportedApi for a version not in A.4).
     """
-    decoder = _request_decoders.get((api_key, version))
+    decoder = _request_decoders.get((api_key, version, items_max))
     if decoder is None:
         _check(api_key, version)
-        decoder = compile_decoder(message_class(api_key, "request"), APIS[api_key], version, REQUEST_ITEMS_MAX)
-        _request_decoders[api_key, version] = decoder
+        decoder = compile_decoder(message_class(api_key, "request"), APIS[api_key], version, items_max)
+        _request_decoders[api_key, version, items_max] = decoder
     return decoder(buffer, offset, end)
 
 

@@ -9,6 +9,8 @@ from typing import Final
 from brokers.engine.protocol.errors import FrameTooLarge, MalformedRequest
 
 SIZE_BYTES: Final = 4
+# What a frame begins with.
+API_KEY_BYTES: Final = 2
 # `socket.request.max.bytes`: what one request of an admitted client may weigh.
 FRAME_BYTES_MAX: Final = 104_857_600
 # Before a peer has proved who it is (SASL), it may not make us hold more than this.

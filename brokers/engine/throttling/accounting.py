@@ -8,6 +8,7 @@ from functools import partial
 from brokers.engine.throttling.charging import ClientQuotas
 from brokers.engine.throttling.ledger import Ledger
 from brokers.engine.throttling.refused_topics import RefusedTopics
+from brokers.engine.throttling.request_time import RequestTime
 from brokers.engine.throttling.shares import InstanceShares
 from brokers.engine.throttling.traffic import Traffic
 from brokers.engine.throttling.usage import Key, NumbersFor, UsageAccounting, own_numbers
@@ -17,13 +18,14 @@ from quotas.pacing import BURST_MS
 class InstanceAccounting:
     """Made when an instance first shows up, kept as long as its usage may still have to be reported."""
 
-    __slots__ = ("client_quotas", "ledger", "refused_topics", "shares", "traffic", "usage")
+    __slots__ = ("client_quotas", "ledger", "refused_topics", "request_time", "shares", "traffic", "usage")
 
     def __init__(self, burst_ms: int = BURST_MS, numbers_for: NumbersFor = own_numbers) -> None:
         self.client_quotas = ClientQuotas(burst_ms)
         self.shares = InstanceShares(burst_ms)
         self.ledger = Ledger()
         self.refused_topics = RefusedTopics()
+        self.request_time = RequestTime()
         self.traffic = Traffic()
         self.usage = UsageAccounting(numbers_for)
 

@@ -53,6 +53,9 @@ class SaslSession:
         self._raw_tokens = False
         self._cancel: Callable[[], object] | None = None
 
+    def frame_bytes_max_of(self, _api_key: int) -> int:
+        return self.frame_bytes_max
+
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         if self._raw_tokens:
             self._prove(bytes(buffer[start:end]), lambda error: _SIZE.pack(0), None)

@@ -158,6 +158,8 @@ def _heartbeat_answer(code: int) -> HeartbeatResponse:
 
 def leave_group(call: Call, request: LeaveGroupRequest) -> Any:
     item = call.version < _LEAVE_BATCH_FROM
+    if len(request.members) > LEAVING_MAX:
+        return LeaveGroupResponse(error_code=int(ErrorCode.INVALID_REQUEST), members=[])
     if item:
         leavers = [Leaver(request.member_id)]
     else:
@@ -177,8 +179,6 @@ def leave_group(call: Call, request: LeaveGroupRequest) -> Any:
             ],
         )
 
-    if len(leavers) > LEAVING_MAX:
-        return answer(LeaveReply(int(ErrorCode.INVALID_REQUEST)))
     group_id = call.view.namespace.internal_id(request.group_id)
     return _ask(
         call,

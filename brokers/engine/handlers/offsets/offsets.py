@@ -44,6 +44,8 @@ MANY_GROUPS_FROM: Final = 8
 ERRORS_IN_LINES_UNTIL: Final = 3
 _ASK_AGAIN: Final = (int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), int(ErrorCode.NOT_COORDINATOR))
 GROUPS_PER_REQUEST_MAX: Final = 10_000
+# That are looked up in one turn of the loop.
+GROUPS_PER_TURN_MAX: Final = 200
 
 # Topics as the client calls them, with the partitions it wants; None: all there are.
 Wanted = Sequence[tuple[str, Sequence[int]]] | None
@@ -156,6 +158,7 @@ def _fetched(call: Call, asked: _Asked, error: int, found: Found) -> OffsetFetch
 def partitions_fetched(response: OffsetFetchResponse) -> int:
     """How long an answer is."""
     lines = sum(len(topic.partitions) for topic in response.topics)
+    lines += max(len(response.groups) - 1, 0)
     return lines + sum(len(topic.partitions) for group in response.groups for topic in group.topics)
 
 
@@ -163,7 +166,9 @@ async def _fetch_groups(call: Call, request: OffsetFetchRequest) -> OffsetFetchR
     replies: list[tuple[str, tuple[int, Found] | Awaitable[tuple[int, Found]]]] = []
     repeated = DuplicateLimits()
     excess = beyond_duplicate_limit(group.group_id for group in request.groups)
-    for group in request.groups:
+    for number, group in enumerate(request.groups, start=1):
+        if number % GROUPS_PER_TURN_MAX == 0:
+            await asyncio.sleep(0)
         if next(excess) or len(replies) >= GROUPS_PER_REQUEST_MAX:
             replies.append((group.group_id, (int(ErrorCode.INVALID_REQUEST), [])))
             continue

@@ -74,7 +74,7 @@ async def test_frames_that_never_come_keep_other_instances_from_nothing(tmp_path
         broker.broker.listeners.buffers = buffers = FrameBuffers(8 * UNIT)
         hostile = [await broker.client(ports[1]) for _ in range(10)]
         for client in hostile:
-            await client.send_raw(pack(">i", UNIT) + b"\x00")
+            await client.send_raw(pack(">i", UNIT) + b"\x00\x00")
         await broker.until(lambda: buffers.rented_bytes == 4 * UNIT)
         mine = await broker.client(ports[0])
         await broker.create_topic(mine, "orders")

@@ -1,0 +1,66 @@
+"""Counts the turns of the event loop that took too long, by who was served (docs/explanation/SECURITY.md).
+
+A broker's loop belongs to all its tenants: whatever one request does in one go, all others wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from time import perf_counter
+from types import coroutine
+from typing import Any, Final
+
+LONG_TURN_S: Final = 0.010
+# Of those that are counted apart; what others do counts as theirs.
+INSTANCES_MAX: Final = 1_000
+OTHERS: Final = "(other)"
+CLUSTER: Final = "(cluster)"
+
+
+class LoopTurns:
+    """`by_api` and `by_instance` count long turns; `longest_s` is the longest of all, `longest_of` whose it was."""
+
+    __slots__ = ("_on_long_turn", "by_api", "by_instance", "longest_of", "longest_s")
+
+    def __init__(self, on_long_turn: Callable[[int, str, float], object] = lambda _api, _instance, _s: None) -> None:
+        self._on_long_turn = on_long_turn
+        self.by_api: dict[int, int] = {}
+        self.by_instance: dict[str, int] = {}
+        self.longest_s = 0.0
+        self.longest_of: tuple[int, str] | None = None
+
+    def record(self, api_key: int, instance_id: str | None, spent_s: float) -> None:
+        """A turn of `spent_s` for a request of `instance_id`; None: of the cluster itself."""
+        if spent_s < LONG_TURN_S:
+            return
+        name = instance_id or CLUSTER
+        self.by_api[api_key] = self.by_api.get(api_key, 0) + 1
+        if name not in self.by_instance and len(self.by_instance) >= INSTANCES_MAX:
+            name = OTHERS
+        self.by_instance[name] = self.by_instance.get(name, 0) + 1
+        if spent_s > self.longest_s:
+            self.longest_s, self.longest_of = spent_s, (api_key, name)
+        self._on_long_turn(api_key, name, spent_s)
+
+
+@coroutine
+def timed(work: Coroutine[Any, Any, Any], on_turn: Callable[[float], object]) -> Generator[Any, Any, Any]:
+    """Awaits `work`, and tells `on_turn` how many seconds each of its turns on the loop took."""
+    steps = work.__await__()
+    value: Any = None
+    error: BaseException | None = None
+    while True:
+        began_s = perf_counter()
+        try:
+            pending = steps.send(value) if error is None else steps.throw(error)
+        except StopIteration as end:
+            return end.value
+        finally:
+            on_turn(perf_counter() - began_s)
+        try:
+            value, error = (yield pending), None
+        except GeneratorExit:
+            steps.close()
+            raise
+        except BaseException as thrown:
+            value, error = None, thrown

@@ -1,0 +1,77 @@
+"""What one request of a tenant may weigh, by API (I.6). A request over its limit is refused as a frame over
+`socket.request.max.bytes` is: the connection is closed without an answer.
+
+The limits hold what ordinary clients send: a consumer of 10,000 topics with one partition each commits 20,000 items in
+half a megabyte. The brokers' own requests have the limits of the codec alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.framing import FRAME_BYTES_MAX
+
+_KIB: Final = 1024
+_MIB: Final = 1024 * 1024
+
+
+class RequestLimit(NamedTuple):
+    """`items_max`: items of all arrays of the request together."""
+
+    bytes_max: int
+    items_max: int
+
+
+# Record sets; their decoders count partitions themselves.
+_PRODUCE: Final = RequestLimit(FRAME_BYTES_MAX, 100_000)
+_FETCH: Final = RequestLimit(8 * _MIB, 100_000)
+# Lists of topics, partitions, groups or settings.
+_LISTS: Final = RequestLimit(4 * _MIB, 50_000)
+# A consumer of 10,000 topics with one partition each asks for 20,000 items, and of each of them a look-up is made.
+_OFFSETS: Final = RequestLimit(4 * _MIB, 25_000)
+# What an administrator asks for or changes: every item is work for ZooKeeper, or a long answer.
+_ADMINISTRATION: Final = RequestLimit(_MIB, 12_000)
+# What members of a group tell each other: subscriptions of thousands of topics, state of Kafka Streams.
+_MEMBERSHIP: Final = RequestLimit(16 * _MIB, 20_000)
+# About one group, transaction or connection.
+_ONE: Final = RequestLimit(64 * _KIB, 1_000)
+
+_OF_API: Final[Mapping[int, RequestLimit]] = {
+    int(ApiKey.PRODUCE): _PRODUCE,
+    int(ApiKey.FETCH): _FETCH,
+    int(ApiKey.JOIN_GROUP): _MEMBERSHIP,
+    int(ApiKey.SYNC_GROUP): _MEMBERSHIP,
+    int(ApiKey.METADATA): _OFFSETS,
+    int(ApiKey.OFFSET_FETCH): _OFFSETS,
+    int(ApiKey.LEAVE_GROUP): _ADMINISTRATION,
+    int(ApiKey.DESCRIBE_GROUPS): _ADMINISTRATION,
+    int(ApiKey.DELETE_GROUPS): _ADMINISTRATION,
+    int(ApiKey.CREATE_TOPICS): _ADMINISTRATION,
+    int(ApiKey.DELETE_TOPICS): _ADMINISTRATION,
+    int(ApiKey.CREATE_PARTITIONS): _ADMINISTRATION,
+    int(ApiKey.ALTER_CONFIGS): _ADMINISTRATION,
+    int(ApiKey.INCREMENTAL_ALTER_CONFIGS): _ADMINISTRATION,
+    int(ApiKey.ELECT_LEADERS): _ADMINISTRATION,
+    int(ApiKey.ALTER_PARTITION_REASSIGNMENTS): _ADMINISTRATION,
+    int(ApiKey.LIST_PARTITION_REASSIGNMENTS): _ADMINISTRATION,
+    int(ApiKey.DESCRIBE_CLIENT_QUOTAS): _ADMINISTRATION,
+    int(ApiKey.ALTER_CLIENT_QUOTAS): _ADMINISTRATION,
+    int(ApiKey.DESCRIBE_TRANSACTIONS): _ADMINISTRATION,
+    int(ApiKey.LIST_TRANSACTIONS): _ONE,
+    int(ApiKey.LIST_GROUPS): _ONE,
+    int(ApiKey.API_VERSIONS): _ONE,
+    int(ApiKey.SASL_HANDSHAKE): _ONE,
+    int(ApiKey.SASL_AUTHENTICATE): _ONE,
+    int(ApiKey.HEARTBEAT): _ONE,
+    int(ApiKey.INIT_PRODUCER_ID): _ONE,
+    int(ApiKey.ADD_OFFSETS_TO_TXN): _ONE,
+    int(ApiKey.END_TXN): _ONE,
+    int(ApiKey.DESCRIBE_CLUSTER): _ONE,
+}
+
+
+def limit_of(api_key: int) -> RequestLimit:
+    """Of a request of this API; of an API that is not known, as of a list."""
+    return _OF_API.get(api_key, _LISTS)

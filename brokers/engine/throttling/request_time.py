@@ -1,0 +1,37 @@
+"""How long an instance's requests may keep a broker busy: all but those of Produce and Fetch, which are paid for in
+bytes (QUO-21, per instance).
+
+An instance may use half of a broker's time for them. Whoever used more waits until it is paid for; the answer says how
+long (`throttle_time_ms`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from quotas.pacing import Pace
+
+US_PER_S: Final = 1_000_000
+# Of one broker's event loop.
+REQUEST_TIME_PERCENT: Final = 50
+# Unused time is worth so long at most: a client that starts asks for many things at once.
+REQUEST_TIME_BURST_MS: Final = 2_000
+
+
+class RequestTime:
+    """Of one instance on this broker. `used_us`: all that was charged."""
+
+    __slots__ = ("_pace", "delays", "used_us")
+
+    def __init__(self, burst_ms: int = REQUEST_TIME_BURST_MS) -> None:
+        self._pace = Pace(burst_ms)
+        self.used_us = 0
+        self.delays = 0
+
+    def charge(self, spent_us: int, now_ms: int) -> int:
+        """How long to wait, in milliseconds. `now_ms` is monotonic."""
+        self.used_us += spent_us
+        delay_ms = self._pace.charge(spent_us, US_PER_S * REQUEST_TIME_PERCENT / 100, now_ms)
+        if delay_ms:
+            self.delays += 1
+        return delay_ms

@@ -1,0 +1,153 @@
+"""A hostile tenant's longest legal requests, and a neighbour on the same broker whose records are acknowledged
+meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from brokers.engine.protocol import codec, headers
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.fields import FieldSpec, fields_of
+from brokers.engine.protocol.registry import message_class
+from brokers.engine.protocol.request_limits import limit_of
+from tests.product.system.attacks import filled
+from tests.testkit.records import batch, produce
+from tests.testkit.wire import WireClient
+
+NEIGHBOUR_INTERVAL_S: Final = 0.01
+# For what surrounds the long array.
+SPARE_ITEMS: Final = 100
+SPARE_BYTES: Final = 2_000
+# What tells items of an array apart.
+NUMBERED: Final = frozenset(
+    {"name", "topic", "index", "partition", "partition_index", "group_id", "member_id", "resource_name", "key"}
+)
+FieldPath = tuple[str, ...]
+
+
+def longest_requests(api_key: ApiKey, version: int, topic: str) -> Iterator[tuple[str, bytes]]:
+    """For each array in a request of this API, a frame in which it is as long as a request may have it."""
+    cls, limit = message_class(api_key, "request"), limit_of(api_key)
+    for path in _arrays(cls, version):
+        request = filled(cls, version, topic, bytes(16))
+        if _is_left_empty(request, path):
+            continue
+        count = (limit.items_max - SPARE_ITEMS) // _stretch(request, path, 1)
+        while True:
+            _stretch(request, path, count)
+            body = codec.encode_request(api_key, version, request)
+            if len(body) <= limit.bytes_max - SPARE_BYTES:
+                break
+            count = count * (limit.bytes_max - SPARE_BYTES) // len(body)
+        yield ".".join(path), headers.encode_request_frame(api_key, version, 1, "hostile", body)
+
+
+def _arrays(cls: type[Any], version: int) -> Iterator[FieldPath]:
+    for name, spec, _default in fields_of(cls):
+        if not spec.exists(version) or spec.tag is not None:
+            continue
+        inner: FieldSpec = spec
+        if spec.kind == "array":
+            yield (name,)
+            inner = spec.of
+        if inner.kind == "nested":
+            for rest in _arrays(inner.of, version):
+                yield (name, *rest)
+
+
+def _is_left_empty(request: Any, path: FieldPath) -> bool:
+    """Of the arrays that `filled` gives no item, whose kind is therefore not known here."""
+    for name in path:
+        value = getattr(request, name)
+        if not value:
+            return True
+        request = value[0] if isinstance(value, list) else value
+    return False
+
+
+def _stretch(request: Any, path: FieldPath, count: int) -> int:
+    """Makes the array at `path` so long; how many items of arrays each of its items is."""
+    for name in path[:-1]:
+        value = getattr(request, name)
+        request = value[0] if isinstance(value, list) else value
+    items = getattr(request, path[-1]) or [0]
+    setattr(request, path[-1], [_numbered(items[0], number) for number in range(count)])
+    return 1 + _items_within(items[0])
+
+
+def _items_within(item: Any) -> int:
+    values = [getattr(item, name) for name in getattr(item, "__slots__", ())]
+    lists = [value for value in values if isinstance(value, list)]
+    return sum(len(value) + sum(_items_within(inner) for inner in value) for value in lists)
+
+
+def _numbered(item: Any, number: int) -> Any:
+    """Another item than the others: a broker may be quick with what it has seen already."""
+    if isinstance(item, int):
+        return number
+    if isinstance(item, str):
+        return f"{item}-{number}"
+    if not hasattr(item, "__slots__"):
+        return item
+    item = copy.copy(item)
+    for name in item.__slots__:
+        value = getattr(item, name)
+        if name in NUMBERED and isinstance(value, (int, str)):
+            setattr(item, name, _numbered(value, number))
+            break
+    return item
+
+
+@dataclass
+class Neighbour:
+    """Another instance's producer, which waits for each of its records to be acknowledged by all replicas."""
+
+    port: int
+    topic: str
+    latencies_ms: list[float] = field(default_factory=list)
+    errors: int = 0
+
+    async def produce_until(self, stop: asyncio.Event) -> None:
+        client = await WireClient.connect(self.port)
+        record = batch(b"x" * 100)
+        while not stop.is_set():
+            began_s = time.perf_counter()
+            result = await produce(client, self.topic, record, acks=-1)
+            self.latencies_ms.append((time.perf_counter() - began_s) * 1000)
+            self.errors += result.error_code != 0
+            await asyncio.sleep(NEIGHBOUR_INTERVAL_S)
+        await client.close()
+
+    def percentile_ms(self, percent: float) -> float:
+        ordered = sorted(self.latencies_ms)
+        return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+async def attack(port: int, frame: bytes, *, connections: int, seconds: float) -> int:
+    """Sends `frame` again and again; how many answers came. Who is cut off connects anew."""
+    deadline_s = time.monotonic() + seconds
+
+    async def one() -> int:
+        answers = 0
+        client = await WireClient.connect(port)
+        while time.monotonic() < deadline_s:
+            try:
+                async with asyncio.timeout(max(0.1, deadline_s - time.monotonic())):
+                    await client.send_raw(frame)
+                    await client.receive_frame()
+                answers += 1
+            except TimeoutError:
+                break
+            except (ConnectionError, asyncio.IncompleteReadError):
+                await client.close()
+                client = await WireClient.connect(port)
+        await client.close()
+        return answers
+
+    return sum(await asyncio.gather(*(one() for _ in range(connections))))

@@ -1,0 +1,111 @@
+"""Long requests are handled in turns, and their answers are what they would be at once (`handlers.common.turns`)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX, Shape, in_turns
+from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.dispatch import SHAPES
+from brokers.engine.protocol.fields import fields_of
+from brokers.engine.protocol.messages.topics import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+    DeleteRecordsTopicResult,
+)
+from brokers.engine.protocol.registry import message_class
+
+SHAPE = Shape("topics", "topics", "partitions", "partitions")
+NO_CALL = cast(Call, None)
+
+
+class Handler:
+    """Answers each line with its own offset; knows how many lines it was given at a time."""
+
+    def __init__(self, is_async: bool) -> None:
+        self.is_async = is_async
+        self.lines: list[int] = []
+
+    def __call__(self, _call: Call, request: DeleteRecordsRequest) -> Any:
+        self.lines.append(sum(1 + len(topic.partitions) for topic in request.topics))
+        return self._later(request) if self.is_async else self._answer(request)
+
+    async def _later(self, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+        await asyncio.sleep(0)
+        return self._answer(request)
+
+    def _answer(self, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+        return DeleteRecordsResponse(
+            topics=[
+                DeleteRecordsTopicResult(
+                    name=topic.name,
+                    partitions=[
+                        DeleteRecordsPartitionResult(
+                            partition_index=line.partition_index, low_watermark=line.offset, error_code=0
+                        )
+                        for line in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+
+async def answered(handler: Any, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    answer = handler(NO_CALL, request)
+    return cast(DeleteRecordsResponse, await answer if hasattr(answer, "__await__") else answer)
+
+
+sizes = st.lists(st.one_of(st.integers(0, 3), st.integers(0, 3 * LINES_PER_TURN_MAX)), max_size=12)
+
+
+@given(sizes, st.booleans())
+async def test_an_answer_in_turns_is_the_answer_at_once(sizes: list[int], is_async: bool) -> None:
+    request = DeleteRecordsRequest(
+        topics=[
+            DeleteRecordsTopic(
+                name=f"t{number}",
+                partitions=[DeleteRecordsPartition(partition_index=index, offset=index) for index in range(size)],
+            )
+            for number, size in enumerate(sizes)
+        ],
+        timeout_ms=0,
+    )
+    handler = Handler(is_async)
+    assert await answered(in_turns(handler, SHAPE), request) == await answered(Handler(False), request)
+    assert all(lines <= LINES_PER_TURN_MAX + 1 for lines in handler.lines)
+
+
+async def test_others_get_a_turn_between_the_parts() -> None:
+    topic = DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=0)] * 5_000)
+    handler, turns = Handler(False), 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    others = asyncio.create_task(other())
+    await answered(in_turns(handler, SHAPE), DeleteRecordsRequest(topics=[topic], timeout_ms=0))
+    others.cancel()
+    assert turns >= len(handler.lines) - 1 >= 5_000 // LINES_PER_TURN_MAX
+
+
+def test_every_shape_names_fields_that_its_messages_have() -> None:
+    for api_key, shape in SHAPES.items():
+        for direction, field, inner in (
+            ("request", shape.items, shape.lines),
+            ("response", shape.results, shape.result_lines),
+        ):
+            specs = {name: spec for name, spec, _ in fields_of(message_class(api_key, direction))}
+            assert specs[field].kind == "array", (api_key, field)
+            if inner is not None:
+                assert inner in {name for name, _, _ in fields_of(specs[field].of.of)}, (api_key, inner)

@@ -1,0 +1,83 @@
+"""Long turns of the event loop are counted by whom they served, and memory stays bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from brokers.engine.loop_turns import CLUSTER, INSTANCES_MAX, LONG_TURN_S, OTHERS, LoopTurns, timed
+
+
+def test_short_turns_are_not_counted() -> None:
+    turns = LoopTurns()
+    turns.record(3, "ins-aaaaaaaa", LONG_TURN_S * 0.99)
+    assert (turns.by_api, turns.by_instance, turns.longest_s) == ({}, {}, 0.0)
+
+
+def test_long_turns_are_counted_by_api_and_instance_and_reported() -> None:
+    reported: list[tuple[int, str, float]] = []
+    turns = LoopTurns(lambda *turn: reported.append(turn))
+    for api_key, instance, spent_s in ((3, "ins-aaaaaaaa", 0.02), (3, None, 0.5), (8, "ins-aaaaaaaa", 0.03)):
+        turns.record(api_key, instance, spent_s)
+    assert turns.by_api == {3: 2, 8: 1}
+    assert turns.by_instance == {"ins-aaaaaaaa": 2, CLUSTER: 1}
+    assert (turns.longest_s, turns.longest_of) == (0.5, (3, CLUSTER))
+    assert reported == [(3, "ins-aaaaaaaa", 0.02), (3, CLUSTER, 0.5), (8, "ins-aaaaaaaa", 0.03)]
+
+
+def test_more_instances_than_are_counted_apart_share_a_count() -> None:
+    turns = LoopTurns()
+    for number in range(INSTANCES_MAX + 5):
+        turns.record(3, f"ins-{number:08}", 0.02)
+    assert len(turns.by_instance) == INSTANCES_MAX + 1
+    assert turns.by_instance[OTHERS] == 5
+
+
+async def test_each_turn_of_a_coroutine_is_timed_without_what_lies_between() -> None:
+    turns: list[float] = []
+
+    async def work() -> str:
+        until_s = time.perf_counter() + 0.02
+        while time.perf_counter() < until_s:  # it is to hold the loop
+            pass
+        await asyncio.sleep(0.1)
+        return "done"
+
+    assert await timed(work(), turns.append) == "done"
+    assert len(turns) == 2
+    assert turns[0] >= 0.02 > turns[1]
+
+
+async def test_errors_reach_the_coroutine_and_come_out_of_it() -> None:
+    async def work(failing: asyncio.Future[None]) -> None:
+        with pytest.raises(ValueError, match="in it"):
+            await failing
+        raise ValueError("out of it")
+
+    failing = asyncio.get_running_loop().create_future()
+    failing.set_exception(ValueError("in it"))
+    with pytest.raises(ValueError, match="out of it"):
+        await timed(work(failing), lambda _spent_s: None)
+
+
+async def test_a_cancelled_coroutine_ends() -> None:
+    ended = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    task = asyncio.ensure_future(_as_coroutine(work()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
+
+
+async def _as_coroutine(work: object) -> None:
+    await timed(work, lambda _spent_s: None)  # type: ignore[arg-type]
