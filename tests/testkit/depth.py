@@ -27,6 +27,12 @@ def number_from(variable: str, short: int, long: int) -> int:
     return int(os.environ.get(variable) or (long if LONG else short))
 
 
+def names_from(variable: str, short: Sequence[str], long: Sequence[str]) -> Sequence[str]:
+    """Which of several: what the environment says, separated by commas, else by the depth of the run."""
+    named = os.environ.get(variable)
+    return named.split(",") if named else (long if LONG else short)
+
+
 def examples(long: int) -> int:
     """Of a property that is tried with so many in a long run: a quarter."""
     return long if LONG else max(1, long // 4)
@@ -40,6 +46,10 @@ def part_of_day(parts: int) -> int:
 def day_share(candidates: Sequence[T], parts: int) -> list[T]:
     """Every so manieth of them, beginning at the day's part; all of them in a long run."""
     return list(candidates if LONG else candidates[part_of_day(parts) :: parts])
+
+
+# Light and dark, each every other day: what differs between them is colours.
+THEMES: Final = day_share(("light", "dark"), 2)
 
 
 def _git(*arguments: str) -> str:

@@ -198,6 +198,7 @@ def test_a_process_that_cannot_start_says_why_in_one_line(tmp_path: Path, settin
     assert len(ended.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.long("benchmarks")
 def test_the_benchmark_tells_how_fast_a_topic_of_three_partitions_is_written_and_read(
     cluster: EngineCluster, instance: TestInstance
 ) -> None:

@@ -31,6 +31,7 @@ from brokers.contract.usage import USAGE_TOPIC, UsageEvent
 from config.embedded.java import Java
 from config.environment import BASE_DIR
 from tests.interop.clients import ConfluentKafka
+from tests.testkit import depth
 from tests.testkit.engine import EngineCluster, eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
@@ -38,8 +39,10 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 INSTANCE = "ins-meterone"
 TOPIC = "orders"
 RUN_TIMEOUT_S = 180
-# The two that matter most; an acceptance run takes all of `billing.pipeline.job.POINTS`. Each costs a start of Spark.
-POINTS = tuple(os.environ.get("PENSTOCK_PIPELINE_KILLS", "written,committed").split(","))
+# Each costs a start of Spark: a short run has one of the two that matter most, a long one all.
+POINTS = depth.names_from(
+    "PENSTOCK_PIPELINE_KILLS", short=depth.day_share(("written", "committed"), 2), long=job.POINTS
+)
 
 
 @pytest.fixture(scope="module")

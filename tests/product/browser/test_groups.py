@@ -19,6 +19,7 @@ from tests.component.console.conftest import PASSWORD
 from tests.product.browser.accessibility import objections
 from tests.product.browser.conftest import OpenPage, press
 from tests.product.browser.test_pictures import assert_nothing_scrolls_sideways, log_in
+from tests.testkit.depth import THEMES, day_share
 from tests.testkit.fake_groups import FakeGroups, FakeTransactions, member
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -55,7 +56,7 @@ def crowded(instance: Instance, groups: FakeGroups, transactions: FakeTransactio
     return instance
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 def test_lag_comes_live_and_names_the_worst_partition(
     theme: str, live_server: LiveServer, crowded: Instance, open_page: OpenPage, picture: Callable[[Page, str], Path]
 ) -> None:
@@ -137,6 +138,8 @@ def test_a_session_that_ends_meanwhile_leads_to_the_login_and_back(
     page.wait_for_url(re.compile("/groups/one/\\?group=etl$"))
 
 
+# Of which each day has one.
+PAGES_PARTS = 4
 PAGES = {
     "groups": "groups/",
     "group": "groups/one/?group=etl",
@@ -162,7 +165,7 @@ def test_the_pages_of_groups_in_chinese_in_the_dark_wide_and_narrow(
     log_in(page, live_server)
     page.get_by_role("button", name="中文").click()
     expect(page.locator("html")).to_have_attribute("lang", "zh-Hans")
-    for name, path in PAGES.items():
+    for name, path in day_share(tuple(PAGES.items()), PAGES_PARTS):
         page.set_viewport_size({"width": 1280, "height": 800})
         page.goto(f"{live_server.url}/instances/{crowded.pk}/{path}")
         page.wait_for_selector("svg.spark" if name == "groups" else "main h1")

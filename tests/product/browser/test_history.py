@@ -16,6 +16,7 @@ from instances.models import Instance
 from tests.component.console.conftest import *  # noqa: F403  people, instance and brokers that answer from memory
 from tests.product.browser.conftest import OpenPage
 from tests.product.browser.test_pictures import log_in
+from tests.testkit.depth import THEMES
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -27,7 +28,7 @@ def open_month(page: Page, live_server: LiveServer, instance: Instance) -> None:
     expect(page.locator(".live")).to_have_text("from metered usage")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 def test_a_young_instance_is_drawn_with_its_delays(
     theme: str, live_server: LiveServer, instance: Instance, open_page: OpenPage, picture: Callable[[Page, str], Path]
 ) -> None:

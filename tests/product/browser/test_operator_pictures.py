@@ -25,6 +25,7 @@ from tenants.actors import system_actor
 from tenants.models import User
 from tests.product.browser.accessibility import objections
 from tests.product.browser.conftest import OpenPage
+from tests.testkit.depth import THEMES
 from tests.testkit.fake_cluster import FakeCluster, brokers_confirm, complete_on, lose
 from tests.testkit.fake_transactions import FakeClusterTransactions
 from tests.testkit.fleet import make_fleet, plugged
@@ -123,7 +124,7 @@ def signed_in(page: Page, live_server: LiveServer) -> None:
     page.wait_for_url(f"{live_server.url}/operator/")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 def test_the_operators_pages_are_drawn_whole(
     theme: str,
     live_server: LiveServer,
@@ -159,7 +160,7 @@ def test_the_operators_pages_are_drawn_whole(
     picture(page, f"operator-cluster-{theme}-360")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 def test_the_first_page_says_what_needs_a_person(
     theme: str, live_server: LiveServer, cluster: Cluster, open_page: OpenPage, picture: Callable[[Page, str], Path]
 ) -> None:
@@ -186,7 +187,7 @@ def test_the_first_page_says_what_needs_a_person(
     page.wait_for_url("**/transactions/")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 def test_a_broker_that_was_just_lost_is_checked(
     theme: str, live_server: LiveServer, cluster: Cluster, open_page: OpenPage, picture: Callable[[Page, str], Path]
 ) -> None:
@@ -200,7 +201,7 @@ def test_a_broker_that_was_just_lost_is_checked(
     picture(page, f"operator-checking-{theme}-1280")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 def test_a_rolling_restart_is_confirmed_stands_on_the_map_and_is_cancelled_there(
     theme: str, live_server: LiveServer, cluster: Cluster, open_page: OpenPage, picture: Callable[[Page, str], Path]
 ) -> None:
@@ -235,7 +236,7 @@ def test_a_pace_that_is_being_typed_survives_what_comes_meanwhile(
     expect(page.get_by_text("Each broker copies at most 25 MB/s for this.")).to_be_visible()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 def test_what_goes_with_a_lost_broker_is_read_before_it_is_given_up(
     theme: str,
     live_server: LiveServer,

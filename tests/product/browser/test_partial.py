@@ -16,6 +16,7 @@ from tests.component.console.conftest import *  # noqa: F403  people, instance a
 from tests.component.console.fakes import NOW_MS, FakeObservation, throttle
 from tests.product.browser.conftest import OpenPage
 from tests.product.browser.test_pictures import log_in
+from tests.testkit.depth import THEMES
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -23,7 +24,7 @@ SECONDS_SHOWN = 900
 RESTARTED_BEFORE_MS = 300_000
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 def test_the_restart_of_one_broker_hatches_nothing_and_is_named(
     theme: str, live_server: LiveServer, instance: Instance, observation: FakeObservation, open_page: OpenPage,
     picture: Callable[[Page, str], Path],

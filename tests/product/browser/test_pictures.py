@@ -18,6 +18,7 @@ from tests.component.console.conftest import PASSWORD
 from tests.component.console.fakes import NOW_MS, FakeObservation, throttle
 from tests.product.browser.accessibility import objections
 from tests.product.browser.conftest import OpenPage
+from tests.testkit.depth import THEMES, day_share
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -68,7 +69,7 @@ def assert_nothing_scrolls_sideways(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 def test_the_overview_shows_traffic_limit_gap_and_why(
     theme: str, live_server: LiveServer, busy: Instance, open_page: OpenPage, picture: Callable[[Page, str], Path]
 ) -> None:
@@ -86,6 +87,8 @@ def test_the_overview_shows_traffic_limit_gap_and_why(
     assert_nothing_scrolls_sideways(page)
 
 
+# Of which each day has one.
+PAGES_PARTS = 4
 PAGES = {
     "instances": "/instances/",
     "create": "/instances/new/",
@@ -115,7 +118,7 @@ def test_no_page_scrolls_sideways_at_any_width(
 ) -> None:
     page = open_page(width=WIDEST)
     log_in(page, live_server)
-    for name, path in PAGES.items():
+    for name, path in day_share(tuple(PAGES.items()), PAGES_PARTS):
         page.goto(live_server.url + path.format(id=busy.pk))
         page.wait_for_load_state("networkidle") if name != "instance" else page.wait_for_selector(".chart .line")
         assert objections(page) == [], name
@@ -135,7 +138,7 @@ def test_chinese_pages_in_the_dark(
     log_in(page, live_server)
     page.get_by_role("button", name="中文").click()
     expect(page.locator("html")).to_have_attribute("lang", "zh-Hans")
-    for name, path in PAGES.items():
+    for name, path in day_share(tuple(PAGES.items()), PAGES_PARTS):
         page.goto(live_server.url + path.format(id=busy.pk))
         page.wait_for_load_state("networkidle") if name != "instance" else page.wait_for_selector(".rule")
         picture(page, f"{name}-zh-dark-1280")
@@ -161,7 +164,7 @@ def test_entry_pages(live_server: LiveServer, open_page: OpenPage, picture: Call
     picture(page, "login-light-1280")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 def test_the_page_of_an_invitation(
     theme: str, owner: Member, live_server: LiveServer, open_page: OpenPage, picture: Callable[[Page, str], Path]
 ) -> None:

@@ -16,13 +16,14 @@ from tests.component.console.conftest import PASSWORD
 from tests.product.browser.accessibility import objections
 from tests.product.browser.conftest import OpenPage
 from tests.product.browser.test_pictures import log_in
+from tests.testkit.depth import THEMES
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 NOTE = "Card declined twice. Write to billing@penstock.example."
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 def test_a_suspension_is_confirmed_and_the_tenant_reads_the_operators_words(
     theme: str, live_server: LiveServer, instance: Instance, open_page: OpenPage, picture: Callable[[Page, str], Path]
 ) -> None:

@@ -42,6 +42,7 @@ def started_as(product: Stack) -> list[str]:
     return sorted("compiled" if '"compiled": true' in line else "plain" for line in lines)
 
 
+@pytest.mark.long("brokers/native", "brokers/agent")
 def test_without_a_compiler_a_line_says_so_and_brokers_run_plain(
     product: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

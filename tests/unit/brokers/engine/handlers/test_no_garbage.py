@@ -33,6 +33,7 @@ def left_behind() -> Iterator[Counter[str]]:
             gc.garbage.clear()
 
     gc.collect()
+    gc.freeze()  # what thousands of tests before this one left would be looked through by each collection
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
     gc.callbacks.append(look)
@@ -40,6 +41,7 @@ def left_behind() -> Iterator[Counter[str]]:
     gc.callbacks.remove(look)
     gc.set_debug(0)
     gc.garbage.clear()
+    gc.unfreeze()
     gc.enable()
 
 
