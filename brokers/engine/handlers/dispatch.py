@@ -104,6 +104,10 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     **{int(api_key): _in_turns(api_key, shape) for api_key, shape in SHAPES.items()},
     int(ApiKey.OFFSET_FETCH): in_chunks(_HERE_OR_ELSEWHERE[int(ApiKey.OFFSET_FETCH)], offsets.partitions_fetched),
     int(ApiKey.DESCRIBE_CONFIGS): in_chunks(describe_configs.describe_configs, describe_configs.settings_described),
+    int(ApiKey.METADATA): in_chunks(metadata.metadata, metadata.lines_described),
+    int(ApiKey.DESCRIBE_GROUPS): in_chunks(
+        _HERE_OR_ELSEWHERE[int(ApiKey.DESCRIBE_GROUPS)], describe_groups.lines_described
+    ),
     int(ApiKey.DESCRIBE_PRODUCERS): in_chunks(
         describe_producers.describe_producers, describe_producers.settings_described
     ),

@@ -28,6 +28,21 @@ class Shape(NamedTuple):
     result_lines: str | None = None
 
 
+class Turns:
+    """Gives other requests a turn whenever so many lines were handled: `await turns.take()` after each."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = LINES_PER_TURN_MAX
+
+    async def take(self, lines: int = 1) -> None:
+        self._left -= lines
+        if self._left <= 0:
+            self._left = LINES_PER_TURN_MAX
+            await asyncio.sleep(0)
+
+
 def in_turns(handler: Handler, shape: Shape) -> Handler:
     """`handler`, which answers long requests in turns."""
 

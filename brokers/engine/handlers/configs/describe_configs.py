@@ -53,18 +53,18 @@ def describe_configs(
 async def _describe_many(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     results = []
     for number, resource in enumerate(request.resources):
+        if number and number % DESCRIBED_AT_ONCE_MAX == 0:
+            await asyncio.sleep(0)
         if number >= RESOURCES_MAX:
             results.append(_result(resource, int(ErrorCode.INVALID_REQUEST), TOO_MANY, []))
             continue
-        if number and number % DESCRIBED_AT_ONCE_MAX == 0:
-            await asyncio.sleep(0)
         results.append(_describe(call, request, resource))
     return DescribeConfigsResponse(results=results)
 
 
 def settings_described(response: DescribeConfigsResponse) -> int:
     """How long an answer is."""
-    return sum(len(result.configs) for result in response.results)
+    return sum(1 + len(result.configs) for result in response.results)
 
 
 def _describe(call: Call, request: DescribeConfigsRequest, resource: DescribeConfigsResource) -> DescribeConfigsResult:

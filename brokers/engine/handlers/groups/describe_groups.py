@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import copy
 from typing import Any, Final
 
 from brokers.engine.coordinators.groups.limits import is_too_long
@@ -27,12 +28,15 @@ GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8))
 CLASSIC: Final = "classic"
 # Groups described in one call. Beyond: INVALID_REQUEST.
 DESCRIBED_MAX: Final = 10_000
+DESCRIBED_PER_TURN_MAX: Final = 200
 
 
 def describe_groups(call: Call, request: DescribeGroupsRequest) -> Any:
     """At once, unless a group's record is still on its way to the followers."""
     if len(request.groups) > DESCRIBED_MAX:
         return _described(request, [DescribeReply(int(ErrorCode.INVALID_REQUEST))] * len(request.groups))
+    if len(request.groups) > DESCRIBED_PER_TURN_MAX:
+        return _describe_many(call, request)
     replies = [
         DescribeReply(int(ErrorCode.INVALID_REQUEST)) if excess else _describe(call, group_id)
         for group_id, excess in zip(request.groups, beyond_duplicate_limit(request.groups), strict=True)
@@ -40,6 +44,24 @@ def describe_groups(call: Call, request: DescribeGroupsRequest) -> Any:
     if any(hasattr(reply, "__await__") for reply in replies):
         return _describe_when_known(request, replies)
     return _described(request, replies)
+
+
+async def _describe_many(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    groups: list[DescribedGroup] = []
+    excess = beyond_duplicate_limit(request.groups)
+    for begin in range(0, len(request.groups), DESCRIBED_PER_TURN_MAX):
+        part = copy(request)
+        part.groups = request.groups[begin : begin + DESCRIBED_PER_TURN_MAX]
+        refused = DescribeReply(int(ErrorCode.INVALID_REQUEST))
+        replies = [refused if next(excess) else _describe(call, group_id) for group_id in part.groups]
+        groups += (await _describe_when_known(part, replies)).groups
+        await asyncio.sleep(0)
+    return DescribeGroupsResponse(groups=groups)
+
+
+def lines_described(response: DescribeGroupsResponse) -> int:
+    """How long an answer is."""
+    return sum(1 + len(group.members) for group in response.groups)
 
 
 def _describe(call: Call, shown_id: str) -> Any:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
+from brokers.engine.handlers.common.turns import Turns
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.topics.topics import TIMED_OUT, WAIT_S_MAX, Wrong
 from brokers.engine.protocol.errors import ErrorCode
@@ -19,12 +21,17 @@ from brokers.engine.protocol.messages.topics import (
     CreatePartitionsTopicResult,
 )
 
+# Growing a topic, or refusing to, takes as long as so many lines of other requests.
+LINES_PER_TOPIC: Final = 5
+
 
 async def create_partitions(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     names = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
     grown: dict[str, CreatedTopic] = {}
+    turns = Turns()
     for topic in request.topics:
+        await turns.take(LINES_PER_TOPIC)
         try:
             if names[topic.name] > 1:
                 raise Wrong(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")

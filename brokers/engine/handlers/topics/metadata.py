@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import asyncio
+from collections.abc import Awaitable, Iterable, Iterator
 from itertools import repeat
 from typing import Final
 
@@ -12,6 +13,7 @@ from brokers.contract.partitions import NO_LEADER
 from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION, Operation, decide
 from brokers.engine.cluster.errors import ClusterError, PolicyViolation, Refused, TopicExists
 from brokers.engine.cluster.image import PartitionImage, TopicImage
+from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX, Turns
 from brokers.engine.handlers.context import Call
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO
@@ -40,27 +42,54 @@ _LISTENER_NOT_FOUND_FROM: Final = 6
 _TOPIC_IDS_FROM: Final = 12
 
 
-def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
+def metadata(call: Call, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
+    """At once, unless the answer is long."""
     view = call.view
     brokers = [
         MetadataResponseBroker(node_id=endpoint.broker_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack)
         for endpoint in view.endpoints.values()
     ]
-    wants_all = request.topics is None or (call.version == 0 and not request.topics)
-    if wants_all:
-        topics = [_described(call, topic, request) for topic in _visible(call)]
-    else:
-        checks = repeat(True, CHECKED_AT_ONCE_MAX)
-        topics = [_asked(call, wanted, request, checks) for wanted in _once_each(call, request.topics or ())]
-    return MetadataResponse(
+    response = MetadataResponse(
         brokers=brokers,
         cluster_id=view.cluster_id,
         controller_id=view.controller_id,
-        topics=topics,
+        topics=[],
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
         ),
     )
+    lines, topics = 0, _topics(call, request)
+    for topic in topics:
+        response.topics.append(topic)
+        lines += 1 + len(topic.partitions)
+        if lines >= LINES_PER_TURN_MAX:
+            return _complete(response, topics)
+    return response
+
+
+async def _complete(response: MetadataResponse, topics: Iterator[MetadataResponseTopic]) -> MetadataResponse:
+    """`response` with the rest of its topics."""
+    await asyncio.sleep(0)
+    turns = Turns()
+    for topic in topics:
+        response.topics.append(topic)
+        await turns.take(1 + len(topic.partitions))
+    return response
+
+
+def lines_described(response: MetadataResponse) -> int:
+    """How long an answer is."""
+    return sum(1 + len(topic.partitions) for topic in response.topics)
+
+
+def _topics(call: Call, request: MetadataRequest) -> Iterator[MetadataResponseTopic]:
+    if request.topics is None or (call.version == 0 and not request.topics):
+        for topic in _visible(call):
+            yield _described(call, topic, request)
+        return
+    checks = repeat(True, CHECKED_AT_ONCE_MAX)
+    for wanted in _once_each(call, request.topics or ()):
+        yield _asked(call, wanted, request, checks)
 
 
 def _once_each(call: Call, topics: Iterable[MetadataRequestTopic]) -> Iterable[MetadataRequestTopic]:

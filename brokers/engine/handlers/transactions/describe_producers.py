@@ -9,6 +9,7 @@ from typing import Final
 
 from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.image import TopicImage
+from brokers.engine.handlers.common.turns import Turns
 from brokers.engine.handlers.context import Call
 from brokers.engine.partitions.producers import known_producers
 from brokers.engine.protocol.errors import ErrorCode
@@ -33,7 +34,8 @@ _MESSAGES: Final = {
 }
 
 
-def describe_producers(call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
+async def describe_producers(call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    turns = Turns()
     topics = []
     described = 0
     for wanted in request.topics:
@@ -48,6 +50,7 @@ def describe_producers(call: Call, request: DescribeProducersRequest) -> Describ
             else:
                 partitions.append(_partition(call, topic, index))
                 described += len(partitions[-1].active_producers)
+            await turns.take(1 + len(partitions[-1].active_producers))
         topics.append(DescribeProducersTopicResult(name=wanted.name, partitions=partitions))
     return DescribeProducersResponse(topics=topics)
 

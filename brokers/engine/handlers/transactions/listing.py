@@ -27,6 +27,7 @@ from brokers.engine.protocol.messages.producers import (
 from instances import naming
 
 IDS_PER_REQUEST_MAX: Final = 10_000
+DESCRIBED_PER_TURN_MAX: Final = 100
 
 
 async def describe_transactions(call: Call, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
@@ -34,8 +35,11 @@ async def describe_transactions(call: Call, request: DescribeTransactionsRequest
     ids = request.transactional_ids
     excess = zip(range(IDS_PER_REQUEST_MAX), beyond_duplicate_limit(ids), strict=False)
     allowed = [at for at, is_excessive in excess if not is_excessive]
-    states = await asyncio.gather(*(_describe(call, ids[at]) for at in allowed))
-    result = dict(zip(allowed, states, strict=True))
+    result: dict[int, TransactionDescription] = {}
+    for begin in range(0, len(allowed), DESCRIBED_PER_TURN_MAX):
+        part = allowed[begin : begin + DESCRIBED_PER_TURN_MAX]
+        result.update(zip(part, await asyncio.gather(*(_describe(call, ids[at]) for at in part)), strict=True))
+        await asyncio.sleep(0)
     refused = int(ErrorCode.INVALID_REQUEST)
     return DescribeTransactionsResponse(
         transaction_states=[
