@@ -9,6 +9,7 @@ import gzip
 import zlib
 from collections.abc import Callable
 from struct import Struct
+from struct import error as struct_error
 from typing import Any, Final
 
 import cramjam
@@ -41,6 +42,13 @@ XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER: Final = XERIAL_MAGIC + Struct(">ii").pack(1, 1)
 XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _LENGTH = Struct(">i")
+_GZIP_LENGTH: Final = Struct("<I")  # at the end of a member
+_LZ4_LENGTH: Final = Struct("<I")  # before each block
+_LZ4_UNCOMPRESSED: Final = 0x8000_0000
+_LZ4_HEADER_BYTES: Final = 7  # without the length of the content, which Kafka's clients do not write
+_LZ4_CONTENT_LENGTH: Final = 0x08
+_LZ4_CHECKSUMS: Final = 0x10
+_LZ4_BLOCK_BYTES: Final = {4: 64 * 1024, 5: 256 * 1024, 6: 1024 * 1024, 7: 4 * 1024 * 1024}
 
 
 class Undecodable(ValueError):
@@ -67,6 +75,57 @@ def inflate(codec: int, data: bytes | memoryview, bytes_max: int = INFLATED_BYTE
         cramjam.DecompressionError,
     ) as error:
         raise Undecodable(f"{type(error).__name__}: {error}") from None
+
+
+def declares_at_most(codec: int, data: memoryview, bytes_max: int) -> bool:
+    """Whether `data` says of itself that it inflates to so little; false where it does not say. Looks at lengths alone.
+
+    What gzip says is of its last member: who believes it gives `inflate` the same limit.
+    """
+    if len(data) > bytes_max or codec not in _DECLARED:
+        return False
+    try:
+        return _DECLARED[codec](data, bytes_max) <= bytes_max
+    except (ValueError, IndexError, struct_error, zstandard.ZstdError, cramjam.DecompressionError):
+        return True  # damaged, which its decoder finds out at once
+
+
+def _declared_by_gzip(data: memoryview, _bytes_max: int) -> int:
+    return int(_GZIP_LENGTH.unpack_from(data, len(data) - 4)[0])
+
+
+def _declared_by_snappy(data: memoryview, bytes_max: int) -> int:
+    if bytes(data[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
+        return int(cramjam.snappy.decompress_raw_len(data))
+    total, position = 0, len(XERIAL_HEADER)
+    while position < len(data) and total <= bytes_max:
+        (length,) = _LENGTH.unpack_from(data, position)
+        position += 4
+        # A block takes its time, however little it holds.
+        total += max(
+            int(cramjam.snappy.decompress_raw_len(data[position : position + length])), SNAPPY_BLOCK_COUNTS_BYTES
+        )
+        position += max(length, 0)
+    return total
+
+
+def _declared_by_lz4(data: memoryview, bytes_max: int) -> int:
+    """The most that its blocks may hold."""
+    flags, block_bytes = data[4], _LZ4_BLOCK_BYTES.get(data[5] >> 4 & 7, bytes_max + 1)
+    total, position = 0, _LZ4_HEADER_BYTES + (8 if flags & _LZ4_CONTENT_LENGTH else 0)
+    while total <= bytes_max:
+        (length,) = _LZ4_LENGTH.unpack_from(data, position)
+        if length == 0:
+            break
+        position += 4 + (length & ~_LZ4_UNCOMPRESSED) + (4 if flags & _LZ4_CHECKSUMS else 0)
+        total += block_bytes
+    return total
+
+
+def _declared_by_zstd(data: memoryview, bytes_max: int) -> int:
+    declared = int(zstandard.get_frame_parameters(data).content_size)
+    unknown = declared in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR)
+    return bytes_max + 1 if unknown else declared
 
 
 def deflate(codec: int, data: bytes) -> bytes:
@@ -224,3 +283,9 @@ def _gzip(data: bytes) -> bytes:
 
 _INFLATE: dict[int, Callable[[Any, int], bytes]] = {GZIP: _gunzip, SNAPPY: _unsnap, LZ4: _unlz4, ZSTD: _unzstd}
 _DEFLATE: dict[int, Callable[[bytes], bytes]] = {GZIP: _gzip, SNAPPY: _snap, LZ4: _lz4, ZSTD: _zstd}
+_DECLARED: Final[dict[int, Callable[[memoryview, int], int]]] = {
+    GZIP: _declared_by_gzip,
+    SNAPPY: _declared_by_snappy,
+    LZ4: _declared_by_lz4,
+    ZSTD: _declared_by_zstd,
+}

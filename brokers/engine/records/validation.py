@@ -50,15 +50,20 @@ RECORDS_PER_BATCH_MAX: Final = 262_144
 INFLATED_PER_REQUEST_MAX: Final = 4 * INFLATED_BYTES_MAX
 
 
+# Of one batch, on the loop: longer ones are checked in a thread first (`handlers.produce.recompression`).
+INFLATED_AT_ONCE_BYTES_MAX: Final = 256 * 1024
+
+
 class InflationBudget:
-    """How many bytes more the batches of one request may inflate to be checked; what does not inflate counts for the
-    most. Below zero it is spent.
+    """How many bytes more the batches of one request may inflate to be checked, and one of them; what does not inflate
+    counts for the most. Below zero it is spent.
     """
 
-    __slots__ = ("left_bytes",)
+    __slots__ = ("batch_bytes_max", "left_bytes")
 
-    def __init__(self, bytes_max: int = INFLATED_PER_REQUEST_MAX) -> None:
+    def __init__(self, bytes_max: int = INFLATED_PER_REQUEST_MAX, batch_bytes_max: int = INFLATED_BYTES_MAX) -> None:
         self.left_bytes = bytes_max
+        self.batch_bytes_max = batch_bytes_max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +214,7 @@ class CheckedAhead:
     ) -> CheckedBatch:
         """As `check_batch`, which is what is done if the rules are others by now."""
         if rules is not self._rules:
-            return check_batch(records, size, rules, now_ms, budget)
+            return check_batch(records, size, rules, now_ms)
         if isinstance(self._result, BatchRejected):
             raise self._result
         return self._result
@@ -227,7 +232,8 @@ def _inflated(codec: int, data: memoryview, budget: InflationBudget | None) -> b
         raise BatchRejected(error_codes.INVALID_RECORD, shape=True)
     spent_bytes = INFLATED_BYTES_MAX
     try:
-        block = inflate(codec, data[layout.HEADER_BYTES :])
+        bytes_max = INFLATED_BYTES_MAX if budget is None else budget.batch_bytes_max
+        block = inflate(codec, data[layout.HEADER_BYTES :], bytes_max)
         spent_bytes = len(block)
         if codec == SNAPPY:
             # Very small blocks, and those that hold nothing, take their time too.

@@ -28,7 +28,7 @@ class Shape(NamedTuple):
     result_lines: str | None = None
 
 
-class Turns:
+class TurnBudget:
     """Gives other requests a turn whenever so many lines were handled: `await turns.take()` after each."""
 
     __slots__ = ("_left",)

@@ -54,7 +54,8 @@ def _verified(request: ProduceRequest, verification: TransactionVerification) ->
 
 
 def recompress(request: ProduceRequest) -> None:
-    if not request.session.engine.table.recompresses or not recompress_in_background(request, partial(append, request)):
+    is_slow = request.session.engine.table.recompresses or request.has_compressed_batches()
+    if not is_slow or not recompress_in_background(request, partial(append, request)):
         append(request)
 
 
@@ -176,9 +177,9 @@ def _charged(request: ProduceRequest, client: Client, now_ms: int) -> int:
         if client.accounting is not None:
             client.accounting.traffic.produced(accepted_bytes, now_ms)
     if not client.produce_limiters:
-        return 0
+        return request.checking_delay_ms
     raw = request.raw
     delay_ms, limiter = charge(client.produce_limiters, raw.end - raw.start, engine.clock.monotonic_ms())
     if limiter is not None:
         client.remember_delay(limiter, delay_ms, now_ms)
-    return delay_ms
+    return max(delay_ms, request.checking_delay_ms)

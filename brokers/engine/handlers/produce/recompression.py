@@ -1,16 +1,24 @@
-"""Batches that their topic wants behind another codec (`compression.type`), recompressed in a thread before anything of
-their request is appended: gzip takes 60 ms for a megabyte, and all other tenants would wait that long.
+"""Batches that take long to check: those that inflate to much, and those that their topic wants behind another codec
+(`compression.type`). They are checked and recompressed in a thread before anything of their request is appended: gzip
+takes 60 ms for a megabyte, and all other tenants would wait that long. The thread's time is charged to the instance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import thread_time
 from typing import Final
 
 from brokers.engine.handlers.common.background import answer_in_background
 from brokers.engine.handlers.produce.request import ProduceRequest
 from brokers.engine.records import batch as layout
-from brokers.engine.records.validation import BatchRules, CheckedAhead, InflationBudget
+from brokers.engine.records.compression import declares_at_most
+from brokers.engine.records.validation import (
+    INFLATED_AT_ONCE_BYTES_MAX,
+    BatchRules,
+    CheckedAhead,
+    InflationBudget,
+)
 
 # What is not compressed and no larger is recompressed at once: the way through a thread and back would take as long.
 RECOMPRESSED_AT_ONCE_BYTES_MAX: Final = 16 * 1024
@@ -34,9 +42,9 @@ def recompress_in_background(request: ProduceRequest, on_recompressed: Callable[
             if isinstance(partition, int):
                 continue
             rules = partition.config.batch_rules
-            if rules.codec is None or records_start < 0 or partition.offline or not partition.is_leader:
+            if records_start < 0 or partition.offline or not partition.is_leader:
                 continue
-            if _is_slow_to_compress(raw.buffer[records_start:records_end], rules.codec):
+            if _is_slow(raw.buffer[records_start:records_end], rules.codec):
                 sets.append((records_start - raw.start, records_end - raw.start, rules))
     if sets:
         request.keep()
@@ -44,11 +52,13 @@ def recompress_in_background(request: ProduceRequest, on_recompressed: Callable[
     return bool(sets)
 
 
-def _is_slow_to_compress(records: memoryview, wanted_codec: int) -> bool:
+def _is_slow(records: memoryview, wanted_codec: int | None) -> bool:
     if len(records) < layout.HEADER_BYTES or records[layout.MAGIC_AT] != layout.MAGIC:
         return False
     codec = records[layout.ATTRIBUTES_AT] & layout.CODEC_MASK
-    return codec != wanted_codec and (codec != 0 or len(records) > RECOMPRESSED_AT_ONCE_BYTES_MAX)
+    if wanted_codec is not None and codec != wanted_codec:
+        return codec != 0 or len(records) > RECOMPRESSED_AT_ONCE_BYTES_MAX
+    return codec != 0 and not declares_at_most(codec, records[layout.HEADER_BYTES :], INFLATED_AT_ONCE_BYTES_MAX)
 
 
 async def _recompress(request: ProduceRequest, sets: _Sets, on_recompressed: Callable[[], object]) -> None:
@@ -57,17 +67,23 @@ async def _recompress(request: ProduceRequest, sets: _Sets, on_recompressed: Cal
     recompressed: dict[int, CheckedAhead] = {}
     now_ms = engine.clock.now_ms()
     try:
-        await engine.loop.run_in_executor(
+        spent_s = await engine.loop.run_in_executor(
             engine.converters, _check, sets, raw.buffer, raw.version, now_ms, recompressed
         )
     finally:
         sets.clear()  # of a client that is gone, the thread packs no more
     session.cancel = None
+    accounting = request.client().accounting
+    if accounting is not None:
+        monotonic_ms = engine.clock.monotonic_ms()
+        request.checking_delay_ms = accounting.request_time.charge(round(spent_s * 1e6), monotonic_ms)
     request.recompressed = recompressed
     on_recompressed()
 
 
-def _check(sets: _Sets, frame: memoryview, version: int, now_ms: int, recompressed: dict[int, CheckedAhead]) -> None:
-    budget = InflationBudget()
+def _check(sets: _Sets, frame: memoryview, version: int, now_ms: int, recompressed: dict[int, CheckedAhead]) -> float:
+    """In a thread; how many seconds of the processor it took."""
+    began_s, budget = thread_time(), InflationBudget()
     for start, end, rules in sets:
         recompressed[start] = CheckedAhead(frame[start:end], version, rules, now_ms, budget)
+    return thread_time() - began_s

@@ -9,8 +9,8 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.partitions.verification import OPEN
 from brokers.engine.protocol.fast_codec import decode_produce
-from brokers.engine.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL
-from brokers.engine.records.validation import CheckedAhead, InflationBudget
+from brokers.engine.records.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, TRANSACTIONAL
+from brokers.engine.records.validation import INFLATED_AT_ONCE_BYTES_MAX, CheckedAhead, InflationBudget
 
 # Index, error, base offset, append time, log start offset, message. A plain tuple, as the codec takes it: a named one
 # costs three times as much, and nearly every request makes one.
@@ -47,6 +47,7 @@ class ProduceRequest:
     __slots__ = (
         "accepted_bytes",
         "acks",
+        "checking_delay_ms",
         "detailed",
         "failed",
         "inflation_budget",
@@ -74,12 +75,14 @@ class ProduceRequest:
         # By the recompress stage, by where the record sets begin; None: nothing.
         self.recompressed: dict[int, CheckedAhead] | None = None
         # By the append stage.
-        self.inflation_budget = InflationBudget()
+        self.inflation_budget = InflationBudget(batch_bytes_max=INFLATED_AT_ONCE_BYTES_MAX)
         self.results: list[TopicResult] = []
         self.detailed: dict[Place, AppendResult] | None = None
         self.pending: list[Appended] = []
         self.failed = False
         self.accepted_bytes = 0
+        # For what the recompress stage took of the instance's share of time.
+        self.checking_delay_ms = 0
 
     def client(self) -> Client:
         """As the cluster is at this moment: what a stage waited for may have taken long."""
@@ -92,6 +95,15 @@ class ProduceRequest:
             return False
         _, start, end = topics[0][1][0]
         return end - start < HEADER_BYTES or not self.raw.buffer[start + ATTRIBUTES_AT] & TRANSACTIONAL
+
+    def has_compressed_batches(self) -> bool:
+        """Whether a batch has to be inflated to be checked."""
+        buffer = self.raw.buffer
+        for _, wanted in self.topics:
+            for _, start, end in wanted:
+                if start >= 0 and end - start >= HEADER_BYTES and buffer[start + ATTRIBUTES_AT] & CODEC_MASK:
+                    return True
+        return False
 
     def keep(self) -> None:
         """Makes the request outlive the processing of its frame."""

@@ -10,7 +10,7 @@ from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
-from brokers.engine.handlers.common.turns import Turns
+from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.topics.topics import TIMED_OUT, WAIT_S_MAX, Wrong
 from brokers.engine.protocol.errors import ErrorCode
@@ -29,7 +29,7 @@ async def create_partitions(call: Call, request: CreatePartitionsRequest) -> Cre
     names = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
     grown: dict[str, CreatedTopic] = {}
-    turns = Turns()
+    turns = TurnBudget()
     for topic in request.topics:
         await turns.take(LINES_PER_TOPIC)
         try:

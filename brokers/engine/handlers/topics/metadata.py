@@ -13,7 +13,7 @@ from brokers.contract.partitions import NO_LEADER
 from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION, Operation, decide
 from brokers.engine.cluster.errors import ClusterError, PolicyViolation, Refused, TopicExists
 from brokers.engine.cluster.image import PartitionImage, TopicImage
-from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX, Turns
+from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX, TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO
@@ -70,7 +70,7 @@ def metadata(call: Call, request: MetadataRequest) -> MetadataResponse | Awaitab
 async def _complete(response: MetadataResponse, topics: Iterator[MetadataResponseTopic]) -> MetadataResponse:
     """`response` with the rest of its topics."""
     await asyncio.sleep(0)
-    turns = Turns()
+    turns = TurnBudget()
     for topic in topics:
         response.topics.append(topic)
         await turns.take(1 + len(topic.partitions))

@@ -9,7 +9,7 @@ from typing import Final
 
 from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.image import TopicImage
-from brokers.engine.handlers.common.turns import Turns
+from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.partitions.producers import known_producers
 from brokers.engine.protocol.errors import ErrorCode
@@ -35,7 +35,7 @@ _MESSAGES: Final = {
 
 
 async def describe_producers(call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    turns = Turns()
+    turns = TurnBudget()
     topics = []
     described = 0
     for wanted in request.topics:

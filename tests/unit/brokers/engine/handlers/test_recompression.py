@@ -19,8 +19,8 @@ from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import Record, build_batch
-from brokers.engine.records.compression import GZIP, LZ4, ZSTD
-from tests.testkit.records import batch, fetch, produce, values
+from brokers.engine.records.compression import GZIP, LZ4, SNAPPY, ZSTD
+from tests.testkit.records import batch, fetch, produce, produce_request, values
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 
 LARGE = os.urandom(RECOMPRESSED_AT_ONCE_BYTES_MAX)
@@ -58,6 +58,40 @@ async def test_nobody_waits_while_a_batch_is_packed(house: House, codec: int) ->
         assert (await large).error_code == 0
     assert await codecs(house) == [GZIP]
     assert values((await fetch(house.mine, "orders")).records) == [LARGE]
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+async def test_nobody_waits_while_a_batch_that_inflates_to_much_is_checked(house: House, codec: int) -> None:
+    await house.topic()
+    await house.broker.create_topic(house.theirs, "others", 1)
+    bomb = bytes(build_batch([Record(0, None, bytes(4 * 1024 * 1024))], codec=codec))
+    with busy(house) as may_check:
+        large = asyncio.create_task(produce(house.mine, "orders", bomb))
+        assert (await produce(house.theirs, "others", batch(b"v"))).error_code == 0
+        assert not large.done()
+        may_check.set()
+        assert (await large).error_code == 0
+    assert (await fetch(house.mine, "orders")).high_watermark == 1
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+async def test_an_ordinary_compressed_batch_is_checked_at_once(house: House, codec: int) -> None:
+    await house.topic()
+    with busy(house):
+        assert (await produce(house.mine, "orders", batch(b"v" * 10_000, codec=codec))).error_code == 0
+
+
+async def test_who_sends_what_takes_long_to_check_waits_for_it(house: House) -> None:
+    """The time of the thread is the instance's: a few megabytes of the wire may be gigabytes to inflate."""
+    await house.topic(max_message_bytes="100000000")
+    bomb = bytes(build_batch([Record(0, None, bytes(31 * 1024 * 1024))], codec=GZIP))
+    accounting = house.broker.broker.engine.accountings.of(MINE)
+    answer = await house.mine.call(ApiKey.PRODUCE, 9, produce_request("orders", bomb))
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    assert accounting.request_time.used_us > 1_000
+    accounting.request_time.charge(60_000_000, house.broker.broker.engine.clock.monotonic_ms())
+    answer = await house.mine.call(ApiKey.PRODUCE, 9, produce_request("orders", bomb))
+    assert answer.throttle_time_ms > 10_000
 
 
 async def test_a_small_batch_is_packed_at_once(house: House) -> None:

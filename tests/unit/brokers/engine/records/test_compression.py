@@ -21,6 +21,7 @@ from brokers.engine.records.compression import (
     ZSTD,
     Oversized,
     Undecodable,
+    declares_at_most,
     deflate,
     deflate_within,
     inflate,
@@ -131,3 +132,26 @@ def test_every_level_of_zstd_may_be_streamed(level: int) -> None:
     packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     recompressed = packer.compress(b"some records" * 1_000) + packer.flush()
     assert inflate(ZSTD, recompressed) == b"some records" * 1_000
+
+
+@given(data=st.binary(max_size=5_000), copies=st.integers(1, 200), limit=st.sampled_from([1_000, 65_536, 262_144]))
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_what_declares_to_inflate_to_little_does(codec: int, data: bytes, copies: int, limit: int) -> None:
+    recompressed = memoryview(deflate(codec, data * copies))
+    if declares_at_most(codec, recompressed, limit):
+        assert len(inflate(codec, recompressed, limit)) <= limit
+    elif codec in (GZIP, ZSTD):
+        assert len(data) * copies > limit
+
+
+@given(data=st.binary(max_size=200))
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_what_damaged_data_declares_is_no_error(codec: int, data: bytes) -> None:
+    assert declares_at_most(codec, memoryview(data), 1_000) in (True, False)
+
+
+def test_a_gzip_of_members_that_declares_little_is_not_inflated_further_than_that() -> None:
+    liar = deflate(GZIP, bytes(1_000_000)) + deflate(GZIP, b"x")
+    assert declares_at_most(GZIP, memoryview(liar), 65_536)
+    with pytest.raises(Oversized):
+        inflate(GZIP, liar, 65_536)
