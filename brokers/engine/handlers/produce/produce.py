@@ -24,6 +24,7 @@ from brokers.engine.partitions.results import AppendResult
 from brokers.engine.partitions.verification import NO_TXN_ID
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
+from brokers.engine.records.batch import CODEC_MASK, TRANSACTIONAL
 from brokers.engine.records.rejections import TOO_MUCH_INFLATED
 from brokers.engine.throttling.charging import charge
 
@@ -38,7 +39,7 @@ def produce(session: Session, raw: RawRequest) -> None:
 
 def verify(request: ProduceRequest) -> None:
     if request.transactional_id is None:
-        if not request.is_one_batch_without_transaction():
+        if request.attributes & TRANSACTIONAL:
             request.verification = refuse_without_transactional_id(request)
     else:
         verification = verify_transactions(request, request.transactional_id, partial(_verified, request))
@@ -54,7 +55,7 @@ def _verified(request: ProduceRequest, verification: TransactionVerification) ->
 
 
 def recompress(request: ProduceRequest) -> None:
-    is_slow = request.session.engine.table.recompresses or request.has_compressed_batches()
+    is_slow = request.attributes & CODEC_MASK or request.session.engine.table.recompresses
     if not is_slow or not recompress_in_background(request, partial(append, request)):
         append(request)
 

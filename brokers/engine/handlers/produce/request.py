@@ -9,7 +9,8 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.partitions.verification import OPEN
 from brokers.engine.protocol.fast_codec import decode_produce
-from brokers.engine.records.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, TRANSACTIONAL
+from brokers.engine.protocol.fast_codec_produce import ProduceTopic
+from brokers.engine.records.batch import ATTRIBUTES_AT, HEADER_BYTES
 from brokers.engine.records.validation import INFLATED_AT_ONCE_BYTES_MAX, CheckedAhead, InflationBudget
 
 # Index, error, base offset, append time, log start offset, message. A plain tuple, as the codec takes it: a named one
@@ -47,6 +48,7 @@ class ProduceRequest:
     __slots__ = (
         "accepted_bytes",
         "acks",
+        "attributes",
         "checking_delay_ms",
         "detailed",
         "failed",
@@ -70,6 +72,8 @@ class ProduceRequest:
         self.transactional_id, self.acks, self.timeout_ms, self.topics = decode_produce(
             raw.buffer, raw.body, raw.end, raw.version
         )
+        # Those that any of its batches has, as far as it has a header.
+        self.attributes = _attributes(raw.buffer, self.topics)
         # By the verify stage; None: nothing of a transaction.
         self.verification: TransactionVerification | None = None
         # By the recompress stage, by where the record sets begin; None: nothing.
@@ -88,26 +92,18 @@ class ProduceRequest:
         """As the cluster is at this moment: what a stage waited for may have taken long."""
         return self.session.client(self.raw.client_id)
 
-    def is_one_batch_without_transaction(self) -> bool:
-        """What nearly every request is. Here, because this module is compiled."""
-        topics = self.topics
-        if len(topics) != 1 or len(topics[0][1]) != 1:
-            return False
-        _, start, end = topics[0][1][0]
-        return end - start < HEADER_BYTES or not self.raw.buffer[start + ATTRIBUTES_AT] & TRANSACTIONAL
-
-    def has_compressed_batches(self) -> bool:
-        """Whether a batch has to be inflated to be checked."""
-        buffer = self.raw.buffer
-        for _, wanted in self.topics:
-            for _, start, end in wanted:
-                if start >= 0 and end - start >= HEADER_BYTES and buffer[start + ATTRIBUTES_AT] & CODEC_MASK:
-                    return True
-        return False
-
     def keep(self) -> None:
         """Makes the request outlive the processing of its frame."""
         if not self.is_kept:
             self.is_kept = True
             self.raw = raw = self.raw.copy()
             self.topics = decode_produce(raw.buffer, raw.body, raw.end, raw.version).topics
+
+
+def _attributes(buffer: memoryview, topics: list[ProduceTopic]) -> int:
+    attributes = 0
+    for _, wanted in topics:
+        for _, start, end in wanted:
+            if start >= 0 and end - start >= HEADER_BYTES:
+                attributes |= buffer[start + ATTRIBUTES_AT]
+    return attributes
