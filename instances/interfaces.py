@@ -166,14 +166,16 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttle:
-    """A rule and who waits for it on one broker. Rates in bytes/s, instants in ms since the epoch."""
+    """A rule and who waits for it on one broker. Rates in bytes/s, None where the limit is none of bytes; instants in
+    ms since the epoch.
+    """
 
     broker_id: int
     kind: str
     quota: str
     level: int | None
     entity: Mapping[str, str | None]
-    limit_bytes_per_s: float
+    limit_bytes_per_s: float | None
     user: str
     client_id: str
     count: int

@@ -200,14 +200,14 @@ def merge_throttles(answers: Answers) -> Throttles:
 
 
 def _throttle(number: int, entry: Mapping[str, Any]) -> Throttle:
-    rule = entry["rule"]
+    rule, limit = entry["rule"], entry["limit_bytes_per_s"]
     return Throttle(
         broker_id=number,
         kind=rule["kind"],
         quota=rule["quota"],
         level=rule.get("level"),
         entity=dict(rule.get("entity") or {}),
-        limit_bytes_per_s=float(entry["limit_bytes_per_s"]),
+        limit_bytes_per_s=None if limit is None else float(limit),
         user=entry["user"],
         client_id=entry["client_id"],
         count=int(entry["count"]),

@@ -19,13 +19,13 @@ ANONYMOUS = "ANONYMOUS"
 class Rule:
     """One rule clients wait for (or waited for a moment ago), summed over brokers and clients.
 
-    `limit_bytes_per_s` is what was bought or set; `brokers` has the share of each in an instance's bandwidth.
+    `limit` is what was bought or set, in words; `brokers` has the share of each in an instance's bandwidth.
     """
 
     title: str
     sentence: str
     level: str
-    limit_bytes_per_s: float
+    limit: str
     delay_ms: float
     p95_ms: float
     waiters: tuple[str, ...]
@@ -36,6 +36,7 @@ class Rule:
     seconds: float
     active: bool
     is_client_quota: bool
+    is_bandwidth: bool
     user: str | None
     client_id: str | None
 
@@ -95,7 +96,7 @@ def _mean(entries: Iterable[Throttle]) -> float:
 
 def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int) -> Rule:
     first = entries[0]
-    is_client_quota = first.kind == "client_quota"
+    is_client_quota, is_bandwidth = first.kind == "client_quota", first.kind == "instance_bandwidth"
     by_broker: dict[int, list[Throttle]] = {}
     for entry in entries:
         by_broker.setdefault(entry.broker_id, []).append(entry)
@@ -104,15 +105,21 @@ def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int) -> R
     since_ms = min(entry.since_ms for entry in entries)
     end_ms = now_ms if any(entry.active for entry in entries) else max(entry.last_ms for entry in entries)
     mean_ms = _mean(entries)
-    shares = {} if is_client_quota else {broker: _share(result) for broker, result in sorted(by_broker.items())}
-    limit = first.limit_bytes_per_s if is_client_quota else bandwidth_bytes_per_s
+    shares = {broker: _share(result) for broker, result in sorted(by_broker.items())} if is_bandwidth else {}
+    if is_client_quota:
+        limit = rate_limit(first.limit_bytes_per_s or 0)
+        sentence = _quota_sentence(first, mean_ms, sorted(by_broker))
+    elif is_bandwidth:
+        limit = rate_limit(bandwidth_bytes_per_s)
+        sentence = _bandwidth_sentence(first, mean_ms, bandwidth_bytes_per_s, shares)
+    else:
+        limit = _("half of each broker's time")
+        sentence = _request_time_sentence(mean_ms, sorted(by_broker))
     return Rule(
         title=_title(first),
-        sentence=_quota_sentence(first, mean_ms, sorted(by_broker))
-        if is_client_quota
-        else _bandwidth_sentence(first, mean_ms, limit, shares),
+        sentence=sentence,
         level=_level(first),
-        limit_bytes_per_s=limit,
+        limit=limit,
         delay_ms=mean_ms,
         p95_ms=max(entry.delay_ms_p95 for entry in entries),
         waiters=tuple(names[:WAITERS_SHOWN_MAX]),
@@ -122,6 +129,7 @@ def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int) -> R
         seconds=max(0, end_ms - since_ms) / 1_000,
         active=any(entry.active for entry in entries),
         is_client_quota=is_client_quota,
+        is_bandwidth=is_bandwidth,
         user=first.entity.get("user"),
         client_id=first.entity.get("client_id"),
     )
@@ -132,6 +140,8 @@ def _is_produce(entry: Throttle) -> bool:
 
 
 def _title(entry: Throttle) -> str:
+    if entry.kind == "request_time":
+        return _("Request time")
     if entry.kind != "client_quota":
         return _("Instance produce bandwidth") if _is_produce(entry) else _("Instance consume bandwidth")
     words = {"who": entity_words(entry.entity)}
@@ -146,7 +156,7 @@ def _level(entry: Throttle) -> str:
 
 def _share(entries: list[Throttle]) -> float:
     """What a broker has of the instance's bandwidth: it changes when leaders move, so the latest entry says it."""
-    return max(entries, key=lambda entry: entry.last_ms).limit_bytes_per_s
+    return max(entries, key=lambda entry: entry.last_ms).limit_bytes_per_s or 0.0
 
 
 def _bandwidth_sentence(entry: Throttle, mean_ms: float, limit: float, shares: Mapping[int, float]) -> str:
@@ -194,9 +204,21 @@ def _shares_words(shares: Mapping[int, float]) -> str:
     return _(", ").join(described)
 
 
+def _request_time_sentence(mean_ms: float, brokers: list[int]) -> str:
+    words = {"delay": delay(mean_ms), "brokers": ", ".join(str(broker) for broker in brokers)}
+    return (
+        _(
+            "This instance's requests take more than half of the time of these brokers: %(brokers)s."
+            " Each waits %(delay)s on average. Fewer requests that name many topics, partitions or groups,"
+            " and smaller compressed batches, end that."
+        )
+        % words
+    )
+
+
 def _quota_sentence(entry: Throttle, mean_ms: float, brokers: list[int]) -> str:
     words = {
-        "limit": rate_limit(entry.limit_bytes_per_s),
+        "limit": rate_limit(entry.limit_bytes_per_s or 0),
         "delay": delay(mean_ms),
         "brokers": ", ".join(str(broker) for broker in brokers),
         "who": entity_words(entry.entity).capitalize(),

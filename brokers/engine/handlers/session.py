@@ -197,8 +197,18 @@ class Session:
         accounting = self.engine.accountings.of(view.instance.id)
         return accounting.request_time.charge(round(spent_s * 1e6), self.engine.clock.monotonic_ms())
 
+    def _remember_delay(self, call: Call, delay_ms: int) -> None:
+        view = call.view
+        assert view.instance is not None, "only instances are charged"
+        self.engine.totals.delays += 1
+        self.engine.accountings.of(view.instance.id).remember_request_time(
+            delay_ms, self.principal.user, call.client_id, self.engine.clock.now_ms()
+        )
+
     def _respond(self, call: Call, correlation_id: int, response: Any, spent_s: float) -> None:
         delay_ms = self._charge(call, spent_s)
+        if delay_ms:
+            self._remember_delay(call, delay_ms)
         if delay_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = delay_ms
         began_s = perf_counter()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from brokers.engine.throttling import request_time
 from brokers.engine.throttling.charging import ClientQuotas
 from brokers.engine.throttling.ledger import Ledger
 from brokers.engine.throttling.refused_topics import RefusedTopics
@@ -28,6 +29,11 @@ class InstanceAccounting:
         self.request_time = RequestTime()
         self.traffic = Traffic()
         self.usage = UsageAccounting(numbers_for)
+
+    def remember_request_time(self, delay_ms: int, user: str, client_id: str, now_ms: int) -> None:
+        """Writes down that a client waits for the time its instance's requests took (`now_ms` is wall time)."""
+        self.traffic.delayed(delay_ms, now_ms)
+        self.ledger.record(request_time.RULE, None, user, client_id, delay_ms, now_ms)
 
 
 class AccountingRegistry:

@@ -24,10 +24,10 @@ LimitsByEntity = Mapping[precedence.Entity, Mapping[str, float]]
 
 
 class Rule(NamedTuple):
-    """Why somebody waits. `level` and `entity` are those of a client quota (QUO-2), None for bandwidth."""
+    """Why somebody waits. `level` and `entity` are those of a client quota (QUO-2), None for what is the instance's."""
 
-    kind: Literal["client_quota", "instance_bandwidth"]
-    quota: Quota
+    kind: Literal["client_quota", "instance_bandwidth", "request_time"]
+    quota: Quota | Literal["request_time"]
     level: int | None
     entity: precedence.Entity | None
 

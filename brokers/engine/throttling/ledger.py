@@ -19,9 +19,9 @@ Key = tuple[Rule, str, str]
 
 @dataclass(slots=True)
 class Entry:
-    """Times are wall milliseconds; `until_ms` is when the latest delay ends."""
+    """Times are wall milliseconds; `until_ms` is when the latest delay ends. `limit_per_s` None: not one of bytes."""
 
-    limit_per_s: float
+    limit_per_s: float | None
     since_ms: int
     last_ms: int = 0
     until_ms: int = 0
@@ -49,7 +49,9 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def record(self, rule: Rule, limit_per_s: float, user: str, client_id: str, delay_ms: int, now_ms: int) -> None:
+    def record(
+        self, rule: Rule, limit_per_s: float | None, user: str, client_id: str, delay_ms: int, now_ms: int
+    ) -> None:
         key = (rule, user, counted_name(client_id))
         entry = self._entries.get(key)
         if entry is None:
@@ -65,7 +67,7 @@ class Ledger:
             entry.recent_ms[entry.count % RECENT_MAX] = delay_ms
         entry.count += 1
 
-    def _add(self, key: Key, limit_per_s: float, now_ms: int) -> Entry:
+    def _add(self, key: Key, limit_per_s: float | None, now_ms: int) -> Entry:
         if len(self._entries) >= ENTRIES_MAX:
             quietest = min(self._entries, key=lambda known: self._entries[known].last_ms)
             del self._entries[quietest]

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from brokers.engine.throttling.charging import Rule
 from quotas.pacing import Pace
 
+RULE: Final = Rule("request_time", "request_time", None, None)
 US_PER_S: Final = 1_000_000
 # Of one broker's event loop.
 REQUEST_TIME_PERCENT: Final = 50

@@ -40,3 +40,16 @@ def test_a_broker_with_the_whole_bandwidth_needs_no_word_about_shares(
     observation.entries = (throttle(**BANDWIDTH, limit_bytes_per_s=float(instance.bandwidth_bytes_per_s)),)
     page = panel(ida, instance)
     assert f"This instance has {instance.bandwidth_mb_s} MB/s for producers, so each produce waits 35 ms" in page
+
+
+def test_requests_that_take_too_much_time_are_told_apart_from_bandwidth(
+    ida: Client, instance: Instance, observation: FakeObservation
+) -> None:
+    observation.entries = (
+        throttle(kind="request_time", quota="request_time", level=None, entity={}, broker_id=2, limit_bytes_per_s=None),
+    )
+    page = panel(ida, instance)
+    assert "take more than half of the time of these brokers: 2. Each waits 35 ms on average." in page
+    assert '<dt>Limit</dt><dd class="num">half of each broker\'s time' in page
+    assert "Resize" not in page.partition("<dl>")[2]
+    assert "half of each broker's time" in panel(ida, instance, "page-throttle")

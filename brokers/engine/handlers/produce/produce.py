@@ -177,10 +177,13 @@ def _charged(request: ProduceRequest, client: Client, now_ms: int) -> int:
         engine.totals.produce_bytes += accepted_bytes
         if client.accounting is not None:
             client.accounting.traffic.produced(accepted_bytes, now_ms)
+    checking_delay_ms = request.checking_delay_ms
+    if checking_delay_ms and client.accounting is not None:
+        client.accounting.remember_request_time(checking_delay_ms, client.user, client.client_id, now_ms)
     if not client.produce_limiters:
-        return request.checking_delay_ms
+        return checking_delay_ms
     raw = request.raw
     delay_ms, limiter = charge(client.produce_limiters, raw.end - raw.start, engine.clock.monotonic_ms())
     if limiter is not None:
         client.remember_delay(limiter, delay_ms, now_ms)
-    return max(delay_ms, request.checking_delay_ms)
+    return max(delay_ms, checking_delay_ms)

@@ -92,6 +92,9 @@ async def test_who_sends_what_takes_long_to_check_waits_for_it(house: House) -> 
     accounting.request_time.charge(60_000_000, house.broker.broker.engine.clock.monotonic_ms())
     answer = await house.mine.call(ApiKey.PRODUCE, 9, produce_request("orders", bomb))
     assert answer.throttle_time_ms > 10_000
+    (entry,) = accounting.ledger.as_json(0)
+    assert entry["rule"] == {"kind": "request_time", "quota": "request_time", "level": None, "entity": {}}
+    assert entry["limit_bytes_per_s"] is None
 
 
 async def test_a_small_batch_is_packed_at_once(house: House) -> None:
