@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator, Sequence
+from copy import copy
 from typing import Any, Final
 
 from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.coordinators.groups.limits import GROUP_ID_BYTES_MAX
 from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Commit, Fetched, Positions
 from brokers.engine.handlers.common.duplicate_limits import DuplicateLimits, beyond_duplicate_limit
+from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.groups.coordinator_calls import ask
 from brokers.engine.handlers.offsets import legacy
@@ -130,7 +132,7 @@ def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse
     if call.version == LEGACY_VERSION:
         return _fetch_from_zookeeper(call, request.group_id, wanted or [])
     asked = _Asked(call, request.group_id, wanted, request.require_stable, DuplicateLimits())
-    reply = asked.reply()
+    reply = asked.in_turns() if asked.is_long else asked.reply()
     if isinstance(reply, Awaitable):
         return _fetch_later(call, asked, reply)
     return _fetched(call, asked, *reply)
@@ -174,7 +176,7 @@ async def _fetch_groups(call: Call, request: OffsetFetchRequest) -> OffsetFetchR
             continue
         wanted = None if group.topics is None else [(topic.name, topic.partition_indexes) for topic in group.topics]
         asked = _Asked(call, group.group_id, wanted, request.require_stable, repeated)
-        replies.append((group.group_id, asked.reply()))
+        replies.append((group.group_id, asked.in_turns() if asked.is_long else asked.reply()))
     later = [reply for _, reply in replies if isinstance(reply, Awaitable)]
     late = iter(await asyncio.gather(*later))
     groups = []
@@ -216,6 +218,20 @@ def lined(of: Any, found: Positions | list[Fetched]) -> Any:
     return Lined(of, found)
 
 
+def _parts(wanted: Sequence[tuple[str, Sequence[int]]]) -> Iterator[list[tuple[str, Sequence[int]]]]:
+    """Topics in parts of so many lines; a topic is not cut."""
+    part: list[tuple[str, Sequence[int]]] = []
+    lines = 0
+    for name, indexes in wanted:
+        part.append((name, indexes))
+        lines += 1 + len(indexes)
+        if lines >= LINES_PER_TURN_MAX:
+            yield part
+            part, lines = [], 0
+    if part:
+        yield part
+
+
 class _Asked:
     """What is asked about one group."""
 
@@ -229,6 +245,27 @@ class _Asked:
         self._stable = require_stable
         self._is_excessive = wanted is not None and repeated.are_too_many(wanted)
         self.wanted = wanted
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it takes more than one turn of the loop to look everything up."""
+        if self._is_excessive or not self.wanted:
+            return False
+        return sum(1 + len(indexes) for _, indexes in self.wanted) > LINES_PER_TURN_MAX
+
+    async def in_turns(self) -> tuple[int, Found]:
+        """As `reply`, some topics at a time."""
+        result: list[tuple[str, Positions | list[Fetched]]] = []
+        asked = copy(self)
+        for part in _parts(self.wanted or ()):
+            asked.wanted = part
+            reply = asked.reply()
+            error, found = await reply if isinstance(reply, Awaitable) else reply
+            if error:
+                return error, []
+            result += found
+            await asyncio.sleep(0)
+        return 0, result
 
     def reply(self) -> tuple[int, Found] | Awaitable[tuple[int, Found]]:
         """`(error, by topic as the client calls it)`."""

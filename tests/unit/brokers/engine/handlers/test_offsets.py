@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator
 
 import pytest
@@ -84,6 +85,29 @@ async def test_a_long_answer_is_made_in_pieces_and_is_the_same(ready: House, mon
             taken = 0
             assert await offsets_of(ready.mine, None, version=version) == positions
             assert taken == in_chunks
+
+
+@pytest.mark.parametrize("version", [2, 7, 8, 9])
+async def test_a_long_question_is_answered_in_turns_and_in_its_order(ready: House, version: int) -> None:
+    """A consumer of 2,000 topics: others have their turn meanwhile."""
+    await commit(ready.mine, {ORDERS: 7})
+    asked = {f"topic-{number}": [0] for number in range(1_000)}
+    asked |= {"orders": [0]} | {f"topic-{number}": [0] for number in range(1_000, 2_000)}
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    others = asyncio.create_task(other())
+    error, lines = await fetch(ready.mine, asked, version=version)
+    others.cancel()
+    assert error == 0
+    assert [name for name, _ in lines] == list(asked)
+    assert [key for key, line in lines.items() if line.committed_offset != -1] == [ORDERS]
+    assert turns > 4
 
 
 async def test_of_what_was_never_committed_nothing_is_known(ready: House) -> None:
