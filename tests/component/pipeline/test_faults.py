@@ -153,7 +153,8 @@ def test_killed_at_every_point_the_pipeline_bills_each_byte_once(
             records = [(n % 3, b"k%d" % n, b"v" * (n % 900)) for n in range(500 * (round_number + 1))]
             client.produce(bootstrap, TOPIC, records, "none")
             sent += len(records)
-            client.consume(bootstrap, TOPIC, 3, sent)
+            for _ in range(2):  # so that what is read differs from what is written
+                client.consume(bootstrap, TOPIC, 3, sent)
             accepted = log_bytes(cluster)
             eventually(lambda accepted=accepted: driver.reported()["produce"] == accepted, "the broker's report", 40)
             run()
