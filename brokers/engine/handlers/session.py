@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import perf_counter, thread_time
 from typing import Any, Final, NamedTuple
 
@@ -175,7 +176,7 @@ class Session:
 
     async def _finish(self, call: Call, correlation_id: int, answer: Any) -> None:
         try:
-            response = await timed(answer, lambda spent_s: self._on_turn(call, spent_s))
+            response = await timed(answer, partial(self._on_turn, call))
         except Exception as error:  # one tenant's request must not take the others' broker down
             self.cancel = None
             self.channel.fail(error)
