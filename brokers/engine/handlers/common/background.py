@@ -10,7 +10,9 @@ from brokers.engine.handlers.session import Session
 
 def answer_in_background(session: Session, work: Coroutine[Any, Any, None]) -> None:
     """Runs `work`, which answers on the session's channel. It ends with the connection."""
-    session.cancel = session.engine.spawn(_contained(session, work)).cancel
+    task = session.engine.spawn(_contained(session, work))
+    task.add_done_callback(lambda _: work.close())  # of a task that is cancelled before its first turn
+    session.cancel = task.cancel
 
 
 async def _contained(session: Session, work: Coroutine[Any, Any, None]) -> None:
