@@ -88,10 +88,10 @@ def test_paths_that_are_named_exist(file: Path) -> None:
     assert not [path for path in sorted(paths) if not (BASE_DIR / path).exists()]
 
 
-def test_the_map_of_hacking_answers_twenty_questions() -> None:
+def test_the_map_of_hacking_answers_twenty_questions_at_least() -> None:
     text = (DOCS / "HACKING.md").read_text(encoding="utf-8").split("## The map")[1].split("\n## ")[0]
     answers = [CODE.findall(line)[-1] for line in text.splitlines() if line.startswith("|") and "`" in line]
-    assert len(set(answers)) == len(answers) == QUESTIONS
+    assert len(set(answers)) == len(answers) >= QUESTIONS
     assert not [path for path in answers if not (BASE_DIR / path).is_file()]
 
 
