@@ -20,6 +20,7 @@ from tests.product.system.attacks import filled
 from tests.testkit.records import batch, produce
 from tests.testkit.wire import WireClient
 
+TOPIC: Final = "orders"
 NEIGHBOUR_INTERVAL_S: Final = 0.01
 # For what surrounds the long array.
 SPARE_ITEMS: Final = 100

@@ -5,22 +5,19 @@ acknowledged meanwhile, and the broker does not grow (I.6).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Final
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from brokers.engine.protocol import codec, headers
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.messages.topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from brokers.engine.protocol.request_limits import limit_of
-from tests.adversarial.hostile import Neighbour, attack, longest_requests
+from tests.adversarial.hostile import TOPIC, Neighbour, attack, longest_requests
 from tests.testkit import depth
-from tests.testkit.engine import EngineCluster, TestInstance
+from tests.testkit.engine import EngineCluster
 from tests.testkit.wire import WireClient
 
-TOPIC: Final = "orders"
 ATTACK_S: Final = depth.number_from("PENSTOCK_ATTACK_SECONDS", short=1, long=3)
 RSS_GROWTH_BYTES_MAX: Final = 64 * 1024 * 1024
 # On a machine with other work. What is aimed at, on a quiet one, is 20 ms (docs/explanation/SECURITY.md).
@@ -34,30 +31,6 @@ OTHER_APIS: Final = [
     for api_key, (_, version) in ADVERTISED_TENANT.items()
     if api_key not in RECORD_APIS and any(longest_requests(api_key, version, TOPIC))
 ]
-
-
-@pytest.fixture(scope="module")
-def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineCluster]:
-    with EngineCluster(zookeeper_address, tmp_path_factory.mktemp("attacked")) as running:
-        yield running
-
-
-def with_topic(cluster: EngineCluster, instance_id: str) -> TestInstance:
-    instance = cluster.create_instance(instance_id)
-    admin = AdminClient({"bootstrap.servers": instance.bootstrap})
-    for future in admin.create_topics([NewTopic(TOPIC, 1, 1)]).values():
-        future.result(30)
-    return instance
-
-
-@pytest.fixture(scope="module")
-def hostile_port(cluster: EngineCluster) -> int:
-    return next(iter(with_topic(cluster, "ins-aaaaaaaa").document.ports.values()))
-
-
-@pytest.fixture(scope="module")
-def neighbour_port(cluster: EngineCluster) -> int:
-    return next(iter(with_topic(cluster, "ins-bbbbbbbb").document.ports.values()))
 
 
 @pytest.mark.parametrize("api_key", depth.day_share(OTHER_APIS, 4), ids=lambda api_key: api_key.name.lower())
