@@ -14,6 +14,7 @@ from typing import Any, Final
 from brokers.engine.protocol import codec, headers
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.fields import FieldSpec, fields_of
+from brokers.engine.protocol.messages.groups import SyncGroupRequestAssignment
 from brokers.engine.protocol.registry import message_class
 from brokers.engine.protocol.request_limits import limit_of
 from tests.product.system.attacks import filled
@@ -37,6 +38,8 @@ def longest_requests(api_key: ApiKey, version: int, topic: str) -> Iterator[tupl
     cls, limit = message_class(api_key, "request"), limit_of(api_key)
     for path in _arrays(cls, version):
         request = filled(cls, version, topic, bytes(16))
+        if api_key is ApiKey.SYNC_GROUP:  # `filled` gives it none
+            request.assignments = [filled(SyncGroupRequestAssignment, version, topic, bytes(16))]
         if _is_left_empty(request, path):
             continue
         count = (limit.items_max - SPARE_ITEMS) // _stretch(request, path, 1)

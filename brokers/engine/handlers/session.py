@@ -126,6 +126,12 @@ class Session:
         if spent_s >= LONG_TURN_S:
             self.engine.loop_turns.record(api_key, self.principal.instance_id, spent_s)
 
+    def _respond_later(self, call: Call, correlation_id: int, response: Any) -> None:
+        """As `_respond`, in a turn of its own."""
+        began_s = perf_counter()
+        self._respond(call, correlation_id, response, 0.0)
+        self.engine.loop_turns.record(call.api_key, self.principal.instance_id, perf_counter() - began_s)
+
     def _handle(self, api_key: int, raw: RawRequest, has_codec: bool) -> None:
         """Whatever is not answered by a handler with a decoder of its own."""
         if not is_served(self._advertised, api_key, raw.version):
@@ -172,7 +178,7 @@ class Session:
             await self._finish(call, raw.correlation_id, answer)
         else:
             self.cancel = None
-            self._respond(call, raw.correlation_id, answer, 0.0)
+            self._respond_later(call, raw.correlation_id, answer)
 
     async def _finish(self, call: Call, correlation_id: int, answer: Any) -> None:
         try:
@@ -182,7 +188,7 @@ class Session:
             self.channel.fail(error)
             return
         self.cancel = None
-        self._respond(call, correlation_id, response, 0.0)
+        self._respond_later(call, correlation_id, response)
 
     def _on_turn(self, call: Call, spent_s: float) -> None:
         """A turn of the loop was spent on this call."""
@@ -214,7 +220,7 @@ class Session:
             response.throttle_time_ms = delay_ms
         began_s = perf_counter()
         body = encode_response(call.api_key, call.version, response)
-        self._on_turn(call, perf_counter() - began_s)
+        self._charge(call, perf_counter() - began_s)  # part of the turn that answers; the next answer waits for it
         frame = encode_response_frame(call.api_key, call.version, correlation_id, body)
         self.channel.respond(frame, delay_ms)
 

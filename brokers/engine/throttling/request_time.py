@@ -23,17 +23,13 @@ REQUEST_TIME_BURST_MS: Final = 2_000
 class RequestTime:
     """Of one instance on this broker. `used_us`: all that was charged."""
 
-    __slots__ = ("_pace", "delays", "used_us")
+    __slots__ = ("_pace", "used_us")
 
     def __init__(self, burst_ms: int = REQUEST_TIME_BURST_MS) -> None:
         self._pace = Pace(burst_ms)
         self.used_us = 0
-        self.delays = 0
 
     def charge(self, spent_us: int, now_ms: int) -> int:
         """How long to wait, in milliseconds. `now_ms` is monotonic."""
         self.used_us += spent_us
-        delay_ms = self._pace.charge(spent_us, US_PER_S * REQUEST_TIME_PERCENT / 100, now_ms)
-        if delay_ms:
-            self.delays += 1
-        return delay_ms
+        return self._pace.charge(spent_us, US_PER_S * REQUEST_TIME_PERCENT / 100, now_ms)

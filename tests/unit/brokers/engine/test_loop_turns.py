@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
@@ -79,5 +81,5 @@ async def test_a_cancelled_coroutine_ends() -> None:
     assert ended.is_set()
 
 
-async def _as_coroutine(work: object) -> None:
-    await timed(work, lambda _spent_s: None)  # type: ignore[arg-type]
+async def _as_coroutine(work: Coroutine[Any, Any, None]) -> None:
+    await timed(work, lambda _spent_s: None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Generator
 
 import pytest
@@ -20,6 +19,7 @@ from brokers.engine.protocol.messages.offsets import (
     OffsetFetchRequestTopics,
 )
 from brokers.engine.protocol.messages.topics import DeleteTopicsRequest
+from tests.testkit.turns import counted_turns
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 from tests.unit.brokers.engine.handlers.offsets_asking import (
     commit,
@@ -93,21 +93,12 @@ async def test_a_long_question_is_answered_in_turns_and_in_its_order(ready: Hous
     await commit(ready.mine, {ORDERS: 7})
     asked = {f"topic-{number}": [0] for number in range(1_000)}
     asked |= {"orders": [0]} | {f"topic-{number}": [0] for number in range(1_000, 2_000)}
-    turns = 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    others = asyncio.create_task(other())
-    error, lines = await fetch(ready.mine, asked, version=version)
-    others.cancel()
+    async with counted_turns() as turns:
+        error, lines = await fetch(ready.mine, asked, version=version)
     assert error == 0
     assert [name for name, _ in lines] == list(asked)
     assert [key for key, line in lines.items() if line.committed_offset != -1] == [ORDERS]
-    assert turns > 4
+    assert turns() > 4
 
 
 async def test_of_what_was_never_committed_nothing_is_known(ready: House) -> None:

@@ -21,6 +21,7 @@ from brokers.engine.protocol.messages.topics import (
     DeleteRecordsTopicResult,
 )
 from brokers.engine.protocol.registry import message_class
+from tests.testkit.turns import counted_turns
 
 SHAPE = Shape("topics", "topics", "partitions", "partitions")
 NO_CALL = cast(Call, None)
@@ -85,18 +86,10 @@ async def test_an_answer_in_turns_is_the_answer_at_once(sizes: list[int], is_asy
 
 async def test_others_get_a_turn_between_the_parts() -> None:
     topic = DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=0)] * 5_000)
-    handler, turns = Handler(False), 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    others = asyncio.create_task(other())
-    await answered(in_turns(handler, SHAPE), DeleteRecordsRequest(topics=[topic], timeout_ms=0))
-    others.cancel()
-    assert turns >= len(handler.lines) - 1 >= 5_000 // LINES_PER_TURN_MAX
+    handler = Handler(False)
+    async with counted_turns() as turns:
+        await answered(in_turns(handler, SHAPE), DeleteRecordsRequest(topics=[topic], timeout_ms=0))
+    assert turns() >= len(handler.lines) - 1 >= 5_000 // LINES_PER_TURN_MAX
 
 
 def test_every_shape_names_fields_that_its_messages_have() -> None:

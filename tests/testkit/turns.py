@@ -1,0 +1,25 @@
+"""How often others had their turn of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+
+@asynccontextmanager
+async def counted_turns() -> AsyncIterator[Callable[[], int]]:
+    """A task that does nothing in each of its turns; what is given answers how many it had."""
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    try:
+        yield lambda: turns
+    finally:
+        task.cancel()
