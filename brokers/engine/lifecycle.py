@@ -9,6 +9,7 @@ import gc
 import os
 import resource
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ log = structlog.get_logger(__name__)
 
 STOP_TIMEOUT_S: Final = 5.0
 GC_ALLOCATIONS: Final = 20_000
+# For so long a thread may keep the interpreter from the loop: a fifth of what Python lets it by default.
+THREAD_TURN_S: Final = 0.001
 # Of the process's descriptors, for segments in use, logs being flushed, ports, peers and ZooKeeper.
 DESCRIPTORS_KEPT: Final = 2_000
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -43,6 +46,7 @@ def is_called() -> bool:
 
 def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Runs `main` on uvloop, on asyncio's own loop where that is not installed; answers its exit code."""
+    sys.setswitchinterval(THREAD_TURN_S)
     try:
         import uvloop
     except ImportError:

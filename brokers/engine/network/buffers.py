@@ -148,3 +148,33 @@ class FrameBuffers:
                 buffer.free()
         self._kept.clear()
         self._kept_bytes = 0
+
+
+class HeldFrame:
+    """The buffer of a request that is processed in several turns. Threads that look into it have it `pin`ned."""
+
+    __slots__ = ("_buffer", "_buffers", "_is_over", "_owner", "_pins")
+
+    def __init__(self, buffers: FrameBuffers, buffer: RentedBuffer, owner: object) -> None:
+        self._buffers = buffers
+        self._buffer: RentedBuffer | None = buffer
+        self._owner = owner
+        self._pins = 0
+        self._is_over = False
+
+    def pin(self) -> None:
+        """Until `unpin`, it is not given back."""
+        self._pins += 1
+
+    def unpin(self) -> None:
+        self._pins -= 1
+        if self._is_over:
+            self.release()
+
+    def release(self) -> None:
+        """The request is over. Harmless when repeated."""
+        self._is_over = True
+        buffer = self._buffer
+        if buffer is not None and not self._pins:
+            self._buffer = None
+            self._buffers.give_back(buffer, self._owner)

@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Final
 
 from brokers.engine.network.backlog import Backlog
-from brokers.engine.network.buffers import SHARED_BYTES, FrameBuffers, LargeFrame
+from brokers.engine.network.buffers import SHARED_BYTES, FrameBuffers, HeldFrame, LargeFrame
 from brokers.engine.network.interfaces import ConnectionOwner, Session
 from brokers.engine.network.pending_responses import PENDING_RESPONSES_MAX, PendingResponse, PendingResponses
 from brokers.engine.network.sending import OnWritten, Outgoing, joined_up
@@ -69,11 +69,13 @@ class Connection:
         "_consuming",
         "_corked",
         "_frame",
+        "_held",
         "_loop",
         "_mute_timer",
         "_owner",
         "_pending",
         "_pending_responses",
+        "_processed",
         "_reading",
         "_resume_scheduled",
         "_socket",
@@ -104,6 +106,8 @@ class Connection:
         self.idle_ticks = 0
         # In: a large frame that is being received, and bytes kept from earlier reads.
         self._frame: LargeFrame | None = None
+        self._processed: LargeFrame | None = None
+        self._held: HeldFrame | None = None
         self._pending = b""
         self._resume_scheduled = False
         self._reading = False
@@ -221,13 +225,26 @@ class Connection:
         self._frame = None
         self._busy |= PROCESSING
         self._consuming = True
+        self._processed = frame
         try:
             self.session.on_frame(frame.buffer.view, 0, frame.size_bytes)
         except Exception as error:  # as in `_consume`
             self.fail(error)
         finally:
             self._consuming = False
-            self._buffers.give_back(frame.buffer, self._owner)
+            if self._processed is not None:
+                self._processed = None
+                self._buffers.give_back(frame.buffer, self._owner)
+
+    def hold_frame(self) -> HeldFrame | None:
+        """The buffer of the request in processing, which keeps it until `release`: to copy a large one takes long. None
+        when it has no buffer of its own. A connection that closes releases it.
+        """
+        frame, self._processed = self._processed, None
+        if frame is None:
+            return None
+        self._held = held = HeldFrame(self._buffers, frame.buffer, self._owner)
+        return held
 
     def fail(self, error: Exception) -> None:
         """The peer broke the protocol, or we made a mistake with its request: what was answered before still leaves."""
@@ -481,6 +498,9 @@ class Connection:
             self._buffers.give_back(frame.buffer, self._owner)
         elif self._busy & NO_BUFFER:
             self._buffers.forget(self._owner, self)
+        held, self._held = self._held, None
+        if held is not None:
+            held.release()
         self._pending = b""
         self._corked = None
         pending_responses, self._pending_responses = self._pending_responses, None

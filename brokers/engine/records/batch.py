@@ -39,6 +39,7 @@ HEADER: Final = Struct(">qiibIhiqqqhii")
 OFFSET_AND_LENGTH: Final = Struct(">qi")
 ATTRIBUTES: Final = Struct(">h")
 MAX_TIMESTAMP: Final = Struct(">q")
+_RECORD_COUNT: Final = Struct(">i")
 _BASE_OFFSET = Struct(">q")
 _LEADER_EPOCH = Struct(">i")
 _CRC = Struct(">I")
@@ -93,6 +94,12 @@ class BatchHeader(NamedTuple):
 def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
     """The header at byte `at`. Raises struct.error when fewer than 61 bytes are there."""
     return BatchHeader._make(HEADER.unpack_from(buffer, at))
+
+
+def record_count(batch: Buffer) -> int:
+    """How many records the batch that begins here says it has. Raises struct.error as `read_header` does."""
+    count: int = _RECORD_COUNT.unpack_from(batch, 57)[0]
+    return count
 
 
 def advance_sequence(sequence: int, by: int) -> int:

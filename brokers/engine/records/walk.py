@@ -9,6 +9,7 @@ when.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from time import sleep
 from typing import Final, NamedTuple
 
 from brokers.engine.wire.varints import MalformedVarint, read_signed_int, read_signed_long
@@ -19,6 +20,8 @@ RUN_WORTH_IT: Final = 8
 HOPS_FIRST: Final = 2
 HOPS_AFTER_A_SHORT_RUN: Final = 64
 HEADERS_PER_BATCH_MAX: Final = 262_144
+# Whoever walks over more of one batch does it in a thread, and lets others have the interpreter after so many.
+RECORDS_PER_TURN: Final = 8_192
 RECORD_BYTES_MIN: Final = 7  # length, attributes, two deltas, key and value lengths, header count
 
 
@@ -135,9 +138,7 @@ def check_fields(data: bytes, count: int) -> tuple[int, int, list[int], bool]:
 
 
 def _check_fields(data: bytes, count: int) -> tuple[int, int, list[int], bool]:
-    """Integers of one and two bytes, which nearly all are, are read in line; of each the first byte has the sign. Where
-    a length leads too far is noticed at the end of its record at the latest.
-    """
+    """Integers of one and two bytes, as nearly all are, are read in line. Wrong lengths are noticed where a record ends."""
     position, size = 0, len(data)
     least = greatest = headers = astray = 0
     keyless: list[int] = []
@@ -191,6 +192,8 @@ def _check_fields(data: bytes, count: int) -> tuple[int, int, list[int], bool]:
             headers, position = _skip_headers(data, position, end, headers)
         if position != end:
             raise Malformed("the fields of a record do not fill it")
+        if index % RECORDS_PER_TURN == RECORDS_PER_TURN - 1:
+            sleep(0)
     if position != size:
         raise Malformed("bytes are left over after the last record")
     return least, greatest, keyless, not astray
@@ -224,12 +227,38 @@ def _skip(data: bytes, at: int, end: int) -> int:
 def _skip_headers(data: bytes, at: int, end: int, before: int) -> tuple[int, int]:
     """(number of headers with the `before` of earlier records, the position after them)."""
     headers, position = _header_count(data, at, end, before)
-    for _ in range(headers):
+    for number in range(headers):
         name, position = _span(data, position, end)
         if name is None:
             raise Malformed("a header has no key")
         position = _skip(data, position, end)
+        if number % RECORDS_PER_TURN == RECORDS_PER_TURN - 1:
+            sleep(0)
     return before + headers, position
+
+
+def has_headers_at_most(data: memoryview, count: int, headers_max: int) -> bool:
+    """Whether the first `count` records of `data` say that they have no more headers than that, all together. Records
+    that do not add up have none: whoever walks over them ends there.
+    """
+    position, size, headers = 0, len(data), 0
+    try:
+        for _ in range(count):
+            length, position = read_signed_int(data, position, size)
+            end = position + length
+            _, position = read_signed_long(data, position + 1, size)
+            _, position = read_signed_int(data, position, size)
+            for _ in range(2):
+                field_bytes, position = read_signed_int(data, position, size)
+                position += max(field_bytes, 0)
+            of_record, _ = read_signed_int(data, position, size)
+            headers += of_record
+            if length < 0 or headers > headers_max:
+                return headers <= headers_max
+            position = end
+    except (IndexError, MalformedVarint):
+        pass
+    return headers <= headers_max
 
 
 def _header_count(data: bytes, at: int, end: int, before: int) -> tuple[int, int]:

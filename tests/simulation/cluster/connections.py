@@ -243,6 +243,9 @@ class Accepted:
         if not self.closed:
             self._answered()
 
+    def hold_frame(self) -> None:
+        """Frames are not in buffers that somebody else gets."""
+
     def close(self, reason: str) -> None:
         if not self.closed:
             self.to_client.send(BYE)

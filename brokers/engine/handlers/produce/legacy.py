@@ -6,7 +6,9 @@ is. Everything else is as in `produce`.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
+from time import thread_time
 from typing import Final, NamedTuple
 
 from brokers.engine.handlers.client import Client
@@ -19,6 +21,7 @@ from brokers.engine.partitions.results import AppendResult
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import decode_request, encode_response
 from brokers.engine.protocol.errors import ErrorCode, downgraded
+from brokers.engine.protocol.framing import check_frame_size
 from brokers.engine.protocol.headers import encode_response_frame
 from brokers.engine.protocol.messages.produce import (
     PartitionProduceData,
@@ -40,6 +43,12 @@ from brokers.engine.records.validation import (
 )
 from brokers.engine.throttling.charging import charge
 from brokers.engine.throttling.usage import UsageCounter
+
+# Such a request is decoded at once, and copied: clients of that time send a megabyte at most.
+REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
+ITEMS_MAX: Final = 5_000
+# What is appended in one turn of the loop: converted sets have a megabyte at most, mostly much less.
+PARTITIONS_PER_TURN_MAX: Final = 5
 
 ACKS: Final = (-1, 0, 1)
 ACKS_ALL: Final = -1
@@ -85,8 +94,9 @@ class _Set:
 
 
 def produce_old(session: Session, raw: RawRequest) -> None:
-    """As `produce.produce`, for versions 0 to 2."""
-    request: ProduceRequest = decode_request(ApiKey.PRODUCE, raw.version, raw.buffer, raw.body, raw.end)
+    """As `produce.produce`, for versions 0 to 2. Raises FrameTooLarge."""
+    check_frame_size(raw.size_bytes, REQUEST_BYTES_MAX)
+    request: ProduceRequest = decode_request(ApiKey.PRODUCE, raw.version, raw.buffer, raw.body, raw.end, ITEMS_MAX)
     call = _OldProduce(session, raw.version, raw.correlation_id, raw.client_id, request, raw.size_bytes)
     answer_in_background(session, call.run())
 
@@ -107,6 +117,8 @@ class _OldProduce:
         self.client_id = client_id
         self.request = request
         self.size_bytes = size_bytes
+        # For what the conversion took of the instance's share of time.
+        self.converting_delay_ms = 0
 
     async def run(self) -> None:
         client = self.session.client(self.client_id)
@@ -121,10 +133,13 @@ class _OldProduce:
                 record_set.error = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         engine = self.session.engine
         try:
-            await engine.loop.run_in_executor(engine.converters, _convert, sets, engine.clock.now_ms())
+            spent_s = await engine.loop.run_in_executor(engine.converters, _convert, sets, engine.clock.now_ms())
         finally:
             sets.clear()  # of a client that is gone, the thread converts no more
-        self._append(topics)
+        if client.accounting is not None:
+            request_time = client.accounting.request_time
+            self.converting_delay_ms = request_time.charge(round(spent_s * 1e6), engine.clock.monotonic_ms())
+        await self._append(topics)
 
     def _placed(self, client: Client, name: bytes, data: PartitionProduceData) -> _Set:
         """The set with its partition, or with why it has none."""
@@ -154,7 +169,7 @@ class _OldProduce:
             return int(ErrorCode.NOT_ENOUGH_REPLICAS)
         return 0
 
-    def _append(self, topics: list[tuple[str, list[_Set]]]) -> None:
+    async def _append(self, topics: list[tuple[str, list[_Set]]]) -> None:
         session, engine = self.session, self.session.engine
         client = session.client(self.client_id)
         now_ms = engine.clock.now_ms()
@@ -164,12 +179,17 @@ class _OldProduce:
         answers: list[TopicProduceResponse] = []
         accepted_bytes = 0
         budget = InflationBudget(INFLATED_PER_REQUEST_MAX)
+        left = PARTITIONS_PER_TURN_MAX
         for name, sets in topics:
             topic_bytes = 0
             lines: list[PartitionResult] = []
             for record_set in sets:
                 if budget.left_bytes < 0:
                     record_set.error = record_set.error or int(ErrorCode.MESSAGE_TOO_LARGE)
+                left -= 1
+                if not left:
+                    left = PARTITIONS_PER_TURN_MAX
+                    await asyncio.sleep(0)
                 result = self._appended(record_set, now_ms, budget)
                 code = downgraded(result.error_code, ApiKey.PRODUCE, self.version)
                 line = PartitionResult(
@@ -218,12 +238,14 @@ class _OldProduce:
         return (client.produce_routes.get(key) or client.produce_route(key)).usage
 
     def _charge(self, client: Client, now_ms: int) -> int:
+        if self.converting_delay_ms and client.accounting is not None:
+            client.accounting.remember_request_time(self.converting_delay_ms, client.user, client.client_id, now_ms)
         if not client.produce_limiters:
-            return 0
+            return self.converting_delay_ms
         delay_ms, limiter = charge(client.produce_limiters, self.size_bytes, self.session.engine.clock.monotonic_ms())
         if limiter is not None:
             client.remember_delay(limiter, delay_ms, now_ms)
-        return delay_ms
+        return max(delay_ms, self.converting_delay_ms)
 
     def _wait(self, answers: list[TopicProduceResponse], pending: list[_PendingResult], delay_ms: int) -> None:
         def frame_of(partition_errors: PartitionErrors) -> bytes:
@@ -240,7 +262,10 @@ class _OldProduce:
         return encode_response_frame(ApiKey.PRODUCE, self.version, self.correlation_id, body)
 
 
-def _convert(sets: list[_Set], now_ms: int) -> None:
+def _convert(sets: list[_Set], now_ms: int) -> float:
+    """In a thread; how many seconds of the processor it took."""
+    began_s = thread_time()
     work, budget = Work(INFLATED_PER_REQUEST_MAX), InflationBudget()
     for record_set in sets:
         record_set.convert(work, now_ms, budget)
+    return thread_time() - began_s

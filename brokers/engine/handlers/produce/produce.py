@@ -10,13 +10,14 @@ from typing import Final
 
 from brokers.engine.handlers.client import Client, Route
 from brokers.engine.handlers.produce.delayed_produce import DelayedProduce
-from brokers.engine.handlers.produce.recompression import recompress_in_background
+from brokers.engine.handlers.produce.recompression import LOOKED_AT_BYTES_MIN, recompress_in_background
 from brokers.engine.handlers.produce.request import PartitionResult, ProduceRequest, TransactionVerification
 from brokers.engine.handlers.produce.response import DelayedProduceResponse, encode
 from brokers.engine.handlers.produce.transaction_verification import (
     refuse_without_transactional_id,
     verify_transactions,
 )
+from brokers.engine.handlers.produce.turns import append_in_turns
 from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.partition import Partition
@@ -24,6 +25,7 @@ from brokers.engine.partitions.results import AppendResult
 from brokers.engine.partitions.verification import NO_TXN_ID
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
+from brokers.engine.protocol.fast_codec_produce import ProduceTopic
 from brokers.engine.records.batch import CODEC_MASK, TRANSACTIONAL
 from brokers.engine.records.rejections import TOO_MUCH_INFLATED
 from brokers.engine.throttling.charging import charge
@@ -55,19 +57,46 @@ def _verified(request: ProduceRequest, verification: TransactionVerification) ->
 
 
 def recompress(request: ProduceRequest) -> None:
-    is_slow = request.attributes & CODEC_MASK or request.session.engine.table.recompresses
-    if not is_slow or not recompress_in_background(request, partial(append, request)):
+    raw = request.raw
+    may_be_slow = (
+        raw.end - raw.start >= LOOKED_AT_BYTES_MIN
+        or request.attributes & CODEC_MASK
+        or request.session.engine.table.recompresses
+    )
+    if not may_be_slow or not recompress_in_background(request, partial(append, request)):
         append(request)
 
 
 def append(request: ProduceRequest) -> None:
     engine = request.session.engine
-    client = request.client()
     now_ms = engine.clock.now_ms()
     if now_ms - engine.stall_detector.checked_ms > engine.stall_detector.pause_ms_max:
         engine.stall_detector.check(now_ms)
+    if request.is_long() and append_in_turns(
+        request, partial(_append_part, request), partial(_complete, request), partial(_charge, request)
+    ):
+        return
+    client = request.client()
+    append_topics(request, client, request.topics, now_ms)
+    complete(request, client, now_ms)
+
+
+def _append_part(request: ProduceRequest, topics: list[ProduceTopic]) -> None:
+    append_topics(request, request.client(), topics, request.session.engine.clock.now_ms())
+
+
+def _complete(request: ProduceRequest) -> None:
+    complete(request, request.client(), request.session.engine.clock.now_ms())
+
+
+def _charge(request: ProduceRequest) -> None:
+    _charged(request, request.client(), request.session.engine.clock.now_ms())
+
+
+def append_topics(request: ProduceRequest, client: Client, topics: list[ProduceTopic], now_ms: int) -> None:
+    """Appends what `request` has for these."""
     acks, verification, budget = request.acks, request.verification, request.inflation_budget
-    for name, wanted in request.topics:
+    for name, wanted in topics:
         route = client.produce_routes.get(name)
         if route is None:
             route = client.produce_route(name)
@@ -101,12 +130,12 @@ def append(request: ProduceRequest) -> None:
             if route.usage is not None:
                 route.usage.add(topic_bytes)
         request.results.append((name, results))
-    complete(request, client, now_ms)
 
 
 def complete(request: ProduceRequest, client: Client, now_ms: int) -> None:
     """Charges, then answers, waits until what was appended is committed, or answers nothing at all."""
     session, raw = request.session, request.raw
+    request.release()
     delay_ms = _charged(request, client, now_ms)
     if request.acks == 0:
         if request.failed:

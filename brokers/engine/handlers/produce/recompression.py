@@ -1,27 +1,41 @@
-"""Batches that take long to check: those that inflate to much, and those that their topic wants behind another codec
-(`compression.type`). They are checked and recompressed in a thread before anything of their request is appended: gzip
-takes 60 ms for a megabyte, and all other tenants would wait that long. The thread's time is charged to the instance.
+"""Batches that take long to check: those that inflate to much, those with very many records or headers, and those that
+their topic wants behind another codec (`compression.type`). They are checked and recompressed in a thread before
+anything of their request is appended: gzip takes 60 ms for a megabyte, and all other tenants would wait that long. The
+thread's time is charged to the instance.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from functools import partial
 from time import thread_time
 from typing import Final
 
 from brokers.engine.handlers.common.background import answer_in_background
+from brokers.engine.handlers.context import HeldFrame
 from brokers.engine.handlers.produce.request import ProduceRequest
+from brokers.engine.handlers.session import Session
 from brokers.engine.records import batch as layout
 from brokers.engine.records.compression import declares_at_most
 from brokers.engine.records.validation import (
     INFLATED_AT_ONCE_BYTES_MAX,
+    WALKED_RECORDS_MAX,
     BatchRules,
     CheckedAhead,
     InflationBudget,
 )
+from brokers.engine.records.walk import has_headers_at_most
 
 # What is not compressed and no larger is recompressed at once: the way through a thread and back would take as long.
 RECOMPRESSED_AT_ONCE_BYTES_MAX: Final = 16 * 1024
+# A smaller request is never looked into here, unless it is compressed.
+LOOKED_AT_BYTES_MIN: Final = 16 * 1024
+# Of one batch, on the loop: a hop over so many records, or a look at every field of so many, takes up to 5 ms.
+HOPPED_AT_ONCE_RECORDS_MAX: Final = 32_768
+WALKED_AT_ONCE_RECORDS_MAX: Final = 4_096
+HEADERS_AT_ONCE_MAX: Final = 4_096
+WALKED_AT_ONCE_INFLATED_BYTES_MAX: Final = 64 * 1024
 
 _Sets = list[tuple[int, int, BatchRules]]
 
@@ -44,7 +58,7 @@ def recompress_in_background(request: ProduceRequest, on_recompressed: Callable[
             rules = partition.config.batch_rules
             if records_start < 0 or partition.offline or not partition.is_leader:
                 continue
-            if _is_slow(raw.buffer[records_start:records_end], rules.codec):
+            if _is_slow(raw.buffer[records_start:records_end], rules):
                 sets.append((records_start - raw.start, records_end - raw.start, rules))
     if sets:
         request.keep()
@@ -52,13 +66,28 @@ def recompress_in_background(request: ProduceRequest, on_recompressed: Callable[
     return bool(sets)
 
 
-def _is_slow(records: memoryview, wanted_codec: int | None) -> bool:
+def _is_slow(records: memoryview, rules: BatchRules) -> bool:
     if len(records) < layout.HEADER_BYTES or records[layout.MAGIC_AT] != layout.MAGIC:
         return False
     codec = records[layout.ATTRIBUTES_AT] & layout.CODEC_MASK
-    if wanted_codec is not None and codec != wanted_codec:
+    block = records[layout.HEADER_BYTES :]
+    if rules.codec is not None and codec != rules.codec:
         return codec != 0 or len(records) > RECOMPRESSED_AT_ONCE_BYTES_MAX
-    return codec != 0 and not declares_at_most(codec, records[layout.HEADER_BYTES :], INFLATED_AT_ONCE_BYTES_MAX)
+    if codec != 0 and not declares_at_most(codec, block, INFLATED_AT_ONCE_BYTES_MAX):
+        return True
+    count = layout.record_count(records)
+    if rules.walk_all:
+        return count > WALKED_AT_ONCE_RECORDS_MAX or _may_have_headers(codec, block, count)
+    if count <= WALKED_RECORDS_MAX:
+        return _may_have_headers(codec, block, count)
+    return count > HOPPED_AT_ONCE_RECORDS_MAX
+
+
+def _may_have_headers(codec: int, block: memoryview, count: int) -> bool:
+    """Whether these records may hold more headers than are looked at on the loop; a header takes two bytes."""
+    if codec != 0:
+        return not declares_at_most(codec, block, WALKED_AT_ONCE_INFLATED_BYTES_MAX)
+    return len(block) > 2 * HEADERS_AT_ONCE_MAX and not has_headers_at_most(block, count, HEADERS_AT_ONCE_MAX)
 
 
 async def _recompress(request: ProduceRequest, sets: _Sets, on_recompressed: Callable[[], object]) -> None:
@@ -67,9 +96,11 @@ async def _recompress(request: ProduceRequest, sets: _Sets, on_recompressed: Cal
     recompressed: dict[int, CheckedAhead] = {}
     now_ms = engine.clock.now_ms()
     try:
-        spent_s = await engine.loop.run_in_executor(
-            engine.converters, _check, sets, raw.buffer, raw.version, now_ms, recompressed
-        )
+        work = partial(_check, sets, raw.buffer, raw.version, now_ms, recompressed)
+        if request.held is None:
+            spent_s = await engine.loop.run_in_executor(engine.converters, work)
+        else:
+            spent_s = await _in_thread(session, request.held, work)
     finally:
         sets.clear()  # of a client that is gone, the thread packs no more
     session.cancel = None
@@ -79,6 +110,18 @@ async def _recompress(request: ProduceRequest, sets: _Sets, on_recompressed: Cal
         request.checking_delay_ms = accounting.request_time.charge(round(spent_s * 1e6), monotonic_ms)
     request.recompressed = recompressed
     on_recompressed()
+
+
+async def _in_thread(session: Session, held: HeldFrame, work: Callable[[], float]) -> float:
+    """`work` over the buffer of a frame, which nobody else gets before the thread is done with it: it outlives a client
+    that goes.
+    """
+    loop, converters = session.engine.loop, session.engine.converters
+    assert converters is not None, "who lends frames has threads"
+    held.pin()
+    future = converters.submit(work)
+    future.add_done_callback(lambda _: loop.call_soon_threadsafe(held.unpin))
+    return await asyncio.wrap_future(future)
 
 
 def _check(sets: _Sets, frame: memoryview, version: int, now_ms: int, recompressed: dict[int, CheckedAhead]) -> float:

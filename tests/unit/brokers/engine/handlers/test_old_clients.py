@@ -113,9 +113,9 @@ async def test_conversion_keeps_no_thread_that_others_wait_for(house: House, mon
     for module in (produce_legacy, legacy):
         real = module._convert
 
-        def noted(*given: Any, real: Any = real) -> None:
+        def noted(*given: Any, real: Any = real) -> Any:
             seen.append(threading.current_thread().name)
-            real(*given)
+            return real(*given)
 
         monkeypatch.setattr(module, "_convert", noted)
     await house.topic()

@@ -256,6 +256,9 @@ class _Deaf:
     def finish_without_response(self, delay_ms: int = 0) -> None:
         return
 
+    def hold_frame(self) -> None:
+        return
+
     def close(self, reason: str) -> None:
         return
 

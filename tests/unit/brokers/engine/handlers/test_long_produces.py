@@ -1,0 +1,144 @@
+"""Long Produce requests take turns: what they store and answer is what it would be at once (decision 89)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.engine.handlers.produce.recompression import (
+    HEADERS_AT_ONCE_MAX,
+    HOPPED_AT_ONCE_RECORDS_MAX,
+    WALKED_AT_ONCE_RECORDS_MAX,
+)
+from brokers.engine.handlers.produce.turns import BYTES_PER_TURN_MAX, PARTITIONS_PER_TURN_MAX, parts_of
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.fast_codec_produce import ProduceTopic
+from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from brokers.engine.records.builder import Record, build_batch
+from brokers.engine.records.walk import has_headers_at_most
+from tests.testkit.records import PRODUCE_VERSION, batch, fetch, produce, values
+from tests.testkit.turns import counted_turns
+from tests.unit.brokers.engine.handlers.conftest import MINE, House
+from tests.unit.brokers.engine.handlers.test_recompression import busy
+
+TOPICS = st.lists(
+    st.tuples(
+        st.sampled_from([b"a", b"b", b"c"]),
+        st.integers(0, 3 * PARTITIONS_PER_TURN_MAX),
+        st.integers(0, 2 * BYTES_PER_TURN_MAX),
+    ),
+    max_size=4,
+)
+
+
+def long_request(partitions: int, records: bytes, acks: int = 1) -> ProduceRequest:
+    data = [PartitionProduceData(index=index, records=records) for index in range(partitions)]
+    return ProduceRequest(
+        transactional_id=None,
+        acks=acks,
+        timeout_ms=1_000,
+        topic_data=[TopicProduceData(name="orders", partition_data=data)],
+    )
+
+
+async def topic_with(house: House, partitions: int) -> None:
+    """All of whose partitions have a leader."""
+    await house.topic(partitions=partitions)
+    table, last = house.broker.broker.engine.table, partitions - 1
+    await house.broker.until(
+        lambda: (partition := table.get(f"{MINE}.orders", last)) is not None and partition.is_leader
+    )
+
+
+@given(TOPICS)
+def test_parts_are_the_whole_in_its_order_and_none_is_too_long(drawn: list[tuple[bytes, int, int]]) -> None:
+    topics: list[ProduceTopic] = [
+        (name, [(index, 100, 100 + size_bytes // (index + 1)) for index in range(count)])
+        for name, count, size_bytes in drawn
+    ]
+    parts = parts_of(topics)
+    lines = [[(name, line) for name, wanted in part for line in wanted] for part in parts]
+    assert [line for part in lines for line in part] == [(name, line) for name, wanted in topics for line in wanted]
+    assert {name for part in parts for name, _ in part} == {name for name, _ in topics}
+    for part in lines:
+        assert len(part) <= PARTITIONS_PER_TURN_MAX
+        assert len(part) == 1 or sum(end - start for _, (_, start, end) in part) <= BYTES_PER_TURN_MAX
+
+
+@pytest.mark.parametrize(
+    ("partitions", "value_bytes"),
+    [(2 * PARTITIONS_PER_TURN_MAX + 50, 100), (5, BYTES_PER_TURN_MAX - 1_000), (3, 0)],
+    ids=["many partitions", "many bytes", "no more than one turn"],
+)
+async def test_a_long_request_stores_and_answers_what_it_would_at_once(
+    house: House, partitions: int, value_bytes: int
+) -> None:
+    await topic_with(house, partitions)
+    records = batch(b"v" * value_bytes)
+    answer = await house.mine.call(ApiKey.PRODUCE, PRODUCE_VERSION, long_request(partitions, records, acks=-1))
+    (topic,) = answer.responses
+    assert [(line.index, line.error_code, line.base_offset) for line in topic.partition_responses] == [
+        (index, 0, 0) for index in range(partitions)
+    ]
+    for index in (0, partitions - 1):
+        assert values((await fetch(house.mine, "orders", partition=index)).records) == [b"v" * value_bytes]
+    assert house.broker.broker.listeners.buffers.rented_bytes == 0
+
+
+async def test_others_are_served_while_a_long_request_is_appended(house: House) -> None:
+    await topic_with(house, 1_000)
+    request = long_request(1_000, batch(b"v"))
+    async with counted_turns() as turns:
+        await house.mine.call(ApiKey.PRODUCE, PRODUCE_VERSION, request)
+    assert turns() >= 1_000 // PARTITIONS_PER_TURN_MAX
+
+
+async def test_a_client_that_goes_in_the_middle_pays_for_its_request(house: House) -> None:
+    """Else whoever hangs up in time would send for nothing."""
+    await topic_with(house, 5)
+    engine = house.broker.broker.engine
+    before_bytes = engine.totals.produce_bytes
+    await house.mine.send(ApiKey.PRODUCE, PRODUCE_VERSION, long_request(5, batch(b"v" * (BYTES_PER_TURN_MAX - 1_000))))
+    listeners = house.broker.broker.listeners
+    await house.broker.until(lambda: listeners.buffers.rented_bytes)
+    await house.mine.close()
+    await house.broker.until(lambda: not listeners.buffers.rented_bytes and engine.totals.produce_bytes > before_bytes)
+
+
+@pytest.mark.parametrize(
+    ("records", "settings"),
+    [
+        ([Record(0, None, b"")] * (HOPPED_AT_ONCE_RECORDS_MAX + 1), {}),
+        ([Record(0, b"k", b"")] * (WALKED_AT_ONCE_RECORDS_MAX + 1), {"cleanup_policy": "compact"}),
+        ([Record(0, None, b"", [("", b"")] * (HEADERS_AT_ONCE_MAX + 1))], {}),
+    ],
+    ids=["records", "records of which every field is looked at", "headers"],
+)
+async def test_nobody_waits_while_very_many_records_or_headers_are_looked_at(
+    house: House, records: list[Record], settings: dict[str, str]
+) -> None:
+    await house.topic(**settings)
+    await house.broker.create_topic(house.theirs, "others", 1)
+    many = bytes(build_batch(records))
+    with busy(house) as may_check:
+        large = asyncio.create_task(produce(house.mine, "orders", many))
+        assert (await produce(house.theirs, "others", batch(b"v"))).error_code == 0
+        assert not large.done()
+        may_check.set()
+        assert (await large).error_code == 0
+    assert (await fetch(house.mine, "orders")).high_watermark == len(records)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.integers(0, 20))
+def test_headers_are_counted_without_being_looked_at(headers: list[int], headers_max: int) -> None:
+    records = [Record(0, b"k", None, [("n", b"v")] * count) for count in headers]
+    block = memoryview(bytes(build_batch(records)))[61:]
+    assert has_headers_at_most(block, len(records), headers_max) == (sum(headers) <= headers_max)
+
+
+@given(st.binary(max_size=200), st.integers(1, 4))
+def test_what_is_no_record_has_no_headers_to_speak_of(block: bytes, count: int) -> None:
+    assert has_headers_at_most(memoryview(block), count, 2**31)
