@@ -18,6 +18,9 @@ SEEDED := --hypothesis-profile seeded --hypothesis-seed $(PENSTOCK_TESTS_SEED) -
 SLOWEST := --durations 10
 RUN := $(BIN)/python -m pytest $(SECOND_TRY) $(SEEDED) $(SLOWEST)
 
+# What each process would compile anew is compiled once: images of Python for containers often forbid to write it down.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev run test test-native test-long check bench native simulate chaos
 
