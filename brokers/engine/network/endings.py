@@ -26,6 +26,7 @@ STALLED: Final = "stalled"
 SLOW_REQUEST: Final = "slow_request"
 NEEDED: Final = "others_need_the_room"
 UNREAD_ANSWERS: Final = "unread_answers"
+REASONS: Final = (IDLE, NO_REQUEST, STALLED, SLOW_REQUEST, NEEDED, UNREAD_ANSWERS)
 
 
 @dataclass(frozen=True, slots=True)

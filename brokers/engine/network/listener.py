@@ -198,6 +198,11 @@ class Listeners:
     def __iter__(self) -> Iterator[Listener]:
         return iter(self._listeners.values())
 
+    @property
+    def unread_bytes(self) -> int:
+        """Received and not processed, of all connections."""
+        return self._unread.count + self.buffers.rented_bytes
+
     def get(self, name: str) -> Listener | None:
         return self._listeners.get(name)
 
