@@ -16,7 +16,7 @@ RENTED_BYTES_MIN = 131_072
 # Announced bytes of all half-received large frames together; more of them wait their turn unread.
 RENTED_BYTES_MAX = 536_870_912
 # Of one owner; a frame that is longer is received when its owner receives no other.
-RENTED_BYTES_PER_OWNER_MAX = 41_943_040
+RENTED_BYTES_PER_OWNER_MAX = 33_554_432
 # Buffers of up to this size are kept for the next large frame, this many bytes in all.
 KEPT_SIZE_MAX = 2_097_152
 KEPT_BYTES_MAX = 8_388_608
@@ -118,8 +118,7 @@ class FrameBuffers:
         rounded = _rounded(size)
         if not self._fits(rounded, self._rented_by.get(owner, 0), self.rented_bytes):
             return None
-        self.rented_bytes += rounded
-        self._rented_by[owner] = self._rented_by.get(owner, 0) + rounded
+        self.count(rounded, owner)
         kept = self._kept.get(rounded)
         if kept:
             self._kept_bytes -= rounded
@@ -132,13 +131,17 @@ class FrameBuffers:
             return False
         return not of_all or of_owner + rounded <= self._rented_bytes_max - of_all - rounded
 
-    def give_back(self, buffer: RentedBuffer, owner: object) -> None:
-        self.rented_bytes -= buffer.size
-        left = self._rented_by[owner] - buffer.size
+    def count(self, change: int, owner: object) -> None:
+        """Requests that are kept in memory of their own count as rented; afterwards `wake`."""
+        self.rented_bytes += change
+        left = self._rented_by.get(owner, 0) + change
         if left:
             self._rented_by[owner] = left
         else:
-            del self._rented_by[owner]
+            self._rented_by.pop(owner, None)
+
+    def give_back(self, buffer: RentedBuffer, owner: object) -> None:
+        self.count(-buffer.size, owner)
         if buffer.size <= KEPT_SIZE_MAX and self._kept_bytes + buffer.size <= KEPT_BYTES_MAX:
             self._kept.setdefault(buffer.size, []).append(buffer)
             self._kept_bytes += buffer.size

@@ -1,9 +1,8 @@
 """One client's socket: frames in, one request in processing at a time, responses out in order (WIRE-9, QUO-30, QUO-32).
 
-While a request is in processing, a response is being written, or the client is muted, nothing is read; the socket is
-then only watched for the peer's farewell, so that a waiting fetch of a dead client ends. What the socket does not take
-at once waits in a `Backlog`. A response that is only owed (`defer`) does not keep the next requests waiting;
-`pending_responses` keeps the order.
+While a request is in processing, a response is being written, or the client is muted, nothing is read but the peer's
+farewell, so that a waiting fetch of a dead client ends. What the socket does not take at once waits in a `Backlog`. A
+response that is only owed (`defer`) does not keep the next requests waiting; `pending_responses` keeps the order.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class Connection:
         self.peer_host = peer_host
         self.closed = False
         self.idle_ticks = 0
-        self.received = Received(owner.unread)
+        self.received = Received(owner.unread, buffers, owner)
         # What all connections of one instance share.
         self._turns = owner.turns
         self._unread = owner.unread
@@ -103,7 +102,6 @@ class Connection:
             self._read()
 
     def on_turn(self) -> None:
-        """As `fair_turns.Queuing`."""
         self._busy &= ~IN_LINE
         if self._resume_scheduled:
             self._consume_kept()
@@ -306,6 +304,12 @@ class Connection:
         if not self._busy and not self._consuming and not self.closed:
             self._resume()
 
+    def hold(self, count: int) -> None:
+        self.received.hold(count)
+
+    def release(self) -> None:
+        self.received.release()
+
     def finish_without_response(self, delay_ms: int = 0) -> None:
         """For acks=0: nothing is sent, but the mute holds (QUO-32)."""
         if self.closed:
@@ -452,12 +456,10 @@ class Connection:
 
     @property
     def is_stalled(self) -> bool:
-        """In the middle of receiving or sending; a peer that stops there is not merely idle."""
         return bool(self.received.large or self._backlog or self.received.pending)
 
     @property
     def is_waiting(self) -> bool:
-        """On our side: for memory, for the disk, or for the end of a mute."""
         prefetching = self._backlog is not None and self._backlog.is_prefetching
         ours = bool(self._busy & (PROCESSING | MUTED | NO_BUFFER | IN_LINE))
         return ours or prefetching or self._pending_responses is not None
@@ -473,7 +475,6 @@ class Connection:
         return count if pending_responses is None else count + pending_responses.memory_bytes
 
     def close(self, reason: str) -> None:
-        """Ends it all; harmless when repeated."""
         if self.closed:
             return
         self.closed = True
@@ -489,7 +490,7 @@ class Connection:
             self._buffers.give_back(frame.buffer, self._owner)
         elif self._busy & NO_BUFFER:
             self._buffers.forget(self._owner, self)
-        self.received.keep(b"")
+        self.received.forget()
         self._corked = None
         pending_responses, self._pending_responses = self._pending_responses, None
         if pending_responses is not None:

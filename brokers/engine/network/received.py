@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from brokers.engine.network.buffers import SHARED_BYTES, LargeFrame, UnreadBytes
+from brokers.engine.network.buffers import SHARED_BYTES, FrameBuffers, LargeFrame, UnreadBytes
 from brokers.engine.protocol.framing import API_KEY_BYTES, SIZE_BYTES
 
 SIZE: Final = Struct(">i")
@@ -14,10 +14,15 @@ SIZE: Final = Struct(">i")
 class Received:
     """`large`: a frame that is being received into a buffer of its own. `pending`: bytes kept from earlier reads."""
 
-    __slots__ = ("_unread", "frame_ticks", "frames", "frames_swept", "large", "pending")
+    __slots__ = (
+        "_buffers", "_held_bytes", "_owner", "_unread", "frame_ticks", "frames", "frames_swept", "large", "pending",
+    )  # fmt: skip
 
-    def __init__(self, unread: UnreadBytes) -> None:
+    def __init__(self, unread: UnreadBytes, buffers: FrameBuffers, owner: object) -> None:
         self._unread = unread
+        self._buffers = buffers
+        self._owner = owner
+        self._held_bytes = 0
         self.large: LargeFrame | None = None
         self.pending = b""
         # Requests so far, how many they were at the last sweep, and sweeps since the one began that is half here.
@@ -37,6 +42,24 @@ class Received:
             self._unread.change(-count)
             self.pending = b""
         return count
+
+    def hold(self, count: int) -> None:
+        """The request in processing was copied, to be decoded later: until `release` it takes the place of others."""
+        self._held_bytes += count
+        self._unread.change(count)
+        self._buffers.count(count, self._owner)
+
+    def release(self) -> None:
+        if self._held_bytes:
+            held_bytes, self._held_bytes = self._held_bytes, 0
+            self._unread.change(-held_bytes)
+            self._buffers.count(-held_bytes, self._owner)
+            self._buffers.wake()
+
+    def forget(self) -> None:
+        """The connection is gone."""
+        self.keep(b"")
+        self.release()
 
     @property
     def frame_bytes(self) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 # Of all connections of one instance; then whoever took nothing for longest is closed, until it is less.
-UNSENT_BYTES_PER_INSTANCE_MAX: Final = 33_554_432
+UNSENT_BYTES_PER_INSTANCE_MAX: Final = 16_777_216
 
 
 class UnsentBytes:

@@ -24,8 +24,8 @@ LimitsByEntity = Mapping[precedence.Entity, Mapping[str, float]]
 
 
 class Rule(NamedTuple):
-    """Why somebody waits, or is refused a connection. `level` and `entity` are those of a client quota (QUO-2), None for
-    what is the instance's.
+    """Why somebody waits, or is refused a connection. `level` and `entity` are those of a client quota (QUO-2), None
+    for what is the instance's.
     """
 
     kind: Literal["client_quota", "instance_bandwidth", "request_time", "connection_limit", "connection_rate"]

@@ -243,6 +243,12 @@ class Accepted:
         if not self.closed:
             self._answered()
 
+    def hold(self, count: int) -> None:
+        """Memory is not simulated."""
+
+    def release(self) -> None:
+        """As `hold`."""
+
     def close(self, reason: str) -> None:
         if not self.closed:
             self.to_client.send(BYE)
