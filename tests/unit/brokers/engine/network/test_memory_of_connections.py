@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from pathlib import Path
 from struct import pack
 
@@ -15,6 +17,7 @@ from brokers.engine.protocol.headers import encode_request_frame
 from brokers.engine.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.testkit.in_process import InProcessBroker
 from tests.testkit.records import batch, produce_request
+from tests.testkit.wire import HOST
 
 MINE = "ins-aaaaaaaa"
 EVERYTHING = MetadataRequest(topics=None)
@@ -67,28 +70,35 @@ def names(count: int) -> bytes:
     return encode_request_frame(ApiKey.METADATA, 9, 1, "c", encode_request(ApiKey.METADATA, 9, request))
 
 
+async def connected(port: int) -> socket.socket:
+    """A client that takes little before it has read."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    client.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(client, (HOST, port))
+    return client
+
+
 async def test_whose_answers_nobody_reads_loses_its_place_to_the_others_of_its_instance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unsent, "UNSENT_BYTES_PER_INSTANCE_MAX", 100_000)
     monkeypatch.setattr(unsent.UnsentBytes.__init__, "__defaults__", (None, 100_000))
     async with InProcessBroker(tmp_path) as broker:
         port = await broker.create_instance(MINE)
         listener = broker.broker.listeners.get(MINE)
         assert listener is not None
-        deaf = [await broker.client(port) for _ in range(3)]
-        for client in deaf:
-            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        frame = names(5_000)
-        for _ in range(20):
-            for client in deaf:
-                client.writer.write(frame)
+        deaf = [await connected(port) for _ in range(3)]
+        loop, frames = asyncio.get_running_loop(), names(5_000) * 10
+        sending = [asyncio.create_task(loop.sock_sendall(client, frames)) for client in deaf]
         await broker.until(lambda: broker.broker.listeners.counters.ended.get(endings.UNREAD_ANSWERS, 0) == 2)
         honest = await broker.client(port)
         assert (await honest.call(ApiKey.METADATA, 12, EVERYTHING)).topics == []
         await broker.until(lambda: len(listener.connections) == 2)
+        for task in sending:
+            task.cancel()
+        await asyncio.gather(*sending, return_exceptions=True)
         for client in deaf:
-            client.writer.transport.abort()
+            client.close()
         await broker.until(lambda: listener.unsent.count == 0)
 
 
