@@ -13,6 +13,11 @@ from quotas.pacing import BURST_MS
 
 CONNECTIONS_MAX = 20_000
 CONNECTIONS_PER_INSTANCE_MAX = 5_000
+# Of one address of one instance: as Kafka, as many as its instance.
+CONNECTIONS_PER_ADDRESS_MAX = 2**31 - 1
+# New connections of a second. A broker accepts several thousand if it does nothing else.
+CREATIONS_PER_S_MAX = 2_000
+CREATIONS_PER_INSTANCE_PER_S_MAX = 500
 CONNECTIONS_IDLE_MS_MAX = 600_000
 FRAME_BYTES_MAX = 104_857_600
 FETCH_BYTES_MAX = 57_671_680
@@ -29,6 +34,9 @@ _NUMBERS = {
     "follower.replication.throttled.rate": REPLICATION_BYTES_PER_S_MAX,
     "max.connections": CONNECTIONS_MAX,
     "max.connections.per.instance": CONNECTIONS_PER_INSTANCE_MAX,
+    "max.connections.per.ip": CONNECTIONS_PER_ADDRESS_MAX,
+    "max.connection.creation.rate": CREATIONS_PER_S_MAX,
+    "max.connection.creation.rate.per.instance": CREATIONS_PER_INSTANCE_PER_S_MAX,
     "connections.max.idle.ms": CONNECTIONS_IDLE_MS_MAX,
     "socket.request.max.bytes": FRAME_BYTES_MAX,
     "fetch.max.bytes": FETCH_BYTES_MAX,
@@ -55,6 +63,9 @@ class EngineConfig:
     overrides: Mapping[str, str]
     connections_max: int
     connections_per_instance_max: int
+    connections_per_address_max: int
+    creations_per_s_max: int
+    creations_per_instance_per_s_max: int
     connections_idle_ms_max: int
     frame_bytes_max: int
     fetch_bytes_max: int
@@ -104,6 +115,9 @@ def from_settings(settings: BrokerProcessSettings) -> EngineConfig:
         overrides=dict(settings.overrides),
         connections_max=numbers["max.connections"],
         connections_per_instance_max=numbers["max.connections.per.instance"],
+        connections_per_address_max=numbers["max.connections.per.ip"],
+        creations_per_s_max=numbers["max.connection.creation.rate"],
+        creations_per_instance_per_s_max=numbers["max.connection.creation.rate.per.instance"],
         connections_idle_ms_max=numbers["connections.max.idle.ms"],
         frame_bytes_max=numbers["socket.request.max.bytes"],
         fetch_bytes_max=numbers["fetch.max.bytes"],

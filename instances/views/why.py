@@ -113,8 +113,8 @@ def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int) -> R
         limit = rate_limit(bandwidth_bytes_per_s)
         sentence = _bandwidth_sentence(first, mean_ms, bandwidth_bytes_per_s, shares)
     else:
-        limit = _("half of each broker's time")
-        sentence = _request_time_sentence(mean_ms, sorted(by_broker))
+        limit = limit_words(first.kind)
+        sentence = _broker_sentence(first.kind, mean_ms, sorted(by_broker))
     return Rule(
         title=_title(first),
         sentence=sentence,
@@ -139,9 +139,27 @@ def _is_produce(entry: Throttle) -> bool:
     return entry.quota.startswith("produce")
 
 
+def kind_words(kind: str) -> str:
+    """The name of a rule that is neither a quota nor bandwidth."""
+    return {
+        "request_time": _("Request time"),
+        "connection_limit": _("Connections"),
+        "connection_rate": _("New connections"),
+    }.get(kind, "")
+
+
+def limit_words(kind: str) -> str:
+    """Its limit, which is no number of bytes."""
+    return {
+        "request_time": _("half of each broker's time"),
+        "connection_limit": _("connections to one broker"),
+        "connection_rate": _("new connections a second"),
+    }.get(kind, "")
+
+
 def _title(entry: Throttle) -> str:
-    if entry.kind == "request_time":
-        return _("Request time")
+    if name := kind_words(entry.kind):
+        return name
     if entry.kind != "client_quota":
         return _("Instance produce bandwidth") if _is_produce(entry) else _("Instance consume bandwidth")
     words = {"who": entity_words(entry.entity)}
@@ -204,8 +222,25 @@ def _shares_words(shares: Mapping[int, float]) -> str:
     return _(", ").join(described)
 
 
-def _request_time_sentence(mean_ms: float, brokers: list[int]) -> str:
+def _broker_sentence(kind: str, mean_ms: float, brokers: list[int]) -> str:
     words = {"delay": delay(mean_ms), "brokers": ", ".join(str(broker) for broker in brokers)}
+    if kind == "connection_limit":
+        return (
+            _(
+                "Connections were closed at once, because this instance, or one address of it, has as many as it may"
+                " have to these brokers: %(brokers)s. Clients that share connections, or close those they do not use,"
+                " end that."
+            )
+            % words
+        )
+    if kind == "connection_rate":
+        return (
+            _(
+                "Clients open connections faster than these brokers accept them from one instance: %(brokers)s."
+                " A new connection waits %(delay)s on average. Clients that keep their connections end that."
+            )
+            % words
+        )
     return (
         _(
             "This instance's requests take more than half of the time of these brokers: %(brokers)s."

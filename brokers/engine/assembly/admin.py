@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from brokers.engine.assembly import coordination_counts
+from brokers.engine.assembly import connection_counts, coordination_counts
 from brokers.engine.assembly.cluster_report import ClusterReport
 from brokers.engine.assembly.long_turns import api_name
 from brokers.engine.assembly.tenant_listeners import TenantListeners
@@ -106,6 +106,9 @@ class AdminPort:
             "unopened_listeners": self.tenant_listeners.not_open,
             "transactions_overdue": coordination_counts.overdue(self.engine.transactions, now_ms),
             "connections": self.listeners.count,
+            "connections_by_instance": connection_counts.by_listener(self.listeners),
+            "connections_refused": dict(sorted(self.listeners.counters.refused.items())),
+            "connections_ended": dict(sorted(self.listeners.counters.ended.items())),
             "rss_bytes": rss_bytes(),
             "cpu_seconds": time.process_time(),
             "log_bytes": self.engine.table.size_bytes(),
@@ -275,9 +278,7 @@ class AdminPort:
             yield Sample("penstock_broker_long_loop_turns_of_instance", "counter", text, count, (("instance", name),))
 
     def _listener_samples(self) -> Iterator[Sample]:
-        counters = self.listeners.counters
-        yield Sample("penstock_broker_connections_accepted", "counter", "Connections accepted.", counters.accepted)
-        yield Sample("penstock_broker_connections_refused", "counter", "Connections over a limit.", counters.refused)
+        yield from connection_counts.samples(self.listeners)
         text = "Instances whose port could not be opened."
         yield Sample("penstock_broker_unopened_listeners", "gauge", text, self.tenant_listeners.not_open)
         text = "Attempts to open an instance's port that failed."

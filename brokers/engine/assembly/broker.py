@@ -46,7 +46,8 @@ from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.dispatch import DISPATCH_TABLE
 from brokers.engine.handlers.transactions.producer_ids import BlockProducerIds
 from brokers.engine.loop_turns import LoopTurns
-from brokers.engine.network.listener import Limits, Listeners
+from brokers.engine.network.admission import Limits
+from brokers.engine.network.listener import Listeners
 from brokers.engine.network.reports import NetworkReports
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
 from brokers.engine.partitions.topic_config import topic_defaults
@@ -89,6 +90,9 @@ def _listener_limits(config: EngineConfig) -> Limits:
     return Limits(
         connections_max=config.connections_max,
         connections_per_listener_max=config.connections_per_instance_max,
+        connections_per_address_max=config.connections_per_address_max,
+        creations_per_s_max=config.creations_per_s_max,
+        creations_per_listener_per_s_max=config.creations_per_instance_per_s_max,
         idle_ms_max=config.connections_idle_ms_max,
         sweep_ms=SWEEP_INTERVAL_MS,
     )
@@ -293,7 +297,7 @@ class Broker:
                 periodic.keep(cleaner.run(number))
         periodic.aligned(USAGE_INTERVAL_MS, self.clock.now_ms, self.metering.report)
         self.disks.keep_going(periodic)
-        periodic.every(SWEEP_INTERVAL_MS / 1000, self.listeners.sweep)
+        periodic.every(SWEEP_INTERVAL_MS / 1000, self.listeners.sweep_in_turns)
         periodic.every(PORT_RETRY_INTERVAL_S, self.tenant_listeners.retry)
         periodic.every(FORWARDER_SWEEP_INTERVAL_S, self.coordinator_forwarding.sweep)
         periodic.every(COUNTERS_INTERVAL_S, self._drop_counters)

@@ -40,6 +40,7 @@ class TenantListeners:
         self._acknowledged: dict[str, InstanceAck] = {}
         self._wake = asyncio.Event()
         self._serving = False
+        listeners.on_held_back = self._on_held_back
 
     def __len__(self) -> int:
         return len(self._applied)
@@ -112,6 +113,12 @@ class TenantListeners:
             return
         for instance_id in self._retries.due(self._engine.clock.monotonic_ms()):
             self._apply(instance_id, self._applied[instance_id])
+
+    def _on_held_back(self, listener: str, cause: str | None, delay_ms: int) -> None:
+        """The instance's ledger says so: "Why am I slow?"."""
+        if listener in self._applied:
+            accounting = self._engine.accountings.of(listener)
+            accounting.remember_connection(cause is not None, delay_ms, self._engine.clock.now_ms())
 
     def _session_maker(self, instance_id: str) -> _MakeTenantSession:
         return _MakeTenantSession(self._engine, instance_id)

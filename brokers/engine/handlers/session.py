@@ -143,6 +143,7 @@ class Session:
         check_frame_size(raw.size_bytes, self.frame_bytes_max_of(api_key))
         items_max = REQUEST_ITEMS_MAX if self.principal.internal else limit_of(api_key).items_max
         if raw.size_bytes > DECODED_AT_ONCE_BYTES_MAX:
+            self.channel.hold(raw.size_bytes)
             self.cancel = self.engine.spawn(self._decode_and_answer(api_key, raw.copy(), items_max)).cancel
             return
         began_s = perf_counter()
@@ -165,6 +166,7 @@ class Session:
             request, spent_s = await self.engine.loop.run_in_executor(
                 self.engine.decoder, _decode_timed, api_key, raw, items_max
             )
+            self.channel.release()
             call = Call(self.engine, self.view(), api_key, raw.version, raw.client_id or "", self._address)
             self._charge(call, spent_s)
             began_s = perf_counter()

@@ -7,9 +7,12 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from socket import socket
+from time import perf_counter
 from typing import Final
 
+from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.network.sending import Outgoing
+from brokers.engine.network.unsent import UnsentBytes
 from brokers.engine.values import Slice
 
 # What a thread reads for one connection before it serves the next: some milliseconds of a disk.
@@ -19,10 +22,24 @@ PREFETCHED_BYTES_MAX: Final = 1_048_576
 class Backlog:
     """`on_event` is told of progress (None), or why the connection is of no use any more; then `close`.
 
-    `is_over`: everything is out. `is_prefetching`: a thread of `readers` waits for the disk.
+    `is_over`: everything is out. `is_prefetching`: a thread of `readers` waits for the disk. `memory_bytes` is part of
+    the instance's `unsent`. A socket that takes more waits for the turn of its instance.
     """
 
-    __slots__ = ("_closed", "_loop", "_on_event", "_queue", "_readers", "_socket", "_watching", "is_prefetching")
+    __slots__ = (
+        "_closed",
+        "_in_line",
+        "_loop",
+        "_on_event",
+        "_queue",
+        "_readers",
+        "_socket",
+        "_turns",
+        "_unsent",
+        "_watching",
+        "is_prefetching",
+        "memory_bytes",
+    )
 
     def __init__(
         self,
@@ -30,7 +47,13 @@ class Backlog:
         loop: asyncio.AbstractEventLoop,
         readers: Executor,
         on_event: Callable[[str | None], object],
+        unsent: UnsentBytes,
+        turns: InstanceTurns,
     ) -> None:
+        self._unsent = unsent
+        self._turns = turns
+        self._in_line = False
+        self.memory_bytes = 0
         self._socket = sock
         self._loop = loop
         self._readers = readers
@@ -47,6 +70,9 @@ class Backlog:
     def add(self, outgoing: Outgoing) -> None:
         """`outgoing` leaves when everything before it is out. The first one was tried already."""
         self._queue.append(outgoing)
+        memory_bytes = outgoing.memory_bytes
+        self.memory_bytes += memory_bytes
+        self._unsent.add(memory_bytes)
         if len(self._queue) == 1:
             self._wait(outgoing.uncached)
 
@@ -77,6 +103,25 @@ class Backlog:
         outgoing.prefetched(length)
         self._go_on()
 
+    def _on_writable(self) -> None:
+        if self._in_line:
+            self._watch(False)
+            return
+        turns = self._turns
+        began_s = perf_counter()
+        if turns.is_spent and turns.must_wait(began_s):
+            self._in_line = True
+            turns.join(self)
+            return
+        self._go_on()
+        turns.used(began_s, perf_counter())
+
+    def on_turn(self) -> None:
+        """As `fair_turns.Queuing`."""
+        self._in_line = False
+        if not self._closed and not self.is_prefetching:
+            self._go_on()
+
     def _go_on(self) -> None:
         """The peer takes more, or the disk has delivered."""
         queue = self._queue
@@ -89,7 +134,7 @@ class Backlog:
             except OSError as error:
                 self._on_event(error.strerror or "connection lost")
                 return
-            queue.popleft().finish()
+            self._finish(queue.popleft())
         if not queue:
             self._watch(False)
         self._on_event(None)
@@ -100,7 +145,7 @@ class Backlog:
             return
         self._watching = wanted
         if wanted:
-            self._loop.add_writer(self._socket.fileno(), self._go_on)
+            self._loop.add_writer(self._socket.fileno(), self._on_writable)
         else:
             self._loop.remove_writer(self._socket.fileno())
 
@@ -114,4 +159,10 @@ class Backlog:
     def _finish_all(self) -> None:
         queue = self._queue
         while queue:
-            queue.popleft().finish()
+            self._finish(queue.popleft())
+
+    def _finish(self, outgoing: Outgoing) -> None:
+        memory_bytes = outgoing.memory_bytes
+        self.memory_bytes -= memory_bytes
+        self._unsent.remove(memory_bytes)
+        outgoing.finish()

@@ -9,18 +9,22 @@ from __future__ import annotations
 import contextlib
 import mmap
 from socket import socket
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from brokers.engine.network.interfaces import Waiter
+from typing import Protocol
 
 SHARED_BYTES = 65_536
 RENTED_BYTES_MIN = 131_072
 # Announced bytes of all half-received large frames together; more of them wait their turn unread.
 RENTED_BYTES_MAX = 536_870_912
+# Of one owner; a frame that is longer is received when its owner receives no other.
+RENTED_BYTES_PER_OWNER_MAX = 33_554_432
 # Buffers of up to this size are kept for the next large frame, this many bytes in all.
 KEPT_SIZE_MAX = 2_097_152
 KEPT_BYTES_MAX = 8_388_608
+# Of small requests that are not whole, or cannot be processed yet. Whoever has more reads no further than the end of
+# the request it is at, and rents a buffer for that one unless it is tiny.
+UNREAD_BYTES_PER_INSTANCE_MAX = 12_582_912
+UNREAD_BYTES_MAX = 134_217_728
+TINY_BYTES_MAX = 1_024
 
 
 class RentedBuffer:
@@ -52,12 +56,40 @@ class LargeFrame:
         buffer.view[: self._filled] = received
 
     def receive(self, sock: socket) -> bool:
-        """Takes what is there. Raises OSError, EOFError when the peer is gone."""
+        """Takes what is there. Raises OSError, also when the peer is gone."""
         count = sock.recv_into(self.buffer.view[self._filled : self.size_bytes])
         if not count:
-            raise EOFError
+            raise ConnectionAbortedError(0, "closed by the peer")
         self._filled += count
         return self._filled == self.size_bytes
+
+
+class Waiter(Protocol):
+    """Who waits for a buffer."""
+
+    def on_memory(self) -> None:
+        """It may be had now. Called inside somebody else's request."""
+
+
+class UnreadBytes:
+    """What connections of one instance have received and not processed; `of_all` counts that of all instances."""
+
+    __slots__ = ("_bytes_max", "_of_all", "count")
+
+    def __init__(self, of_all: UnreadBytes | None = None, bytes_max: int = UNREAD_BYTES_MAX) -> None:
+        self._of_all = of_all
+        self._bytes_max = bytes_max
+        self.count = 0
+
+    def change(self, by: int) -> None:
+        self.count += by
+        if self._of_all is not None:
+            self._of_all.count += by
+
+    @property
+    def are_many(self) -> bool:
+        """Whether to read no more than has to be."""
+        return self.count > self._bytes_max or (self._of_all is not None and self._of_all.are_many)
 
 
 def _rounded(size: int) -> int:
@@ -86,8 +118,7 @@ class FrameBuffers:
         rounded = _rounded(size)
         if not self._fits(rounded, self._rented_by.get(owner, 0), self.rented_bytes):
             return None
-        self.rented_bytes += rounded
-        self._rented_by[owner] = self._rented_by.get(owner, 0) + rounded
+        self.count(rounded, owner)
         kept = self._kept.get(rounded)
         if kept:
             self._kept_bytes -= rounded
@@ -96,15 +127,21 @@ class FrameBuffers:
 
     def _fits(self, rounded: int, of_owner: int, of_all: int) -> bool:
         """Whether who has rented `of_owner` of `of_all` may have `rounded` bytes more."""
+        if of_owner and of_owner + rounded > RENTED_BYTES_PER_OWNER_MAX:
+            return False
         return not of_all or of_owner + rounded <= self._rented_bytes_max - of_all - rounded
 
-    def give_back(self, buffer: RentedBuffer, owner: object) -> None:
-        self.rented_bytes -= buffer.size
-        left = self._rented_by[owner] - buffer.size
+    def count(self, change: int, owner: object) -> None:
+        """Requests that are kept in memory of their own count as rented; afterwards `wake`."""
+        self.rented_bytes += change
+        left = self._rented_by.get(owner, 0) + change
         if left:
             self._rented_by[owner] = left
         else:
-            del self._rented_by[owner]
+            self._rented_by.pop(owner, None)
+
+    def give_back(self, buffer: RentedBuffer, owner: object) -> None:
+        self.count(-buffer.size, owner)
         if buffer.size <= KEPT_SIZE_MAX and self._kept_bytes + buffer.size <= KEPT_BYTES_MAX:
             self._kept.setdefault(buffer.size, []).append(buffer)
             self._kept_bytes += buffer.size
@@ -122,6 +159,10 @@ class FrameBuffers:
         of_owner = self._waiting.get(owner)
         if of_owner is not None and of_owner.pop(waiter, None) is not None and not of_owner:
             del self._waiting[owner]
+
+    def is_contended(self, owner: object) -> bool:
+        """Whether somebody of this owner waits for a buffer."""
+        return owner in self._waiting
 
     def wake(self) -> None:
         """Tells those whose turn it is. Who was told and then takes nothing calls this again, for the others."""

@@ -5,6 +5,11 @@ from __future__ import annotations
 from concurrent.futures import Executor
 from typing import Protocol
 
+from brokers.engine.network.buffers import UnreadBytes
+from brokers.engine.network.fair_turns import InstanceTurns
+from brokers.engine.network.received import Received
+from brokers.engine.network.unsent import UnsentBytes
+
 
 class Session(Protocol):
     """One connection's conversation. `frame_bytes_max` is read anew for every frame."""
@@ -29,15 +34,12 @@ class Session(Protocol):
         """The connection is gone; a request in processing must not be answered."""
 
 
-class Waiter(Protocol):
-    """Who waits for a buffer."""
-
-    def on_memory(self) -> None:
-        """It may be had now. Called inside somebody else's request."""
-
-
 class ConnectionOwner(Protocol):
     """Who accepted a connection: what it rents is on the owner's account."""
+
+    turns: InstanceTurns
+    unread: UnreadBytes
+    unsent: UnsentBytes
 
     @property
     def readers(self) -> Executor:
@@ -56,8 +58,14 @@ class ConnectionOwner(Protocol):
 class OwnedConnection(Protocol):
     """A connection as its owner sees it."""
 
+    peer_host: str
     # How often `Listeners.sweep` came by since anything arrived or left.
     idle_ticks: int
+    received: Received
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Memory of answers that wait for the peer."""
 
     @property
     def is_busy(self) -> bool:

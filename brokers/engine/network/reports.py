@@ -28,9 +28,10 @@ class NetworkReports:
         if self._admit():
             log.warning("malformed_request", listener=listener, peer=peer, reason=str(error))
 
-    def refused(self, listener: str, peer: str, connections: int) -> None:
+    def refused(self, listener: str, peer: str, cause: str, connections: int) -> None:
+        """`connections`: of the listener."""
         if self._admit():
-            log.warning("connection_refused", listener=listener, peer=peer, connections=connections)
+            log.warning("connection_refused", listener=listener, peer=peer, cause=cause, connections=connections)
 
     def authentication_failed(self, peer: str, reason: str) -> None:
         if self._admit():

@@ -12,6 +12,8 @@ from brokers.engine.values import Slice
 
 # Slices below this are read and joined with the bytes around them: one system call less than sendfile, one copy more.
 SENDFILE_BYTES_MIN = 16_384
+# So many bytes of small slices are held in memory for one response; the others are sent from the page cache.
+JOINED_BYTES_MAX = 262_144
 # So much of a file is asked for in the page cache, and sent, at a time.
 PROBED_BYTES_MAX = 524_288
 # After this much the loop gets a turn, however fast the peer reads: a quarter of a millisecond.
@@ -31,7 +33,7 @@ def joined(parts: Sequence[bytes | Slice]) -> tuple[list[bytes | Slice], int]:
         if isinstance(part, bytes):
             chunk.append(part)
             continue
-        if part.length < SENDFILE_BYTES_MIN:
+        if part.length < SENDFILE_BYTES_MIN and joined_bytes < JOINED_BYTES_MAX:
             try:
                 data = read_cached(part.fd, part.length, part.position)
             except OSError:
@@ -100,6 +102,15 @@ class Outgoing:
     @property
     def parts(self) -> list[bytes | Slice]:
         return self._parts
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it holds of the process's memory."""
+        count = 0
+        for part in self._parts:
+            if isinstance(part, bytes):
+                count += len(part)
+        return count
 
     @property
     def is_plain(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from brokers.engine.throttling import request_time
+from brokers.engine.throttling import connections, request_time
 from brokers.engine.throttling.charging import ClientQuotas
 from brokers.engine.throttling.ledger import Ledger
 from brokers.engine.throttling.refused_topics import RefusedTopics
@@ -34,6 +34,11 @@ class InstanceAccounting:
         """Writes down that a client waits for the time its instance's requests took (`now_ms` is wall time)."""
         self.traffic.delayed(delay_ms, now_ms)
         self.ledger.record(request_time.RULE, None, user, client_id, delay_ms, now_ms)
+
+    def remember_connection(self, is_refused: bool, delay_ms: int, now_ms: int) -> None:
+        """Writes down that a connection was refused, or that new ones have to wait (`now_ms` is wall time)."""
+        rule = connections.LIMIT_RULE if is_refused else connections.RATE_RULE
+        self.ledger.record(rule, None, "", "", delay_ms, now_ms)
 
 
 class AccountingRegistry:

@@ -24,10 +24,12 @@ LimitsByEntity = Mapping[precedence.Entity, Mapping[str, float]]
 
 
 class Rule(NamedTuple):
-    """Why somebody waits. `level` and `entity` are those of a client quota (QUO-2), None for what is the instance's."""
+    """Why somebody waits, or is refused a connection. `level` and `entity` are those of a client quota (QUO-2), None
+    for what is the instance's.
+    """
 
-    kind: Literal["client_quota", "instance_bandwidth", "request_time"]
-    quota: Quota | Literal["request_time"]
+    kind: Literal["client_quota", "instance_bandwidth", "request_time", "connection_limit", "connection_rate"]
+    quota: Quota | Literal["request_time", "connection_limit", "connection_rate"]
     level: int | None
     entity: precedence.Entity | None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 
+import pytest
 from django.test import Client
 from django.urls import reverse
 
@@ -53,3 +54,24 @@ def test_requests_that_take_too_much_time_are_told_apart_from_bandwidth(
     assert '<dt>Limit</dt><dd class="num">half of each broker\'s time' in page
     assert "Resize" not in page.partition("<dl>")[2]
     assert "half of each broker's time" in panel(ida, instance, "page-throttle")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "limit"),
+    [
+        ("connection_limit", "has as many as it may have to these brokers: 2.", "connections to one broker"),
+        ("connection_rate", "these brokers accept them from one instance: 2.", "new connections a second"),
+    ],
+)
+def test_connections_that_are_refused_or_wait_are_told(
+    ida: Client, instance: Instance, observation: FakeObservation, kind: str, words: str, limit: str
+) -> None:
+    observation.entries = (
+        throttle(
+            kind=kind, quota=kind, level=None, entity={}, broker_id=2, limit_bytes_per_s=None, user="", client_id=""
+        ),
+    )
+    page = panel(ida, instance)
+    assert words in page
+    assert f'<dt>Limit</dt><dd class="num">{limit}' in page
+    assert limit in panel(ida, instance, "page-throttle")

@@ -243,8 +243,14 @@ class Accepted:
         if not self.closed:
             self._answered()
 
+    def hold(self, count: int) -> None:
+        """Memory is not simulated."""
+
+    def release(self) -> None:
+        """As `hold`."""
+
     def hold_frame(self) -> None:
-        """Frames are not in buffers that somebody else gets."""
+        """As `hold`."""
 
     def close(self, reason: str) -> None:
         if not self.closed:

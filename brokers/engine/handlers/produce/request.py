@@ -118,6 +118,7 @@ class ProduceRequest:
         self.is_kept = True
         self.held = self.session.channel.hold_frame()
         if self.held is None:
+            self.session.channel.hold(self.raw.size_bytes)
             self.raw = raw = self.raw.copy()
             self.topics = decode_produce(raw.buffer, raw.body, raw.end, raw.version).topics
 
@@ -125,6 +126,8 @@ class ProduceRequest:
         """Nobody looks into the frame any more."""
         if self.held is not None:
             self.held.release()
+        elif self.is_kept:
+            self.session.channel.release()
 
 
 def _attributes(buffer: memoryview, topics: list[ProduceTopic]) -> int:

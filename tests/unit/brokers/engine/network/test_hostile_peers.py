@@ -256,6 +256,12 @@ class _Deaf:
     def finish_without_response(self, delay_ms: int = 0) -> None:
         return
 
+    def hold(self, count: int) -> None:
+        return
+
+    def release(self) -> None:
+        return
+
     def hold_frame(self) -> None:
         return
 

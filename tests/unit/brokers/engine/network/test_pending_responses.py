@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from brokers.engine.network.pending_responses import PendingResponses
 from brokers.engine.network.sending import Outgoing, joined_up
+from brokers.engine.network.unsent import UnsentBytes
 
 
 class Wire:
@@ -16,7 +17,8 @@ class Wire:
 
     def __init__(self) -> None:
         self.notified = 0
-        self.pending_responses = PendingResponses(self.on_first)
+        self.unsent = UnsentBytes()
+        self.pending_responses = PendingResponses(self.on_first, self.unsent)
         self.sent: list[Any] = []
 
     def on_first(self) -> None:

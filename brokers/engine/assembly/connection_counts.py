@@ -1,0 +1,37 @@
+"""Connections as the admin port tells of them: by instance, refused and ended by cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from brokers.engine.network.admission import REFUSALS
+from brokers.engine.network.endings import REASONS
+from brokers.engine.network.listener import Listeners
+from brokers.engine.telemetry.metrics import Sample
+
+
+def by_listener(listeners: Listeners) -> dict[str, int]:
+    """Of those that have any."""
+    return {listener.name: len(listener.connections) for listener in listeners if listener.connections}
+
+
+def samples(listeners: Listeners) -> Iterator[Sample]:
+    counters = listeners.counters
+    text = "Open connections of an instance, by its id."
+    for name, count in sorted(by_listener(listeners).items()):
+        yield Sample("penstock_broker_connections_of_instance", "gauge", text, count, (("instance", name),))
+    yield Sample("penstock_broker_connections_accepted", "counter", "Connections accepted.", counters.accepted)
+    text = "Connections closed at once because an instance, an address or the broker had as many as it may."
+    for cause in REFUSALS:
+        count = counters.refused.get(cause, 0)
+        yield Sample("penstock_broker_connections_refused", "counter", text, count, (("cause", cause),))
+    text = "Connections that lost their place, by the reason."
+    for reason in REASONS:
+        count = counters.ended.get(reason, 0)
+        yield Sample("penstock_broker_connections_ended", "counter", text, count, (("reason", reason),))
+    text = "Pauses in which an instance's new connections were not accepted because there were many."
+    yield Sample("penstock_broker_accept_pauses", "counter", text, counters.paced)
+    text = "Bytes of requests that are not whole or not processed yet."
+    yield Sample("penstock_broker_unread_bytes", "gauge", text, listeners.unread_bytes)
+    text = "Bytes of memory of answers that their clients have not read."
+    yield Sample("penstock_broker_unsent_bytes", "gauge", text, sum(listener.unsent.count for listener in listeners))

@@ -1,0 +1,79 @@
+"""When a connection loses its place: idle, silent from the beginning, or too slow in the middle of a message (WIRE-11).
+
+Time is counted in sweeps. One in which the client could do nothing (muted, or waiting for us) counts for nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from brokers.engine.network.interfaces import OwnedConnection
+
+# A client that never sent a request.
+FIRST_REQUEST_MS_MAX: Final = 60_000
+# A peer that stops in the middle of a request or an answer, without a byte in between.
+STALLED_MS_MAX: Final = 30_000
+# A request that was begun: so long, and a second more for so many bytes of it.
+REQUEST_MS_MAX: Final = 30_000
+REQUEST_BYTES_PER_S_MIN: Final = 65_536
+# Where other connections of the instance wait for the memory it takes.
+CONTENDED_REQUEST_MS_MAX: Final = 10_000
+
+IDLE: Final = "idle"
+NO_REQUEST: Final = "no_request"
+STALLED: Final = "stalled"
+SLOW_REQUEST: Final = "slow_request"
+NEEDED: Final = "others_need_the_room"
+UNREAD_ANSWERS: Final = "unread_answers"
+REASONS: Final = (IDLE, NO_REQUEST, STALLED, SLOW_REQUEST, NEEDED, UNREAD_ANSWERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """`sweep_ms` is how often connections are looked at."""
+
+    idle_ms: int
+    sweep_ms: int
+    first_request_ms: int = FIRST_REQUEST_MS_MAX
+    stalled_ms: int = STALLED_MS_MAX
+
+
+def request_ms_max(size_bytes: int, is_contended: bool) -> int:
+    """How long a request of this size may take to arrive."""
+    if is_contended:
+        return CONTENDED_REQUEST_MS_MAX
+    return REQUEST_MS_MAX + size_bytes * 1_000 // REQUEST_BYTES_PER_S_MIN
+
+
+def note_sweep(connection: OwnedConnection) -> None:
+    """One more sweep came by."""
+    connection.idle_ticks += 1
+    received = connection.received
+    if received.frames != received.frames_swept:
+        received.frames_swept = received.frames
+        received.frame_ticks = 0
+    elif not received.frame_bytes:
+        received.frame_ticks = 0
+    elif not connection.is_busy:
+        received.frame_ticks += 1
+
+
+def reason_to_close(connection: OwnedConnection, deadlines: Deadlines, is_contended: bool) -> str | None:
+    """`is_contended`: somebody of the same instance waits for memory."""
+    sweep_ms = deadlines.sweep_ms
+    idle_ms = connection.idle_ticks * sweep_ms
+    if idle_ms > deadlines.stalled_ms and connection.is_stalled and not connection.is_waiting:
+        return STALLED
+    received = connection.received
+    if received.frame_ticks:
+        ms_max = request_ms_max(received.frame_bytes, is_contended and received.large is not None)
+        if received.frame_ticks * sweep_ms >= ms_max:
+            return SLOW_REQUEST
+    if connection.is_busy:
+        return None
+    if idle_ms > max(deadlines.idle_ms, sweep_ms):
+        return IDLE
+    if not received.frames and idle_ms > deadlines.first_request_ms:
+        return NO_REQUEST
+    return None

@@ -1,0 +1,12 @@
+"""How an instance learns that its connections are refused, or not accepted at once (QUO-50, QUO-51)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.engine.throttling.charging import Rule
+
+# Closed at once: the instance, or the address, has as many as it may.
+LIMIT_RULE: Final = Rule("connection_limit", "connection_limit", None, None)
+# Accepted later: more were opened than a broker takes from one instance in a second.
+RATE_RULE: Final = Rule("connection_rate", "connection_rate", None, None)

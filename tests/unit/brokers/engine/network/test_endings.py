@@ -1,0 +1,116 @@
+"""Who loses its place, and who does not: a slow client is no stalled one, and waiting for us costs nobody its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from brokers.engine.network import endings
+from brokers.engine.network.buffers import FrameBuffers, LargeFrame, UnreadBytes
+from brokers.engine.network.endings import Deadlines
+from brokers.engine.network.received import SIZE, Received
+
+SWEEP_MS = 10_000
+DEADLINES = Deadlines(idle_ms=600_000, sweep_ms=SWEEP_MS)
+MIB = 1_048_576
+
+
+@dataclass
+class Peer:
+    """A connection, and what its client does between sweeps."""
+
+    peer_host: str = "192.0.2.1"
+    idle_ticks: int = 0
+    is_busy: bool = False
+    is_stalled: bool = False
+    is_waiting: bool = False
+    unsent_bytes: int = 0
+    received: Received = field(default_factory=lambda: Received(UnreadBytes(), FrameBuffers(), "ins-a"))
+
+    def close(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+    def half(self, size_bytes: int) -> Peer:
+        self.is_stalled = True
+        if size_bytes > 65_536:
+            buffer = FrameBuffers().rent(size_bytes, "ins-a")
+            assert buffer is not None
+            self.received.large = LargeFrame(buffer, size_bytes, memoryview(b"x"))
+        else:
+            self.received.keep(SIZE.pack(size_bytes) + b"x")
+        return self
+
+    def ends_after_ms(self, *, trickles: bool = False, is_contended: bool = False, sweeps_max: int = 1_000) -> int:
+        """When it is closed, 0 = not in so many sweeps. `trickles`: a byte comes between any two sweeps."""
+        for sweep in range(1, sweeps_max + 1):
+            if trickles:
+                self.idle_ticks = 0
+            endings.note_sweep(self)
+            if self.reason(is_contended):
+                return sweep * SWEEP_MS
+        return 0
+
+    def reason(self, is_contended: bool = False) -> str | None:
+        return endings.reason_to_close(self, DEADLINES, is_contended)
+
+
+def asked(peer: Peer) -> Peer:
+    peer.received.frames = peer.received.frames_swept = 1
+    return peer
+
+
+def test_a_client_that_asked_once_may_be_idle_for_ten_minutes() -> None:
+    peer = asked(Peer())
+    assert peer.ends_after_ms() == 610_000
+    assert peer.reason() == endings.IDLE
+
+
+def test_a_client_that_never_asked_has_a_minute() -> None:
+    peer = Peer()
+    assert peer.ends_after_ms() == 70_000
+    assert peer.reason() == endings.NO_REQUEST
+
+
+def test_who_stops_in_the_middle_of_a_request_is_closed_after_half_a_minute() -> None:
+    peer = Peer().half(MIB)
+    assert peer.ends_after_ms() == 40_000
+    assert peer.reason() == endings.STALLED
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "at_ms"), [(30, 30_000), (60_000, 40_000), (MIB, 50_000), (100 * MIB, 1_630_000)]
+)
+def test_a_request_may_take_half_a_minute_and_a_second_for_each_64_kib(size_bytes: int, at_ms: int) -> None:
+    assert request_ends_ms(size_bytes) == at_ms
+    assert endings.request_ms_max(size_bytes, False) <= at_ms
+
+
+def request_ends_ms(size_bytes: int) -> int:
+    peer = asked(Peer()).half(size_bytes)
+    ends_ms = peer.ends_after_ms(trickles=True)
+    assert peer.reason() == endings.SLOW_REQUEST
+    return ends_ms
+
+
+def test_one_request_after_the_other_is_no_slow_one() -> None:
+    peer = asked(Peer()).half(60_000)
+    for _ in range(100):
+        peer.received.frames += 1
+        peer.idle_ticks = 0
+        endings.note_sweep(peer)
+        assert peer.reason() is None
+
+
+def test_where_others_wait_for_its_memory_a_large_request_has_ten_seconds() -> None:
+    assert asked(Peer()).half(MIB).ends_after_ms(trickles=True, is_contended=True) == 10_000
+    assert asked(Peer()).half(60_000).ends_after_ms(trickles=True, is_contended=True) == 40_000, "takes no buffer"
+
+
+@pytest.mark.parametrize("trickles", [False, True])
+def test_who_is_muted_or_waits_for_us_is_not_slow(trickles: bool) -> None:
+    peer = asked(Peer(is_busy=True, is_waiting=True)).half(MIB)
+    assert not peer.ends_after_ms(trickles=trickles)
+    peer.is_busy = peer.is_waiting = False
+    peer.idle_ticks = 0
+    assert peer.ends_after_ms(trickles=trickles) >= 40_000, "the time before does not count"

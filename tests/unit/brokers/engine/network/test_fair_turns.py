@@ -1,0 +1,152 @@
+"""Instances take turns at the loop: one that queues leaves others a place, however many sockets it has (CKA-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.engine.network.fair_turns import SLICE_S, TURN_S, WINDOW_S, FairTurns, InstanceTurns
+
+INSTANCES = ("a", "b", "c")
+
+
+class Loop:
+    """The clock, what is called soon, and what was served in which turn."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.soon: list[Callable[[], None]] = []
+        self.served: list[str] = []
+        self.fair_turns = FairTurns(self.soon.append, lambda: self.now_s)
+
+    def turn(self) -> list[str]:
+        """What is served in one turn of the loop."""
+        self.served.clear()
+        soon, self.soon[:] = list(self.soon), []
+        for callback in soon:
+            callback()
+        return list(self.served)
+
+    def spend(self, turns: InstanceTurns, spent_s: float) -> None:
+        began_s, self.now_s = self.now_s, self.now_s + spent_s
+        turns.used(began_s, self.now_s)
+
+
+class Socket:
+    def __init__(self, loop: Loop, name: str, cost_s: float) -> None:
+        self.loop, self.name, self.cost_s = loop, name, cost_s
+
+    def on_turn(self) -> None:
+        self.loop.now_s += self.cost_s
+        self.loop.served.append(self.name)
+
+
+def spent(loop: Loop) -> InstanceTurns:
+    turns = InstanceTurns(loop.fair_turns)
+    loop.spend(turns, TURN_S + SLICE_S)
+    assert turns.must_wait(loop.now_s)
+    return turns
+
+
+def test_an_instance_that_uses_less_than_its_turn_never_queues() -> None:
+    loop = Loop()
+    turns = InstanceTurns(loop.fair_turns)
+    for _ in range(1_000):
+        loop.spend(turns, TURN_S * 0.9)
+        loop.now_s += WINDOW_S
+        assert not turns.is_spent
+    assert not loop.soon
+
+
+def test_many_short_uses_in_one_window_count_together() -> None:
+    loop = Loop()
+    turns = InstanceTurns(loop.fair_turns)
+    uses = 0
+    while not turns.is_spent:
+        loop.spend(turns, TURN_S / 40)
+        uses += 1
+    assert 40 <= uses <= 41
+
+
+def test_who_pauses_for_a_window_with_nobody_in_line_is_served_at_once_again() -> None:
+    loop = Loop()
+    turns = spent(loop)
+    loop.now_s += WINDOW_S + 0.001
+    assert not turns.must_wait(loop.now_s)
+    assert not turns.is_spent
+
+
+def test_who_comes_while_others_of_its_instance_are_in_line_queues_behind_them() -> None:
+    loop = Loop()
+    turns = spent(loop)
+    turns.join(Socket(loop, "first", 0.0))
+    loop.now_s += 10 * WINDOW_S
+    assert turns.must_wait(loop.now_s)
+
+
+def test_one_turn_of_the_loop_serves_a_long_line_for_one_turn() -> None:
+    loop = Loop()
+    turns = spent(loop)
+    cost_s = TURN_S / 20
+    for at in range(1_000):
+        turns.join(Socket(loop, str(at), cost_s))
+    orders = []
+    while loop.soon:
+        served = loop.turn()
+        assert len(served) <= 22
+        orders += served
+    assert orders == [str(at) for at in range(1_000)]
+    assert not turns.is_spent
+
+
+def test_a_short_line_waits_for_no_long_one() -> None:
+    loop = Loop()
+    many, few = spent(loop), spent(loop)
+    for _ in range(1_000):
+        many.join(Socket(loop, "many", 0.0001))
+    few.join(Socket(loop, "few", 0.0001))
+    assert "few" in loop.turn()
+
+
+def test_who_has_heavy_requests_is_served_as_long_as_who_has_light_ones() -> None:
+    loop = Loop()
+    heavy, light = spent(loop), spent(loop)
+    for _ in range(50):
+        heavy.join(Socket(loop, "heavy", 0.008))
+    for _ in range(20_000):
+        light.join(Socket(loop, "light", 0.00005))
+    times = {"heavy": 0.0, "light": 0.0}
+    for _ in range(60):
+        for name in loop.turn():
+            times[name] += 0.008 if name == "heavy" else 0.00005
+    assert abs(times["heavy"] - times["light"]) <= 0.008 + 2 * SLICE_S
+
+
+def test_the_clusters_own_connections_never_queue() -> None:
+    loop = Loop()
+    turns = InstanceTurns(None)
+    loop.spend(turns, 1.0)
+    assert not turns.must_wait(loop.now_s)
+
+
+@given(st.lists(st.tuples(st.sampled_from(INSTANCES), st.floats(0.0, 0.01)), max_size=60))
+def test_everybody_in_line_is_served_once_and_in_the_order_of_its_instance(
+    joining: list[tuple[str, float]],
+) -> None:
+    loop = Loop()
+    lines = {name: spent(loop) for name in INSTANCES}
+    for at, (name, cost_s) in enumerate(joining):
+        lines[name].join(Socket(loop, f"{name}{at}", cost_s))
+    served = []
+    while loop.soon:
+        began_s = loop.now_s
+        now = loop.turn()
+        served += now
+        assert loop.now_s - began_s <= TURN_S + 0.01 + 1e-9, "at most one request more than a turn"
+    for name in INSTANCES:
+        assert [who for who in served if who[0] == name] == [
+            f"{name}{at}" for at, (joined, _) in enumerate(joining) if joined == name
+        ]
+    assert len(loop.fair_turns) == 0
