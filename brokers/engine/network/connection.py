@@ -92,10 +92,9 @@ class Connection:
             return
         if self._resume_scheduled:
             return
-        turns = self._turns
-        if turns.is_spent and turns.must_wait(perf_counter()):
+        if self._turns.is_spent and self._turns.must_wait(perf_counter()):
             self._busy |= IN_LINE
-            turns.join(self)
+            self._turns.join(self)
         else:
             self._read()
 

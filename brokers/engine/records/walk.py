@@ -138,7 +138,7 @@ def check_fields(data: bytes, count: int) -> tuple[int, int, list[int], bool]:
 
 
 def _check_fields(data: bytes, count: int) -> tuple[int, int, list[int], bool]:
-    """Integers of one and two bytes, as nearly all are, are read in line. A wrong length shows where its record ends."""
+    """Integers of one and two bytes, as nearly all are, are read in line. Wrong lengths show where a record ends."""
     position, size = 0, len(data)
     least = greatest = headers = astray = 0
     keyless: list[int] = []
