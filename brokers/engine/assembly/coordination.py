@@ -70,9 +70,14 @@ class Coordination:
         for runtime in self._runtimes:
             topic = after.topics.get(runtime.topic)
             runtime.partitions = 0 if topic is None or topic.deleting else len(topic.partitions)
-            self._follow(runtime)
+        self.follow()
         self._forget(before, after)
         self._engine.leadership_checks.check()
+
+    def follow(self) -> None:
+        """Takes up what is led by now. Logs of the state topics are made some at a time, after the image."""
+        for runtime in self._runtimes:
+            self._follow(runtime)
 
     def _follow(self, runtime: Runtime[Any]) -> None:
         table = self._engine.table

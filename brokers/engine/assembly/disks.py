@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import perf_counter
 from typing import Final
 
 import structlog
 
 from brokers.engine.lifecycle import Periodic
+from brokers.engine.own_turns import PIECE_MS_MAX, OwnTurns
 from brokers.engine.partitions.flush import FlushBatch
 from brokers.engine.partitions.offset_files import HighWatermarksBatch
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable
@@ -38,8 +40,8 @@ class Disks:
         self._shortage_reported_ms = 0
         self._flushing = asyncio.Lock()
 
-    def keep_going(self, periodic: Periodic) -> None:
-        periodic.every(MAINTENANCE_INTERVAL_S, self.maintain)
+    def keep_going(self, periodic: Periodic, turns: OwnTurns) -> None:
+        periodic.every(MAINTENANCE_INTERVAL_S, lambda: self._maintain_in_turns(turns))
         periodic.every(MAINTENANCE_INTERVAL_S, self._remove)
         periodic.every(FLUSH_INTERVAL_S, lambda: self._flush(self._table.flusher.plan_flush))
         periodic.every(HIGH_WATERMARK_INTERVAL_S, lambda: self._flush(self._table.flusher.plan_high_watermarks))
@@ -60,13 +62,29 @@ class Disks:
                 batch.finish()
 
     def maintain(self) -> None:
+        for _ in self._maintenance():
+            pass
+
+    async def _maintain_in_turns(self, turns: OwnTurns) -> None:
+        steps = self._maintenance()
+        is_over = False
+        while not is_over:
+            await turns.take()
+            ends_s = perf_counter() + PIECE_MS_MAX / 1000
+            is_over = True
+            for _ in steps:
+                if perf_counter() >= ends_s:
+                    is_over = False
+                    break
+
+    def _maintenance(self) -> Iterator[None]:
         for directory, reason in self._table.offline_directories.items():
             if directory not in self._reported:
                 self._reported.add(directory)
                 log.error("log_directory_offline", directory=str(directory), reason=reason)
         self._tell_shortage(self._now_ms())
         try:
-            self._table.maintain(self._now_ms(), removing=False)
+            yield from self._table.maintenance(self._now_ms(), removing=False)
         except NoUsableDirectory as failure:
             self._fail(f"no log directory is left: {failure}")
 
