@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import structlog
@@ -11,7 +11,7 @@ import structlog
 from brokers.engine.coordinators.interfaces import LogUnreadable, Machine, StateLog
 from brokers.engine.coordinators.loading import ReplayFailed, load
 from brokers.engine.coordinators.partitioning import partition_of
-from brokers.engine.coordinators.result import CoordinatorResult, Now
+from brokers.engine.coordinators.result import CoordinatorResult, Now, StateRecord
 from brokers.engine.coordinators.shard import NOT_COORDINATOR, Cancel, Shard
 from brokers.engine.coordinators.ticket import Ticket
 
@@ -34,7 +34,7 @@ class Loop(Protocol):
 
 class Runtime(Generic[M]):
     """`make(log)` makes an empty machine for a partition that is led, `carry_out(index, effect)` does what a decision
-    asks for.
+    asks for; `on_append(records, batch_bytes)` is told what was appended.
 
     `partitions` is how many the state topic has, 0 while it does not exist.
     """
@@ -47,11 +47,13 @@ class Runtime(Generic[M]):
         loop: Loop,
         commit_timeout_ms: int,
         carry_out: Callable[[int, object], None] = lambda index, effect: None,
+        on_append: Callable[[Sequence[StateRecord], int], None] = lambda records, batch_bytes: None,
     ) -> None:
         self.topic = topic
         self.partitions = 0
         self.commit_timeout_ms = commit_timeout_ms
         self.carry_out = carry_out
+        self.on_append = on_append
         self.now = loop.now
         self.call_later = loop.call_later
         self._make = make

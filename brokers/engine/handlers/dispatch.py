@@ -7,6 +7,7 @@ from typing import Final
 
 from brokers.engine.handlers.cluster import api_versions, describe_cluster, elections, log_dirs, reassignments
 from brokers.engine.handlers.common.chunked_encoding import in_chunks
+from brokers.engine.handlers.common.state_writes import STATE_WRITES, paid_first
 from brokers.engine.handlers.common.turns import Shape, in_turns, results_of
 from brokers.engine.handlers.configs import alter_configs, client_quotas, describe_configs
 from brokers.engine.handlers.context import Handler
@@ -78,7 +79,9 @@ _OURS: Final[Mapping[int, Handler]] = {
     int(ApiKey.ALTER_CLIENT_QUOTAS): client_quotas.alter_client_quotas,
 }
 
-_HERE_OR_ELSEWHERE: Final = coordinator_forwarding.with_forwarding(_OURS)
+_HERE_OR_ELSEWHERE: Final = coordinator_forwarding.with_forwarding(
+    {key: paid_first(handler) if key in STATE_WRITES else handler for key, handler in _OURS.items()}
+)
 
 _TOPICS: Final = Shape("topics", "topics", "partitions", "partitions")
 # Calls whose items are independent of each other, with where their long lists are. Others count items over the whole
