@@ -17,7 +17,7 @@ MEMBER_BYTES_PER_INSTANCE_MAX: Final = 24 << 20
 # Of all groups together, each partition counted in each group.
 OFFSETS_PER_INSTANCE_MAX: Final = 100_000
 # What these take in memory, with their metadata.
-OFFSET_BYTES_PER_INSTANCE_MAX: Final = 32 << 20
+OFFSET_BYTES_PER_INSTANCE_MAX: Final = 26 << 20
 TRANSACTIONAL_IDS_PER_INSTANCE_MAX: Final = 10_000
 # In open transactions, each partition counted in each of them.
 OPEN_PARTITIONS_PER_INSTANCE_MAX: Final = 40_000
@@ -26,4 +26,4 @@ MEMBERS_FLOOR: Final = 1_000
 MEMBER_BYTES_FLOOR: Final = 16 << 20
 OFFSETS_FLOOR: Final = 20_000
 OFFSET_BYTES_FLOOR: Final = 8 << 20
-OPEN_PARTITIONS_FLOOR: Final = 10_000
+OPEN_PARTITIONS_FLOOR: Final = 8_000

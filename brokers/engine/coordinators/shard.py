@@ -106,7 +106,7 @@ class Shard(Generic[M]):
 
     def _complete(self, result: CoordinatorResult, ticket: Ticket | None) -> Any:
         if result.records:
-            code = self._append(result)
+            code = self._append(result, is_asked=ticket is not None)
             if code:
                 return self._complete(result.refused(code), ticket)
         for key, deadline_ms in result.timers:
@@ -123,7 +123,7 @@ class Shard(Generic[M]):
         self.release(result)
         return result.reply
 
-    def _append(self, result: CoordinatorResult) -> int:
+    def _append(self, result: CoordinatorResult, *, is_asked: bool) -> int:
         """Appends and replays; the error code of a refused append, which has changed nothing."""
         now = self._host.now()
         in_transaction = result.producer_id != NO_PRODUCER
@@ -136,7 +136,9 @@ class Shard(Generic[M]):
         code, last_offset = self.log.append(batch, now, result.verification_token)
         if code:
             return code
-        self._host.on_append(result.records, len(batch))
+        if is_asked or any(record.value is not None for record in result.records):
+            # What goes by its age is nobody's to pay for.
+            self._host.on_append(result.records, len(batch))
         offset = last_offset - len(result.records) + 1
         for record in result.records:
             self.machine.replay(record.key, record.value, offset, result.producer_id)

@@ -10,7 +10,8 @@ from typing import Final
 
 # Without the instance's prefix.
 ID_BYTES_MAX: Final = 1_024
-PARTITIONS_PER_TRANSACTION_MAX: Final = 10_000
+# Each change writes, and reads, all of them: some milliseconds.
+PARTITIONS_PER_TRANSACTION_MAX: Final = 4_000
 # What the record of a transaction may take; a batch of the state topic takes 1,048,588 bytes.
 TRANSACTION_BYTES_MAX: Final = 900_000
 # An instance that has as many ids as it may loses those at rest that nobody used for so long: by then partitions have
