@@ -43,9 +43,9 @@ CONNECTIONS: Final = 16
 PARTITIONS: Final = 200
 METADATA_CHARACTERS: Final = 4_096
 MEMBER_METADATA_BYTES: Final = 999_000
-PRODUCE_BPS: Final = 5 * MB
-# A burst of two seconds' worth, and what each connection had under way.
-DISK_BURST_BYTES: Final = 2 * PRODUCE_BPS + CONNECTIONS * MB
+PRODUCE_BPS: Final = MB
+# A burst of two seconds' worth, a second's worth of debt, and requests that were let in before the last was counted.
+DISK_BURST_BYTES: Final = 3 * PRODUCE_BPS + 2 * MB
 RSS_GROWTH_BYTES_MAX: Final = 64 * 1024 * 1024
 # On a machine with other work. What is aimed at, on a quiet one, is 20 ms (docs/explanation/SECURITY.md).
 NEIGHBOUR_P99_MS_MAX: Final = 1_000.0
