@@ -6,7 +6,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final
+from collections.abc import Generator
+from time import perf_counter
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 # Work that can stop anywhere stops after so long and waits for its next turn.
 PIECE_MS_MAX: Final = 5
@@ -29,6 +33,17 @@ class OwnTurns:
             self._is_due = True
             self._loop.call_soon(self._next)
         await turn
+
+    async def all_of(self, steps: Generator[None, None, T]) -> T:
+        """Runs `steps` to their end, as many in each turn as there is time for; what they answer."""
+        while True:
+            await self.take()
+            ends_s = perf_counter() + PIECE_MS_MAX / 1000
+            while perf_counter() < ends_s:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    return end.value
 
     def _next(self) -> None:
         while self._waiting:

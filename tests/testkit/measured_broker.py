@@ -14,15 +14,17 @@ import sys
 import threading
 import time
 from asyncio import events
+from collections import deque
 from pathlib import Path
 from typing import Any, Final
 
-KEPT_MAX: Final = 40
+# The latest ones.
+KEPT_MAX: Final = 2_000
 WRITTEN_EVERY_S: Final = 0.05
 # Shorter turns are not told of.
 FROM_MS: Final = 2.0
 
-turns: list[dict[str, Any]] = []
+turns: deque[dict[str, Any]] = deque(maxlen=KEPT_MAX)
 _run = events.Handle._run  # type: ignore[attr-defined]
 
 
@@ -33,9 +35,6 @@ def _measured(handle: Any) -> None:
     if wall_ms < FROM_MS:
         return
     turns.append({"what": _name(handle), "at_s": time.time(), "cpu_ms": round(cpu_ms, 2), "wall_ms": round(wall_ms, 2)})
-    if len(turns) > 2 * KEPT_MAX:
-        turns.sort(key=lambda turn: -turn["cpu_ms"])
-        del turns[KEPT_MAX:]
 
 
 def _name(handle: Any) -> str:
@@ -50,7 +49,8 @@ def _name(handle: Any) -> str:
 def _write(file: Path) -> None:
     while True:
         time.sleep(WRITTEN_EVERY_S)
-        ordered = sorted(turns, key=lambda turn: -turn["cpu_ms"])[:KEPT_MAX]
+        ordered = list(turns)
+        ordered.sort(key=lambda turn: -turn["cpu_ms"])
         temporary = file.with_suffix(".new")
         temporary.write_text(json.dumps(ordered))
         temporary.replace(file)

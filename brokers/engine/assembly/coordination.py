@@ -95,9 +95,13 @@ class Coordination:
             self._follow(runtime)
 
     def _follow(self, runtime: Runtime[Any]) -> None:
-        table = self._engine.table
+        table, image = self._engine.table, self._engine.current.image
+        topic = image.topics.get(runtime.topic)
+        awaited = []
         for index in range(runtime.partitions):
             partition = table.get(runtime.topic, index)
+            if partition is None and topic is not None and topic.partitions[index].leader == self._engine.broker_id:
+                awaited.append(index)
             if partition is None or not partition.is_leader or partition.offline:
                 runtime.resign(index)
             elif not runtime.leads(index, partition.leader_epoch):
@@ -105,6 +109,7 @@ class Coordination:
         for index in runtime.held():
             if index >= runtime.partitions:
                 runtime.resign(index)
+        runtime.awaited = frozenset(awaited)
 
     def _forget(self, before: ClusterImage, after: ClusterImage) -> None:
         """What was committed for topics and instances that are gone goes with them (GRP-27)."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
-from time import perf_counter
 from typing import Final
 
 import structlog
 
 from brokers.engine.lifecycle import Periodic
-from brokers.engine.own_turns import PIECE_MS_MAX, OwnTurns
+from brokers.engine.own_turns import OwnTurns
 from brokers.engine.partitions.flush import FlushBatch
 from brokers.engine.partitions.offset_files import HighWatermarksBatch
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable
@@ -44,7 +43,7 @@ class Disks:
         periodic.every(MAINTENANCE_INTERVAL_S, lambda: self._maintain_in_turns(turns))
         periodic.every(MAINTENANCE_INTERVAL_S, self._remove)
         periodic.every(FLUSH_INTERVAL_S, lambda: self._flush(self._table.flusher.plan_flush))
-        periodic.every(HIGH_WATERMARK_INTERVAL_S, lambda: self._flush(self._table.flusher.plan_high_watermarks))
+        periodic.every(HIGH_WATERMARK_INTERVAL_S, lambda: self._keep_high_watermarks(turns))
         periodic.every(FLUSH_DUE_INTERVAL_S, lambda: self._flush(self._plan_due_flush))
 
     def _plan_due_flush(self) -> FlushBatch | None:
@@ -66,18 +65,16 @@ class Disks:
             pass
 
     async def _maintain_in_turns(self, turns: OwnTurns) -> None:
-        steps = self._maintenance()
-        is_over = False
-        while not is_over:
-            await turns.take()
-            ends_s = perf_counter() + PIECE_MS_MAX / 1000
-            is_over = True
-            for _ in steps:
-                if perf_counter() >= ends_s:
-                    is_over = False
-                    break
+        await turns.all_of(self._maintenance())
 
-    def _maintenance(self) -> Iterator[None]:
+    async def _keep_high_watermarks(self, turns: OwnTurns) -> None:
+        async with self._flushing:
+            batch = await turns.all_of(self._table.flusher.planning_high_watermarks())
+            if batch is not None:
+                await asyncio.to_thread(batch.run)
+                batch.finish()
+
+    def _maintenance(self) -> Generator[None, None, None]:
         for directory, reason in self._table.offline_directories.items():
             if directory not in self._reported:
                 self._reported.add(directory)

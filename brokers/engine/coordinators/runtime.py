@@ -12,7 +12,7 @@ from brokers.engine.coordinators.interfaces import LogUnreadable, Machine, State
 from brokers.engine.coordinators.loading import ReplayFailed, load
 from brokers.engine.coordinators.partitioning import partition_of
 from brokers.engine.coordinators.result import CoordinatorResult, Now, StateRecord
-from brokers.engine.coordinators.shard import NOT_COORDINATOR, Cancel, Shard
+from brokers.engine.coordinators.shard import LOAD_IN_PROGRESS, NOT_COORDINATOR, Cancel, Shard
 from brokers.engine.coordinators.ticket import Ticket
 
 log = structlog.get_logger(__name__)
@@ -51,6 +51,8 @@ class Runtime(Generic[M]):
     ) -> None:
         self.topic = topic
         self.partitions = 0
+        # Partitions that are led here by what the cluster says, and whose logs are still to be made.
+        self.awaited: frozenset[int] = frozenset()
         self.commit_timeout_ms = commit_timeout_ms
         self.carry_out = carry_out
         self.on_append = on_append
@@ -76,20 +78,25 @@ class Runtime(Generic[M]):
     def perform_at(self, index: int, operation: Callable[[M, Now, Ticket], CoordinatorResult], ticket: Ticket) -> Any:
         """As `perform`, for whatever is in this partition."""
         shard = self._shards.get(index)
-        code = NOT_COORDINATOR if shard is None else shard.refusal()
+        code = self._refusal_without(index) if shard is None else shard.refusal()
         if shard is None or code:
             return ticket.failure(code)
         return shard.perform(operation, ticket)
 
     def refusal(self, id: str) -> int:
         """The error code with which `perform` would answer, 0 if it would ask the machine."""
-        shard = self._shards.get(self.partition_of(id))
-        return NOT_COORDINATOR if shard is None else shard.refusal()
+        index = self.partition_of(id)
+        shard = self._shards.get(index)
+        return self._refusal_without(index) if shard is None else shard.refusal()
+
+    def _refusal_without(self, index: int) -> int:
+        """Without a shard."""
+        return LOAD_IN_PROGRESS if index in self.awaited else NOT_COORDINATOR
 
     def is_silent(self, index: int) -> bool:
         """Coordinated here by what is known, and answering nobody: it loads, or the leadership is in doubt."""
         shard = self._shards.get(index)
-        return shard is not None and shard.refusal() != 0
+        return index in self.awaited if shard is None else shard.refusal() != 0
 
     def shards(self) -> Iterator[Shard[M]]:
         """Those that are led here, also while they load."""
