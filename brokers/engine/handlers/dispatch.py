@@ -7,7 +7,6 @@ from typing import Final
 
 from brokers.engine.handlers.cluster import api_versions, describe_cluster, elections, log_dirs, reassignments
 from brokers.engine.handlers.common.chunked_encoding import in_chunks
-from brokers.engine.handlers.common.state_writes import STATE_WRITES, paid_first
 from brokers.engine.handlers.common.turns import Shape, in_turns, results_of
 from brokers.engine.handlers.configs import alter_configs, client_quotas, describe_configs
 from brokers.engine.handlers.context import Handler
@@ -17,6 +16,7 @@ from brokers.engine.handlers.offsets import deletion, offsets, transactional
 from brokers.engine.handlers.produce import legacy as produce_legacy
 from brokers.engine.handlers.produce import produce
 from brokers.engine.handlers.session import DispatchTable, FastCodec
+from brokers.engine.handlers.state_writes import STATE_WRITES, paid_first
 from brokers.engine.handlers.topics import create_partitions, delete_records, metadata, topics
 from brokers.engine.handlers.transactions import (
     add_partitions,

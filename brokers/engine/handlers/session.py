@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 
 from brokers.engine.access.authorizer import Address, owners_address, peer_address
 from brokers.engine.access.principals import Principal
+from brokers.engine.handlers import state_writes
 from brokers.engine.handlers.client import Client
-from brokers.engine.handlers.common import state_writes
-from brokers.engine.handlers.common.state_writes import STATE_WRITES
 from brokers.engine.handlers.context import Call, Channel, Engine, Handler, View
 from brokers.engine.handlers.raw_request import RawRequest
+from brokers.engine.handlers.state_writes import STATE_WRITES
 from brokers.engine.loop_turns import LONG_TURN_S, timed
 from brokers.engine.protocol.apis import APIS, ApiKey, is_served
 from brokers.engine.protocol.codec import REQUEST_ITEMS_MAX, decode_request, encode_response

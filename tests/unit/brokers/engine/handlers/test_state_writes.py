@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from brokers.engine.handlers.common.state_writes import DEBT_MS_MAX
+from brokers.engine.handlers.state_writes import DEBT_MS_MAX
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.throttling.shares import STATE_BURST_MS, STATE_BYTES_PER_S_MIN, InstanceShares
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
