@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from django.conf import settings
 
+from brokers.contract import coordinator_limits
+from tenants.limits import Limit, register
+
 # What one broker can sell. Measured on one core (docs/explanation/PERFORMANCE.md); an operator may change it for a
 # broker.
 BROKER_BANDWIDTH_MB_S = int(getattr(settings, "BROKER_BANDWIDTH_MB_S", 1_000))
@@ -116,3 +119,51 @@ PACED_TOPICS_AT_ONCE = 100
 # The task that carries moves and restarts forward looks so often, while there is something to do.
 WORK_LOOK_EVERY_S = 0.2
 WORK_ROUND_S = 0.8
+
+
+def publish() -> None:
+    """Put what coordinators hold instances to under `/limits`; called once from `AppConfig.ready`."""
+    register(
+        Limit(
+            "groups_per_instance_max",
+            coordinator_limits.GROUPS_PER_INSTANCE_MAX,
+            "groups",
+            "Consumer groups of one instance.",
+        ),
+        Limit(
+            "group_members_per_instance_max",
+            coordinator_limits.MEMBERS_PER_INSTANCE_MAX,
+            "members",
+            "Members of all groups of one instance together.",
+        ),
+        Limit(
+            "group_member_bytes_per_instance_max",
+            coordinator_limits.MEMBER_BYTES_PER_INSTANCE_MAX,
+            "bytes",
+            "What these say of themselves and are assigned, 2,048 bytes for each of them included.",
+        ),
+        Limit(
+            "offsets_per_instance_max",
+            coordinator_limits.OFFSETS_PER_INSTANCE_MAX,
+            "offsets",
+            "Committed offsets of one instance: partitions, each counted in every group.",
+        ),
+        Limit(
+            "offset_bytes_per_instance_max",
+            coordinator_limits.OFFSET_BYTES_PER_INSTANCE_MAX,
+            "bytes",
+            "Metadata of these, 256 bytes for each of them included.",
+        ),
+        Limit(
+            "transactional_ids_per_instance_max",
+            coordinator_limits.TRANSACTIONAL_IDS_PER_INSTANCE_MAX,
+            "ids",
+            "Transactional ids of one instance; at the limit those go that nobody used for a day.",
+        ),
+        Limit(
+            "open_transaction_partitions_per_instance_max",
+            coordinator_limits.OPEN_PARTITIONS_PER_INSTANCE_MAX,
+            "partitions",
+            "Partitions in open transactions of one instance, each counted in every transaction.",
+        ),
+    )

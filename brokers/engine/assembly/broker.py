@@ -137,6 +137,7 @@ class Broker:
             config, self.engine, self.watcher, lambda: self.session.broker_epoch, self._connect
         )
         self.coordination = Coordination(self.engine, self._connect)
+        self.replication.on_made = self.coordination.follow
         self.coordinator_forwarding = CoordinatorForwarding(self.engine, self._connect_for)
         self.tenant_listeners = TenantListeners(self.engine, self.listeners, config.bind_host)
         self.metering = self._metering(mmap_counters)
@@ -278,7 +279,7 @@ class Broker:
         except ClusterError as error:
             raise StartFailed(f"cannot join the cluster at {config.zookeeper}: {error}") from error
         self.listeners.accept(internal)
-        self.tenant_listeners.start_serving(self.current.image)
+        await self.tenant_listeners.start_serving(self.current.image)
         self._keep_going()
         self.ready_reasons.clear()
         log.info("broker_started", took_ms=self.clock.now_ms() - self.started_at_ms, compiled=native.is_installed())
@@ -287,6 +288,7 @@ class Broker:
         periodic = self._periodic
         self._controller_task = periodic.keep(self.controller.run())
         periodic.keep(self.tenant_listeners.run())
+        periodic.keep(self.tenant_listeners.open_in_turns())
         self.replication.keep_going(periodic)
         self.coordination.keep_going(periodic)
         cleaning = cleaner_settings.from_overrides(self.config.overrides)
@@ -296,7 +298,7 @@ class Broker:
             for number in range(THREADS_MAX):
                 periodic.keep(cleaner.run(number))
         periodic.aligned(USAGE_INTERVAL_MS, self.clock.now_ms, self.metering.report)
-        self.disks.keep_going(periodic)
+        self.disks.keep_going(periodic, self.engine.own_turns)
         periodic.every(SWEEP_INTERVAL_MS / 1000, self.listeners.sweep_in_turns)
         periodic.every(PORT_RETRY_INTERVAL_S, self.tenant_listeners.retry)
         periodic.every(FORWARDER_SWEEP_INTERVAL_S, self.coordinator_forwarding.sweep)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import structlog
@@ -13,8 +13,9 @@ from brokers.engine.assembly.transactions import TRIM_INTERVAL_S, Transactions
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.coordinators.groups.machine import GroupMachine
-from brokers.engine.coordinators.result import Now
+from brokers.engine.coordinators.groups.machine import GroupMachine, LedGroups
+from brokers.engine.coordinators.owners import bytes_by_owner
+from brokers.engine.coordinators.result import Now, StateRecord
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.handlers.context import Engine
 from brokers.engine.lifecycle import Periodic
@@ -46,6 +47,18 @@ class EngineLoop:
         return self._engine.spawn(work)
 
 
+def charging_owners(engine: Engine) -> Callable[[Sequence[StateRecord], int], None]:
+    """What is appended for an instance is charged to it (`throttling.shares`)."""
+
+    def on_append(records: Sequence[StateRecord], batch_bytes: int) -> None:
+        for instance_id, size_bytes in bytes_by_owner(records, batch_bytes).items():
+            accounting = None if instance_id is None else engine.accountings.get(instance_id)
+            if accounting is not None:
+                accounting.shares.charge_state(size_bytes, engine.clock.monotonic_ms())
+
+    return on_append
+
+
 class Coordination:
     """Subscribes to the image: create it after whoever makes partitions follow it."""
 
@@ -55,14 +68,16 @@ class Coordination:
         loop = EngineLoop(engine, engine.stall_detector)
         settings = engine.coordination
         known = _Known(engine.current)
+        led = LedGroups(lambda: self._groups.partitions)
         self._groups: Runtime[GroupMachine] = Runtime(
             topic=settings.groups_topic.name,
-            make=lambda log: CountedGroups(self.counts, settings.groups, known),
+            make=lambda log: CountedGroups(self.counts, settings.groups, known, led),
             loop=loop,
             commit_timeout_ms=settings.commit_timeout_ms,
+            on_append=charging_owners(engine),
         )
         engine.groups = self._groups
-        self._transactions = Transactions(engine, loop, connect, self.counts)
+        self._transactions = Transactions(engine, loop, connect, self.counts, charging_owners(engine))
         self._runtimes: tuple[Runtime[Any], ...] = (self._groups, self._transactions.runtime)
         engine.current.subscribe(self.on_image)
 
@@ -70,14 +85,23 @@ class Coordination:
         for runtime in self._runtimes:
             topic = after.topics.get(runtime.topic)
             runtime.partitions = 0 if topic is None or topic.deleting else len(topic.partitions)
-            self._follow(runtime)
+        self.follow()
         self._forget(before, after)
         self._engine.leadership_checks.check()
 
+    def follow(self) -> None:
+        """Takes up what is led by now. Logs of the state topics are made some at a time, after the image."""
+        for runtime in self._runtimes:
+            self._follow(runtime)
+
     def _follow(self, runtime: Runtime[Any]) -> None:
-        table = self._engine.table
+        table, image = self._engine.table, self._engine.current.image
+        topic = image.topics.get(runtime.topic)
+        awaited = []
         for index in range(runtime.partitions):
             partition = table.get(runtime.topic, index)
+            if partition is None and topic is not None and topic.partitions[index].leader == self._engine.broker_id:
+                awaited.append(index)
             if partition is None or not partition.is_leader or partition.offline:
                 runtime.resign(index)
             elif not runtime.leads(index, partition.leader_epoch):
@@ -85,6 +109,7 @@ class Coordination:
         for index in runtime.held():
             if index >= runtime.partitions:
                 runtime.resign(index)
+        runtime.awaited = frozenset(awaited)
 
     def _forget(self, before: ClusterImage, after: ClusterImage) -> None:
         """What was committed for topics and instances that are gone goes with them (GRP-27)."""

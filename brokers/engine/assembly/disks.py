@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Final
 
 import structlog
 
 from brokers.engine.lifecycle import Periodic
+from brokers.engine.own_turns import OwnTurns
 from brokers.engine.partitions.flush import FlushBatch
 from brokers.engine.partitions.offset_files import HighWatermarksBatch
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable
@@ -38,11 +39,11 @@ class Disks:
         self._shortage_reported_ms = 0
         self._flushing = asyncio.Lock()
 
-    def keep_going(self, periodic: Periodic) -> None:
-        periodic.every(MAINTENANCE_INTERVAL_S, self.maintain)
+    def keep_going(self, periodic: Periodic, turns: OwnTurns) -> None:
+        periodic.every(MAINTENANCE_INTERVAL_S, lambda: self._maintain_in_turns(turns))
         periodic.every(MAINTENANCE_INTERVAL_S, self._remove)
         periodic.every(FLUSH_INTERVAL_S, lambda: self._flush(self._table.flusher.plan_flush))
-        periodic.every(HIGH_WATERMARK_INTERVAL_S, lambda: self._flush(self._table.flusher.plan_high_watermarks))
+        periodic.every(HIGH_WATERMARK_INTERVAL_S, lambda: self._keep_high_watermarks(turns))
         periodic.every(FLUSH_DUE_INTERVAL_S, lambda: self._flush(self._plan_due_flush))
 
     def _plan_due_flush(self) -> FlushBatch | None:
@@ -60,13 +61,27 @@ class Disks:
                 batch.finish()
 
     def maintain(self) -> None:
+        for _ in self._maintenance():
+            pass
+
+    async def _maintain_in_turns(self, turns: OwnTurns) -> None:
+        await turns.all_of(self._maintenance())
+
+    async def _keep_high_watermarks(self, turns: OwnTurns) -> None:
+        async with self._flushing:
+            batch = await turns.all_of(self._table.flusher.planning_high_watermarks())
+            if batch is not None:
+                await asyncio.to_thread(batch.run)
+                batch.finish()
+
+    def _maintenance(self) -> Generator[None, None, None]:
         for directory, reason in self._table.offline_directories.items():
             if directory not in self._reported:
                 self._reported.add(directory)
                 log.error("log_directory_offline", directory=str(directory), reason=reason)
         self._tell_shortage(self._now_ms())
         try:
-            self._table.maintain(self._now_ms(), removing=False)
+            yield from self._table.maintenance(self._now_ms(), removing=False)
         except NoUsableDirectory as failure:
             self._fail(f"no log directory is left: {failure}")
 

@@ -57,6 +57,9 @@ class Replication:
             persist_log_start_offsets=engine.starts.keep,
             throttle=self.follower_throttle,
         )
+        self._own_turns = engine.own_turns
+        # Called when some of the partitions that waited to be made are there.
+        self.on_made: Callable[[], object] = lambda: None
         # Partitions wait to be made.
         self._awaited = asyncio.Event()
         self.roles = Roles(
@@ -107,9 +110,10 @@ class Replication:
     async def _make_awaited(self) -> None:
         while True:
             await self._awaited.wait()
+            await self._own_turns.take()
             if not self.roles.make_some():
                 self._awaited.clear()
-            await asyncio.sleep(0)
+            self.on_made()
 
     def keep_going(self, periodic: Periodic) -> None:
         periodic.keep(self._make_awaited())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -84,8 +83,8 @@ class PartitionLog:
         return question
 
     async def read(self, offset: int) -> tuple[Sequence[Stored], int]:
-        # Others have their turn before, never between finding the end and saying so.
-        await asyncio.sleep(0)
+        # Others have their turn before, never between finding the end and saying so; of many that load, one.
+        await self._engine.own_turns.take()
         while True:
             if not self.is_led:
                 raise LogUnreadable("the leadership is gone")

@@ -19,6 +19,7 @@ from brokers.engine.handlers.dispatch import DISPATCH_TABLE
 from brokers.engine.handlers.session import Session
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.listener import Listeners
+from brokers.engine.own_turns import PIECE_MS_MAX
 from brokers.engine.protocol.apis import ADVERTISED_TENANT
 
 log = structlog.get_logger(__name__)
@@ -39,6 +40,9 @@ class TenantListeners:
         self._to_acknowledge: dict[str, InstanceAck | None] = {}
         self._acknowledged: dict[str, InstanceAck] = {}
         self._wake = asyncio.Event()
+        # Instances whose documents are to be applied, in this order.
+        self._awaited: dict[str, None] = {}
+        self._has_awaited = asyncio.Event()
         self._serving = False
         listeners.on_held_back = self._on_held_back
 
@@ -55,10 +59,22 @@ class TenantListeners:
         """Attempts to open a port that failed."""
         return self._retries.failures
 
-    def start_serving(self, image: ClusterImage) -> None:
-        """From here on ports open; before, only the image is known."""
+    async def start_serving(self, image: ClusterImage) -> None:
+        """From here on ports open; before, only the image is known. Returns when those of the image were tried."""
         self._serving = True
         self.on_image(image, image)
+        while self._awaited:
+            await self._engine.own_turns.take()
+            self._apply_some()
+
+    async def open_in_turns(self) -> None:
+        """Opens what an image had too much of for one turn of the loop, until cancelled."""
+        while True:
+            await self._has_awaited.wait()
+            self._has_awaited.clear()
+            while self._awaited:
+                await self._engine.own_turns.take()
+                self._apply_some()
 
     def on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
         if not self._serving:
@@ -67,6 +83,20 @@ class TenantListeners:
             self._remove(instance_id)
         for instance_id, instance in after.instances.items():
             if self._applied.get(instance_id) is not instance.document:
+                self._awaited[instance_id] = None
+        self._apply_some()
+        if self._awaited:
+            self._has_awaited.set()
+
+    def _apply_some(self) -> None:
+        """As much as one turn has room for; to open a port takes some tenths of a millisecond."""
+        monotonic_ms, instances = self._engine.clock.monotonic_ms, self._engine.current.image.instances
+        ends_ms = monotonic_ms() + PIECE_MS_MAX
+        while self._awaited and self._serving and monotonic_ms() < ends_ms:
+            instance_id = next(iter(self._awaited))
+            del self._awaited[instance_id]
+            instance = instances.get(instance_id)
+            if instance is not None and self._applied.get(instance_id) is not instance.document:
                 self._apply(instance_id, instance.document)
 
     def _remove(self, instance_id: str) -> None:
@@ -162,6 +192,7 @@ class TenantListeners:
     async def withdraw(self) -> None:
         """Clean stop: closes the ports and takes every word back."""
         self._serving = False
+        self._awaited.clear()
         for instance_id in tuple(self._applied):
             self._listeners.close(instance_id, "the broker stops")
         for instance_id in tuple(self._acknowledged):

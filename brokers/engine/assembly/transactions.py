@@ -4,7 +4,7 @@ leader whether a partition is part of a transaction (TXN-12, TXN-27).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from inspect import isawaitable
 from typing import Any, Final
 
@@ -12,9 +12,12 @@ from brokers.contract.partitions import NO_LEADER, PartitionKey
 from brokers.engine.assembly.coordination_counts import CountedTransactions, Counts
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.coordinators.interfaces import StateLog
+from brokers.engine.coordinators.led_shards import LedShards
+from brokers.engine.coordinators.result import StateRecord
 from brokers.engine.coordinators.runtime import Loop, Runtime
 from brokers.engine.coordinators.ticket import Ticket
 from brokers.engine.coordinators.transactions.machine import TransactionMachine
+from brokers.engine.coordinators.transactions.registry import TransactionRegistry
 from brokers.engine.coordinators.transactions.replies import (
     NO_COORDINATOR,
     SendMarkers,
@@ -47,17 +50,26 @@ _DEPOSED: Final = int(ErrorCode.NOT_COORDINATOR)
 class Transactions:
     """Subscribes to the image: create it before whoever loads shards, which send markers at once."""
 
-    def __init__(self, engine: Engine, loop: Loop, connect: Connect, counts: Counts) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        loop: Loop,
+        connect: Connect,
+        counts: Counts,
+        on_append: Callable[[Sequence[StateRecord], int], None],
+    ) -> None:
         self._engine = engine
         self._connect = connect
         self._counts = counts
         settings = engine.coordination
+        self._led: LedShards[TransactionRegistry] = LedShards(lambda: self.runtime.partitions)
         self.runtime: Runtime[TransactionMachine] = Runtime(
             topic=settings.transactions_topic.name,
             make=self._make,
             loop=loop,
             commit_timeout_ms=settings.commit_timeout_ms,
             carry_out=self._carry_out,
+            on_append=on_append,
         )
         # A leader answers a marker when it is replicated; nobody's batch waits behind it.
         self._marker_peers = self._peers("markers")
@@ -95,6 +107,7 @@ class Transactions:
             engine.coordination.transactions,
             lambda: log.high_watermark,
             lambda instance_id: not engine.current.image.has_lost_instance(instance_id),
+            self._led,
         )
 
     def on_image(self, _before: ClusterImage, after: ClusterImage) -> None:

@@ -4,6 +4,7 @@ ZK-3).
 
 from __future__ import annotations
 
+import asyncio
 import math
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -28,6 +29,8 @@ T = TypeVar("T")
 TOPIC_ID_BYTES = 16
 # Of a topic with so many partitions it is asked first which of them have a state: just created none has.
 MANY_PARTITIONS = 50
+# Documents that are parsed in one turn of the loop.
+PARSED_AT_ONCE_MAX = 200
 # Attempts to see a topic and its states of one moment.
 READINGS_MAX = 3
 _ZERO_TOPIC_ID = bytes(TOPIC_ID_BYTES)
@@ -158,7 +161,12 @@ async def _read_once(
     wanted = await _with_states(tree, indexes, known)
     state_nodes = await tree.get_many([paths.partition_state(name, index) for name, index in wanted])
     states = dict(zip(wanted, state_nodes, strict=True))
+    taken = 0
     for position, name in enumerate(names):
+        if taken >= PARSED_AT_ONCE_MAX:
+            taken = 0
+            await asyncio.sleep(0)
+        taken += 1 + len(indexes.get(name, ()))
         node, document = bodies[position], parsed.get(name)
         if node is None or document is None:
             continue
@@ -213,7 +221,9 @@ async def read_instances(tree: Tree, ids: Sequence[str]) -> dict[str, InstanceDo
     """Documents by id, None when gone; a malformed one is left out, so the one known before stays in force."""
     nodes = await tree.get_many([paths.instance(id) for id in ids])
     result: dict[str, InstanceDocument | None] = {}
-    for id, node in zip(ids, nodes, strict=True):
+    for number, (id, node) in enumerate(zip(ids, nodes, strict=True), start=1):
+        if number % PARSED_AT_ONCE_MAX == 0:
+            await asyncio.sleep(0)
         try:
             result[id] = None if node is None else understand(paths.instance(id), node, InstanceDocument.from_json)
         except Malformed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import structlog
@@ -11,8 +11,8 @@ import structlog
 from brokers.engine.coordinators.interfaces import LogUnreadable, Machine, StateLog
 from brokers.engine.coordinators.loading import ReplayFailed, load
 from brokers.engine.coordinators.partitioning import partition_of
-from brokers.engine.coordinators.result import CoordinatorResult, Now
-from brokers.engine.coordinators.shard import NOT_COORDINATOR, Cancel, Shard
+from brokers.engine.coordinators.result import CoordinatorResult, Now, StateRecord
+from brokers.engine.coordinators.shard import LOAD_IN_PROGRESS, NOT_COORDINATOR, Cancel, Shard
 from brokers.engine.coordinators.ticket import Ticket
 
 log = structlog.get_logger(__name__)
@@ -34,7 +34,7 @@ class Loop(Protocol):
 
 class Runtime(Generic[M]):
     """`make(log)` makes an empty machine for a partition that is led, `carry_out(index, effect)` does what a decision
-    asks for.
+    asks for; `on_append(records, batch_bytes)` is told what was appended.
 
     `partitions` is how many the state topic has, 0 while it does not exist.
     """
@@ -47,11 +47,15 @@ class Runtime(Generic[M]):
         loop: Loop,
         commit_timeout_ms: int,
         carry_out: Callable[[int, object], None] = lambda index, effect: None,
+        on_append: Callable[[Sequence[StateRecord], int], None] = lambda records, batch_bytes: None,
     ) -> None:
         self.topic = topic
         self.partitions = 0
+        # Partitions that are led here by what the cluster says, and whose logs are still to be made.
+        self.awaited: frozenset[int] = frozenset()
         self.commit_timeout_ms = commit_timeout_ms
         self.carry_out = carry_out
+        self.on_append = on_append
         self.now = loop.now
         self.call_later = loop.call_later
         self._make = make
@@ -74,20 +78,25 @@ class Runtime(Generic[M]):
     def perform_at(self, index: int, operation: Callable[[M, Now, Ticket], CoordinatorResult], ticket: Ticket) -> Any:
         """As `perform`, for whatever is in this partition."""
         shard = self._shards.get(index)
-        code = NOT_COORDINATOR if shard is None else shard.refusal()
+        code = self._refusal_without(index) if shard is None else shard.refusal()
         if shard is None or code:
             return ticket.failure(code)
         return shard.perform(operation, ticket)
 
     def refusal(self, id: str) -> int:
         """The error code with which `perform` would answer, 0 if it would ask the machine."""
-        shard = self._shards.get(self.partition_of(id))
-        return NOT_COORDINATOR if shard is None else shard.refusal()
+        index = self.partition_of(id)
+        shard = self._shards.get(index)
+        return self._refusal_without(index) if shard is None else shard.refusal()
+
+    def _refusal_without(self, index: int) -> int:
+        """Without a shard."""
+        return LOAD_IN_PROGRESS if index in self.awaited else NOT_COORDINATOR
 
     def is_silent(self, index: int) -> bool:
         """Coordinated here by what is known, and answering nobody: it loads, or the leadership is in doubt."""
         shard = self._shards.get(index)
-        return shard is not None and shard.refusal() != 0
+        return index in self.awaited if shard is None else shard.refusal() != 0
 
     def shards(self) -> Iterator[Shard[M]]:
         """Those that are led here, also while they load."""

@@ -10,7 +10,9 @@ from brokers.engine.errors import SettingsWrong
 
 GROUPS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
-SEGMENT_BYTES: Final = 104_857_600
+# Kafka's default is 104,857,600. The newest segment of a partition is not compacted: what tenants write again and again
+# takes so much of the disk, in each of the partitions, before any of it goes.
+SEGMENT_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import structlog
 
 from brokers.engine.coordinators.interfaces import Commit, Machine, StateLog
-from brokers.engine.coordinators.result import NO_PRODUCER, REPLY_PENDING, CoordinatorResult, Now
+from brokers.engine.coordinators.result import NO_PRODUCER, REPLY_PENDING, CoordinatorResult, Now, StateRecord
 from brokers.engine.coordinators.ticket import Ticket
 from brokers.engine.coordinators.timers import Timers
 from brokers.engine.records.batch import TRANSACTIONAL
@@ -21,6 +21,8 @@ LOAD_IN_PROGRESS: Final = 14
 NOT_COORDINATOR: Final = 16
 # A deadline may come this much late; many of them then share one turn of the loop.
 ALARM_GRAIN_MS: Final = 20
+# Of many deadlines that come up at once (a thousand members whose network went), others are served in between.
+DEADLINES_PER_TURN_MAX: Final = 50
 # Who only asks is told to ask again by then; whoever writes is given `commit_timeout_ms`.
 READ_MS_MAX: Final = 2_000
 
@@ -39,6 +41,7 @@ class ShardHost(Protocol):
     def now(self) -> Now: ...
     def call_later(self, delay_ms: int, callback: Callable[[], object]) -> Cancel: ...
     def carry_out(self, index: int, effect: object) -> None: ...
+    def on_append(self, records: Sequence[StateRecord], batch_bytes: int) -> None: ...
     def lost(self, index: int) -> None: ...
 
 
@@ -103,7 +106,7 @@ class Shard(Generic[M]):
 
     def _complete(self, result: CoordinatorResult, ticket: Ticket | None) -> Any:
         if result.records:
-            code = self._append(result)
+            code = self._append(result, is_asked=ticket is not None)
             if code:
                 return self._complete(result.refused(code), ticket)
         for key, deadline_ms in result.timers:
@@ -120,7 +123,7 @@ class Shard(Generic[M]):
         self.release(result)
         return result.reply
 
-    def _append(self, result: CoordinatorResult) -> int:
+    def _append(self, result: CoordinatorResult, *, is_asked: bool) -> int:
         """Appends and replays; the error code of a refused append, which has changed nothing."""
         now = self._host.now()
         in_transaction = result.producer_id != NO_PRODUCER
@@ -133,6 +136,9 @@ class Shard(Generic[M]):
         code, last_offset = self.log.append(batch, now, result.verification_token)
         if code:
             return code
+        if is_asked or any(record.value is not None for record in result.records):
+            # What goes by its age is nobody's to pay for.
+            self._host.on_append(result.records, len(batch))
         offset = last_offset - len(result.records) + 1
         for record in result.records:
             self.machine.replay(record.key, record.value, offset, result.producer_id)
@@ -183,7 +189,7 @@ class Shard(Generic[M]):
             return
         if self.log.is_led:
             now = self._host.now()
-            for key in self._timers.due(now.monotonic_ms):
+            for key in self._timers.due(now.monotonic_ms, DEADLINES_PER_TURN_MAX):
                 self._on_deadline(key, now)
         self._set_alarm()
 

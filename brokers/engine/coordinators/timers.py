@@ -48,11 +48,11 @@ class Timers:
         """No deadline comes before this; None when there is none."""
         return self._heap[0][0] if self._heap else None
 
-    def due(self, now_ms: int) -> list[Hashable]:
-        """Takes out what is due, earliest first."""
+    def due(self, now_ms: int, at_most: int = 1 << 30) -> list[Hashable]:
+        """Takes out what is due, earliest first; what is left over is due still."""
         result: list[Hashable] = []
         heap = self._heap
-        while heap and heap[0][0] <= now_ms:
+        while heap and heap[0][0] <= now_ms and len(result) < at_most:
             queued_ms, _, key = heappop(heap)
             if self._queued.get(key) != queued_ms:
                 # A later entry that an earlier one has replaced.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakValueDictionary
 
 from brokers.engine.access.authorizer import Address
 from brokers.engine.access.namespace import Namespace
@@ -23,6 +24,7 @@ from brokers.engine.coordinators.settings import CoordinatorSettings, from_overr
 from brokers.engine.deadlines import Deadlines
 from brokers.engine.handlers.broker_layers import BrokerLayers
 from brokers.engine.loop_turns import LoopTurns
+from brokers.engine.own_turns import OwnTurns
 from brokers.engine.partitions.durable_log_start_offsets import DurableLogStartOffsets
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.leadership_check import LeadershipChecks
@@ -168,6 +170,8 @@ class Engine:
     totals: Totals = field(default_factory=Totals)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     creating: set[str] = field(default_factory=set)
+    # Of instances that owe for what coordinators wrote: who waits to write more, by instance id.
+    state_write_queues: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
     # Each follower's fetches from this broker, by its id.
     followers: dict[int, FollowerSession] = field(default_factory=dict)
     sessions_made: int = 0
@@ -189,10 +193,12 @@ class Engine:
     verify_transaction: VerifyTransaction = _nobody_knows
     # For coordinators beyond an instance's brokers.
     forwarder: Forwarder | None = None
+    own_turns: OwnTurns = field(init=False)
     starts: DurableLogStartOffsets = field(init=False)
     deadlines: Deadlines = field(init=False)
 
     def __post_init__(self) -> None:
+        self.own_turns = OwnTurns(self.loop)
         self.starts = DurableLogStartOffsets(self.table, self.spawn)
         self.deadlines = Deadlines(self.loop, self.clock)
 

@@ -16,6 +16,7 @@ from brokers.engine.handlers.offsets import deletion, offsets, transactional
 from brokers.engine.handlers.produce import legacy as produce_legacy
 from brokers.engine.handlers.produce import produce
 from brokers.engine.handlers.session import DispatchTable, FastCodec
+from brokers.engine.handlers.state_writes import STATE_WRITES, paid_first
 from brokers.engine.handlers.topics import create_partitions, delete_records, metadata, topics
 from brokers.engine.handlers.transactions import (
     add_partitions,
@@ -78,15 +79,19 @@ _OURS: Final[Mapping[int, Handler]] = {
     int(ApiKey.ALTER_CLIENT_QUOTAS): client_quotas.alter_client_quotas,
 }
 
-_HERE_OR_ELSEWHERE: Final = coordinator_forwarding.with_forwarding(_OURS)
+_HERE_OR_ELSEWHERE: Final = coordinator_forwarding.with_forwarding(
+    {key: paid_first(handler) if key in STATE_WRITES else handler for key, handler in _OURS.items()}
+)
 
 _TOPICS: Final = Shape("topics", "topics", "partitions", "partitions")
+# Each line becomes a record, of five kilobytes at most.
+_COMMITS: Final = _TOPICS._replace(lines_max=200)
 # Calls whose items are independent of each other, with where their long lists are. Others count items over the whole
 # request, and take turns by themselves.
 SHAPES: Final[Mapping[ApiKey, Shape]] = {
     ApiKey.LIST_OFFSETS: _TOPICS,
-    ApiKey.OFFSET_COMMIT: _TOPICS,
-    ApiKey.TXN_OFFSET_COMMIT: _TOPICS,
+    ApiKey.OFFSET_COMMIT: _COMMITS,
+    ApiKey.TXN_OFFSET_COMMIT: _COMMITS,
     ApiKey.OFFSET_DELETE: _TOPICS,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _TOPICS,
     ApiKey.DELETE_RECORDS: _TOPICS,

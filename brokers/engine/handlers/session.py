@@ -9,9 +9,11 @@ from typing import Any, Final, NamedTuple
 
 from brokers.engine.access.authorizer import Address, owners_address, peer_address
 from brokers.engine.access.principals import Principal
+from brokers.engine.handlers import state_writes
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.context import Call, Channel, Engine, Handler, View
 from brokers.engine.handlers.raw_request import RawRequest
+from brokers.engine.handlers.state_writes import STATE_WRITES
 from brokers.engine.loop_turns import LONG_TURN_S, timed
 from brokers.engine.protocol.apis import APIS, ApiKey, is_served
 from brokers.engine.protocol.codec import REQUEST_ITEMS_MAX, decode_request, encode_response
@@ -218,13 +220,19 @@ class Session:
         delay_ms = self._charge(call, spent_s)
         if delay_ms:
             self._remember_delay(call, delay_ms)
+        if call.api_key in STATE_WRITES:
+            owed_ms = state_writes.delay_ms(call, response)
+            if owed_ms > delay_ms:
+                delay_ms = owed_ms
+                state_writes.remember(call, self.principal.user, delay_ms)
         if delay_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = delay_ms
         began_s = perf_counter()
         body = encode_response(call.api_key, call.version, response)
         self._charge(call, perf_counter() - began_s)  # part of the turn that answers; the next answer waits for it
         frame = encode_response_frame(call.api_key, call.version, correlation_id, body)
-        self.channel.respond(frame, delay_ms)
+        # A broker that passes on the requests of a client goes on reading; the client does not.
+        self.channel.respond(frame, 0 if self.principal.internal else delay_ms)
 
     def on_more(self) -> None:
         hurry, self.hurry = self.hurry, None

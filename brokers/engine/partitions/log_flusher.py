@@ -5,7 +5,7 @@ It all lives in the table's thread; only what batches `run` may be called from a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -121,8 +121,20 @@ class LogFlusher:
 
     def plan_high_watermarks(self) -> HighWatermarksBatch | None:
         """Those that moved since the last time, None if none did. Call every few seconds, and use it like a flush."""
-        moved = self._high_watermarks.plan(self._partitions.items(), self._online())
-        return HighWatermarksBatch(self._high_watermarks, moved, self._storage_failed) if moved else None
+        steps = self.planning_high_watermarks()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value
+
+    def planning_high_watermarks(self) -> Generator[None, None, HighWatermarksBatch | None]:
+        """As `plan_high_watermarks`, in pieces."""
+        number = self._high_watermarks.file.number()
+        moved = yield from self._high_watermarks.planning(tuple(self._partitions.items()), self._online())
+        if not moved:
+            return None
+        return HighWatermarksBatch(self._high_watermarks, number, moved, self._storage_failed)
 
     def checkpoint_recovery_points(self) -> None:
         """At once, because what the files say of some log is too much: a start would believe that more is on disk, or

@@ -7,7 +7,7 @@ later one stays. It may have been made because what the earlier says is of a top
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 
@@ -50,32 +50,45 @@ class HighWatermarks:
     def __init__(self, roots: Sequence[Path]) -> None:
         self.file = OffsetFile(checkpoints.HIGH_WATERMARKS, roots)
         self._last: dict[Path, Offsets] = {}
+        self._is_disturbed = False
 
-    def plan(self, partitions: Iterable[tuple[PartitionKey, Partition]], roots: Iterable[Path]) -> dict[Path, Offsets]:
-        """What the files of those `roots` have to say in which something moved since the last plan."""
+    def planning(
+        self, partitions: Iterable[tuple[PartitionKey, Partition]], roots: Iterable[Path]
+    ) -> Generator[None, None, dict[Path, Offsets]]:
+        """What the files of those `roots` have to say in which something moved since the last plan. A piece for each
+        partition: high watermarks only rise, and one that is some moments old does no harm.
+        """
         result: dict[Path, Offsets] = {root: {} for root in roots}
+        self._is_disturbed = False
         for key, partition in partitions:
             offsets = result.get(partition.log.root)
             if offsets is not None and not partition.offline:
                 offsets[key] = partition.high_watermark
+            yield
         moved = {root: offsets for root, offsets in result.items() if self._last.get(root) != offsets}
-        self._last = result
+        self._last = {} if self._is_disturbed else result
         return moved
 
     def written_by_another(self) -> None:
         """The files do not say any more what was planned here last."""
         self._last = {}
+        self._is_disturbed = True
 
 
 class HighWatermarksBatch:
     """One writing of them. Used like a flush."""
 
     def __init__(
-        self, owner: HighWatermarks, moved: Mapping[Path, Offsets], storage_failed: Callable[[StorageFailed], None]
+        self,
+        owner: HighWatermarks,
+        number: int,
+        moved: Mapping[Path, Offsets],
+        storage_failed: Callable[[StorageFailed], None],
     ) -> None:
+        """`number` is of when the plan was begun: whatever was written since is newer."""
         self._owner = owner
         self._file = owner.file
-        self._number = owner.file.number()
+        self._number = number
         self._moved = moved
         self._storage_failed = storage_failed
         self._failures: list[StorageFailed] = []

@@ -174,26 +174,39 @@ class PartitionTable:
 
         Raises NoUsableDirectory when the last root is gone (LOG-3).
         """
+        for _ in self.maintenance(now_ms, removing=removing):
+            pass
+
+    def maintenance(self, now_ms: int, *, removing: bool = True) -> Iterator[None]:
+        """`maintain` in pieces: between any two of them partitions may come and go."""
         self._need_a_root()
         if not 0 < self._next_retention_ms - now_ms <= self.settings.retention_interval_ms:  # or the clock was set back
             self._next_retention_ms = now_ms + self.settings.retention_interval_ms
-            self._apply_retention(now_ms)
+            yield from self._apply_retention(now_ms)
         if not 0 < self._next_expiry_ms - now_ms <= PRODUCER_EXPIRY_INTERVAL_MS:
             self._next_expiry_ms = now_ms + PRODUCER_EXPIRY_INTERVAL_MS
-            for partition in self._partitions.values():
+            for partition in self._still_held():
                 partition.log.producers.expire(now_ms)
+                yield
         if removing and (removals := self.plan_removals(now_ms)) is not None:
             removals.run()
             removals.finish()
         self.files.close_idle()
-        for partition in self._partitions.values():
+        for partition in self._still_held():
             if partition.log.active.file.fd < 0:
                 partition.log.rest()
             else:
                 partition.log.rest_closed()
+            yield
 
-    def _apply_retention(self, now_ms: int) -> None:
-        for partition in self:
+    def _still_held(self) -> Iterator[Partition]:
+        """Every partition, without those that are gone by the time it is their turn."""
+        for key, partition in tuple(self._partitions.items()):
+            if self._partitions.get(key) is partition:
+                yield partition
+
+    def _apply_retention(self, now_ms: int) -> Iterator[None]:
+        for partition in self._still_held():
             if partition.offline:
                 continue
             try:
@@ -204,6 +217,7 @@ class PartitionTable:
             self._remove_later(gone, partition.log.root, partition.config.file_delete_delay_ms, now_ms)
             if gone and not partition.is_leader:
                 self.on_start_moved(partition)
+            yield
 
     def remove_later(self, partition: Partition, paths: list[str], now_ms: int) -> None:
         """Unlinks files that a partition gave up, after its delete delay, so that running reads finish (LOG-44)."""

@@ -11,6 +11,7 @@ import structlog
 from brokers.contract.partitions import NO_LEADER, PartitionKey
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from brokers.engine.cluster.incarnations import is_same_incarnation
+from brokers.engine.own_turns import PIECE_MS_MAX
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable
 from brokers.engine.storage.directories import NO_TOPIC_ID
@@ -18,7 +19,8 @@ from brokers.engine.storage.files import StorageFailed
 
 log = structlog.get_logger(__name__)
 
-# A log to be made takes some tenths of a millisecond: beyond so many, other tenants' requests have their turn between.
+# A log to be made takes some tenths of a millisecond, where the disk is busy several: beyond so many, and so long,
+# other tenants' requests have their turn between.
 MADE_AT_ONCE: Final = 25
 
 
@@ -59,6 +61,7 @@ class Roles:
         # To be made, in this order; how many the present image has had made.
         self._awaited: dict[PartitionKey, None] = {}
         self._made = 0
+        self._began_ms = 0
         # Could not be held for want of something that passes.
         self._short: set[PartitionKey] = set()
         self._me: BrokerInfo | None = None
@@ -67,6 +70,7 @@ class Roles:
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         self._image, self._made = after, 0
+        self._began_ms = self._monotonic_ms()
         if before.brokers is not after.brokers or self._is_first:
             self._fetchers.on_brokers(after.brokers)
         was_me = self._me
@@ -92,13 +96,19 @@ class Roles:
 
     def make_some(self) -> bool:
         """Makes some of the partitions that are awaited; whether there are more."""
+        self._began_ms = self._monotonic_ms()
         for name, index in list(islice(self._awaited, MADE_AT_ONCE)):
+            if self._is_turn_over():
+                break
             del self._awaited[name, index]
             topic = None if self._image is None else self._image.topics.get(name)
             if topic is not None and index < len(topic.partitions):
                 self._take(topic, topic.partitions[index], self._table.get(name, index))
         self._recheck()
         return bool(self._awaited)
+
+    def _is_turn_over(self) -> bool:
+        return self._monotonic_ms() - self._began_ms >= PIECE_MS_MAX
 
     def try_again(self) -> None:
         """What could not be held for want of a descriptor. Call every now and then."""
@@ -153,14 +163,12 @@ class Roles:
             self._table.update_config(topic.name, topic.config)
 
     def _is_for_later(self, topic: TopicImage, wanted: PartitionImage) -> bool:
-        """Of a partition that is not here. The cluster's own topics are waited for by whoever is told of the image
-        next.
-        """
-        if self._wake is None or self._is_first or topic.instance_id is None:
+        """Of a partition that is not here."""
+        if self._wake is None or self._is_first:
             return False
         if topic.deleting or wanted.version is None or self._broker_id not in wanted.replicas:
             return False
-        if self._made < MADE_AT_ONCE:
+        if self._made < MADE_AT_ONCE and not self._is_turn_over():
             self._made += 1
             return False
         self._awaited[topic.name, wanted.index] = None

@@ -3,23 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
-from brokers.engine.throttling.charging import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, Limiter, Quota, Rule, new_pace
+from brokers.engine.throttling.charging import (
+    CONSUMER_BYTE_RATE,
+    PRODUCER_BYTE_RATE,
+    Limiter,
+    Quota,
+    Rule,
+    charge,
+    new_pace,
+)
 from quotas.allocation import allocate
-from quotas.pacing import BURST_MS
+from quotas.pacing import BURST_MS, Pace
+
+# What coordinators write for an instance may go on however little bandwidth it has on this broker: commits belong to
+# reading.
+STATE_BYTES_PER_S_MIN: Final = 100_000
+# Unused bandwidth is worth so long at most: groups that begin write much at once.
+STATE_BURST_MS: Final = 2_000
 
 
 class InstanceShares:
     """`produce` and `consume` are None while this broker leads nothing of the instance: then nothing is charged
-    here.
+    here. `state` is for what coordinators write: it has the limit of `produce`, and where nothing is led, as much as if
+    this broker were one more of those that lead. What is written is charged to both, so that it takes from what may be
+    produced; but who produces as much as it bought commits its offsets without delay.
     """
 
-    __slots__ = ("_burst_ms", "consume", "produce")
+    __slots__ = ("_burst_ms", "consume", "produce", "state")
 
     def __init__(self, burst_ms: int = BURST_MS) -> None:
         self._burst_ms = burst_ms
         self.produce: Limiter | None = None
         self.consume: Limiter | None = None
+        self.state: Limiter | None = None
+
+    def charge_state(self, size_bytes: int, now_ms: int) -> None:
+        """Coordinators appended so much for the instance."""
+        if self.state is not None and self.state.pace is not None:
+            self.state.pace.charge(size_bytes, self.state.limit_per_s, now_ms)
+        if self.produce is not None:
+            charge((self.produce,), size_bytes, now_ms)
+
+    def state_debt_ms(self, now_ms: int) -> int:
+        """How long until what was written is paid for."""
+        state = self.state
+        return 0 if state is None or state.pace is None else state.pace.debt_ms(now_ms)
 
     def update(
         self, broker_id: int, leaders: Mapping[int, int], produce_bps: int, consume_bps: int, now_ms: int
@@ -28,6 +58,7 @@ class InstanceShares:
         brokers = sorted(broker for broker, count in leaders.items() if count)
         if broker_id not in brokers:
             self.produce = self.consume = None
+            self._update_state(produce_bps // (len(brokers) + 1), now_ms)
             return
         mine = brokers.index(broker_id)
         counts = [leaders[broker] for broker in brokers]
@@ -39,6 +70,14 @@ class InstanceShares:
             self.consume = self._limiter(CONSUMER_BYTE_RATE, consume, now_ms)
         self.produce.limit(produce, now_ms)
         self.consume.limit(consume, now_ms)
+        self._update_state(produce, now_ms)
+
+    def _update_state(self, limit_per_s: float, now_ms: int) -> None:
+        limit_per_s = max(limit_per_s, STATE_BYTES_PER_S_MIN)
+        if self.state is None:
+            rule = Rule("instance_bandwidth", PRODUCER_BYTE_RATE, None, None)
+            self.state = Limiter(rule, limit_per_s, now_ms, Pace(STATE_BURST_MS))
+        self.state.limit(limit_per_s, now_ms)
 
     def _limiter(self, quota: Quota, limit_per_s: float, now_ms: int) -> Limiter:
         return Limiter(Rule("instance_bandwidth", quota, None, None), limit_per_s, now_ms, new_pace(self._burst_ms))

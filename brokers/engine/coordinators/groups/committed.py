@@ -33,17 +33,18 @@ class Committed(NamedTuple):
 
 class GroupOffsets:
     """`topics` has the committed ones by internal topic and partition, `pending` those of open transactions by producer
-    id; `bytes` is what both take. `expiring` is how many of the committed ones have an expiry of their own, and
-    none of the others was committed before `oldest_ms`.
+    id; `count` and `waiting` are how many, `bytes` is what both take. `expiring` is how many of the committed ones have
+    an expiry of their own, and none of the others was committed before `oldest_ms`.
     """
 
-    __slots__ = ("bytes", "count", "expiring", "instance_id", "oldest_ms", "pending", "topics")
+    __slots__ = ("bytes", "count", "expiring", "instance_id", "oldest_ms", "pending", "topics", "waiting")
 
     def __init__(self, instance_id: str | None) -> None:
         self.instance_id = instance_id
         self.topics: dict[str, dict[int, Committed]] = {}
         self.pending: dict[int, dict[PartitionKey, Committed]] = {}
         self.count = 0
+        self.waiting = 0
         self.bytes = 0
         self.expiring = 0
         self.oldest_ms = 1 << 62
@@ -52,9 +53,18 @@ class GroupOffsets:
     def is_empty(self) -> bool:
         return not self.count and not self.pending
 
+    @property
+    def usage(self) -> tuple[int, int]:
+        """How many there are, those that wait for the end of a transaction included, and their bytes."""
+        return self.count + self.waiting, self.bytes
+
     def get(self, topic: str, partition: int) -> Committed | None:
         partitions = self.topics.get(topic)
         return None if partitions is None else partitions.get(partition)
+
+    def get_pending(self, producer_id: int, topic: str, partition: int) -> Committed | None:
+        entries = self.pending.get(producer_id)
+        return None if entries is None else entries.get((topic, partition))
 
     def is_pending(self, topic: str, partition: int) -> bool:
         return any((topic, partition) in entries for entries in self.pending.values())
@@ -109,6 +119,8 @@ class GroupOffsets:
         held = entries.get((topic, partition))
         if held is not None:
             self.bytes -= held.bytes
+        else:
+            self.waiting += 1
         entries[topic, partition] = entry
         self.bytes += entry.bytes
 
@@ -128,6 +140,7 @@ class GroupOffsets:
         entry = None if entries is None else entries.pop((topic, partition), None)
         if entries is not None and entry is not None:
             self.bytes -= entry.bytes
+            self.waiting -= 1
             if not entries:
                 del self.pending[producer_id]
 
@@ -136,6 +149,7 @@ class GroupOffsets:
         entries = self.pending.pop(producer_id, None)
         if entries is None:
             return
+        self.waiting -= len(entries)
         for (topic, partition), entry in entries.items():
             self.bytes -= entry.bytes
             if committed:

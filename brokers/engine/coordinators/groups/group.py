@@ -53,6 +53,7 @@ class Group:
         "assignment_bytes",
         "awaiting",
         "committed_at",
+        "counted",
         "delay_ms",
         "generation",
         "id",
@@ -76,6 +77,8 @@ class Group:
     def __init__(self, id: str, now_ms: int = NO_TIMESTAMP, after: int = NO_RECORD) -> None:
         """`after` is the log offset of what may have ended a group of this id before."""
         self.id = id
+        # What the registry has counted of it: members, and the bytes they take.
+        self.counted = (0, 0)
         self.recorded_at = self.committed_at = after
         self.state = State.EMPTY
         self.state_timestamp_ms = now_ms

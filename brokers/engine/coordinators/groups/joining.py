@@ -105,7 +105,9 @@ def fits(groups: GroupRegistry, group: Group, request: JoinRequest) -> bool:
     if group.metadata_bytes + more_bytes > GROUP_METADATA_BYTES_MAX:
         return False
     is_known = member is not None or place in group.pending
-    return groups.has_memory(group.id, more_bytes if is_known else more_bytes + MEMBER_BYTES)
+    if is_known:
+        return groups.has_memory(group.id, more_bytes)
+    return groups.has_memory(group.id, more_bytes + MEMBER_BYTES, 1)
 
 
 def _give_id(settings: GroupSettings, builder: ResultBuilder, group: Group, request: JoinRequest) -> JoinReply:

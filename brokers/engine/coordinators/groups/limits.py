@@ -1,11 +1,11 @@
-"""How far a tenant's groups may grow. Kafka has none of these limits; what goes beyond them is refused by name."""
+"""How far one group of a tenant may grow; `contract.coordinator_limits` has what counts for all of them together. Kafka
+has none of these limits; what goes beyond them is refused by name.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-# Of one instance in one partition of the offsets topic; there are fifty of them. Beyond: POLICY_VIOLATION.
-GROUPS_PER_INSTANCE_MAX: Final = 1_000
 # Of an internal group id, which is in the key of each of its records. Beyond: INVALID_GROUP_ID.
 GROUP_ID_BYTES_MAX: Final = 1_024
 # Of the strings that name one member, each. Beyond: INVALID_REQUEST.
@@ -18,19 +18,12 @@ PROTOCOLS_MAX: Final = 100
 MEMBER_METADATA_BYTES_MAX: Final = 1_000_000
 # The same, of all members of a group. Beyond: GROUP_MAX_SIZE_REACHED.
 GROUP_METADATA_BYTES_MAX: Final = 16_000_000
-# What the members of one instance take in memory, in one partition of the offsets topic: what they say, what they were
-# given, and themselves. Beyond: GROUP_MAX_SIZE_REACHED, while who is in may go on with what it says.
-MEMBER_BYTES_PER_INSTANCE_MAX: Final = 64 << 20
-# What a member costs beside that.
+# What a member costs in memory beside what it says and what it was given.
 MEMBER_BYTES: Final = 2_048
 # What a group's record may take: subscriptions and assignments of all members. It is one record of the offsets topic.
 GROUP_RECORD_BYTES_MAX: Final = 1_000_000
 # Members that leave in one call. Beyond: INVALID_REQUEST.
 LEAVING_MAX: Final = 10_000
-# Offsets that one group keeps. Beyond: POLICY_VIOLATION, while what is there may go on.
-OFFSETS_PER_GROUP_MAX: Final = 250_000
-# What the offsets of one instance take in memory, in one partition of the offsets topic. Beyond: the same.
-OFFSET_BYTES_PER_INSTANCE_MAX: Final = 128 << 20
 
 _BYTES_PER_CHARACTER_MAX: Final = 4
 

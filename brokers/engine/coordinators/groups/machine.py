@@ -6,7 +6,7 @@ and deadlines find their way (GRP-24, GRP-25).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import structlog
@@ -34,6 +34,7 @@ from brokers.engine.coordinators.groups.replies import (
     sync_refused,
 )
 from brokers.engine.coordinators.groups.result_builder import JOIN, PENDING, SESSION, SYNC, ResultBuilder
+from brokers.engine.coordinators.led_shards import LedShards
 from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult, Now
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
@@ -41,26 +42,38 @@ from brokers.engine.protocol.errors import ErrorCode
 log = structlog.get_logger(__name__)
 
 
-class GroupMachine:
-    """`offsets` answers what is asked about them, `removals` what deletes them."""
+class LedGroups:
+    """What a broker leads of the offsets topic; `partitions` answers how many that has."""
 
-    def __init__(self, settings: GroupSettings, known: Known = EVERYTHING) -> None:
+    def __init__(self, partitions: Callable[[], int] = lambda: 1) -> None:
+        self.groups: LedShards[GroupRegistry] = LedShards(partitions)
+        self.offsets: LedShards[ShardOffsets] = LedShards(partitions)
+
+
+class GroupMachine:
+    """`offsets` answers what is asked about them, `removals` what deletes them. `led` are the shards of this broker:
+    the limits of an instance count over all of them.
+    """
+
+    def __init__(self, settings: GroupSettings, known: Known = EVERYTHING, led: LedGroups | None = None) -> None:
         self.settings = settings
-        self.groups = GroupRegistry(settings)
-        self.offsets = ShardOffsets(self.groups)
+        led = LedGroups() if led is None else led
+        self.groups = GroupRegistry(settings, led.groups)
+        self.offsets = ShardOffsets(self.groups, led.offsets)
         self.removals = OffsetRemovals(self.offsets, known)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def join(self, now: Now, ticket: object, request: JoinRequest) -> CoordinatorResult:
-        return _answered(
-            joining.join(self.groups, ResultBuilder(now, ticket), self.groups.get(request.group_id), request)
-        )
+        result = joining.join(self.groups, ResultBuilder(now, ticket), self.groups.get(request.group_id), request)
+        self.groups.recount(self.groups.get(request.group_id))
+        return _answered(result)
 
     def sync(self, now: Now, ticket: object, request: SyncRequest) -> CoordinatorResult:
-        return _answered(
-            syncing.sync(self.groups, ResultBuilder(now, ticket), self.groups.get(request.group_id), request)
-        )
+        group = self.groups.get(request.group_id)
+        result = syncing.sync(self.groups, ResultBuilder(now, ticket), group, request)
+        self.groups.recount(group)
+        return _answered(result)
 
     def heartbeat(
         self, now: Now, group_id: str, generation: int, member_id: str, group_instance_id: str | None = None
@@ -69,7 +82,10 @@ class GroupMachine:
         return heartbeats.heartbeat(self.groups.get(group_id), now, generation, member_id, group_instance_id)
 
     def leave(self, now: Now, ticket: object, group_id: str, leavers: Sequence[Leaver]) -> CoordinatorResult:
-        return leaving.leave(self.settings, ResultBuilder(now, ticket), self.groups.get(group_id), leavers)
+        group = self.groups.get(group_id)
+        result = leaving.leave(self.settings, ResultBuilder(now, ticket), group, leavers)
+        self.groups.recount(group)
+        return result
 
     def describe(self, group_id: str) -> CoordinatorResult:
         """A group that nobody knows is Dead, which is no error (GRP-29)."""
@@ -114,6 +130,7 @@ class GroupMachine:
         group = self.groups.obtain(group_id, record.state_timestamp_ms)
         group.restore(record)
         group.recorded_at = offset
+        self.groups.recount(group)
 
     def replay_marker(self, producer_id: int, committed: bool, offset: int) -> None:
         self.offsets.replay_marker(producer_id, committed, offset)
@@ -154,9 +171,12 @@ class GroupMachine:
         else:
             assert about == SYNC, f"nobody waits for {about!r}"
             syncing.on_sync_deadline(builder, self.settings, group)
+        self.groups.recount(group)
         return builder.result()
 
     def unload(self) -> list[tuple[object, Any]]:
+        self.groups.shards.discard(self.groups)
+        self.offsets.shards.discard(self.offsets)
         answers = self.removals.unload()
         for group in self.groups:
             answers += _waiting(group, ErrorCode.NOT_COORDINATOR)

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from brokers.contract import coordinator_limits as limits
 from brokers.engine.coordinators.groups.checking import FOR_GOOD, check_commit
 from brokers.engine.coordinators.groups.committed import ENTRY_BYTES, Committed, GroupOffsets
 from brokers.engine.coordinators.groups.formats import (
@@ -26,9 +27,9 @@ from brokers.engine.coordinators.groups.formats import (
     read_offset_value,
 )
 from brokers.engine.coordinators.groups.group import Group, State
-from brokers.engine.coordinators.groups.limits import OFFSET_BYTES_PER_INSTANCE_MAX, OFFSETS_PER_GROUP_MAX
 from brokers.engine.coordinators.groups.registry import GroupRegistry
 from brokers.engine.coordinators.groups.result_builder import ResultBuilder
+from brokers.engine.coordinators.led_shards import LedShards
 from brokers.engine.coordinators.result import NO_PRODUCER, NO_VERIFICATION_TOKEN, CoordinatorResult, Now, StateRecord
 from brokers.engine.protocol.errors import ErrorCode
 from instances.naming import split_internal
@@ -56,6 +57,9 @@ _OF_APPEND: Final[Mapping[int, ErrorCode]] = {
 
 _NOTHING: Final[Mapping[int, Committed]] = {}
 _STABLE: Final[frozenset[int]] = frozenset()
+_UNBOUNDED: Final = 1 << 62
+# Who is at a limit must be able to commit in transactions: those that wait for the end of one may be as many again.
+TRANSACTIONAL_PARTS: Final = 2
 _NONE: Final = Committed(NO_OFFSET, NO_LEADER_EPOCH, "", NO_TIMESTAMP, NO_TIMESTAMP, -1)
 
 
@@ -120,24 +124,48 @@ def is_over(group: Group) -> bool:
     return group.state is State.EMPTY and not group.pending
 
 
+class _Room:
+    """How many offsets more, and how many bytes."""
+
+    __slots__ = ("_bytes", "_count")
+
+    def __init__(self, count: int, size_bytes: int) -> None:
+        self._count, self._bytes = count, size_bytes
+
+    def take(self, is_new: bool, more_bytes: int) -> bool:
+        """False if there is no room; then nothing is taken."""
+        if (is_new and self._count <= 0) or more_bytes > self._bytes:
+            return False
+        self._count -= is_new
+        self._bytes -= more_bytes
+        return True
+
+
 class ShardOffsets:
     """`groups` are all groups of the shard: one that has nothing but offsets is among them too, Empty, of generation 0.
 
-    `position` is the end of what was replayed.
+    `position` is the end of what was replayed. `shards` are those that this broker leads, this one among them.
     """
 
-    def __init__(self, groups: GroupRegistry) -> None:
+    def __init__(self, groups: GroupRegistry, shards: LedShards[ShardOffsets] | None = None) -> None:
         self.groups = groups
+        self.shards: LedShards[ShardOffsets] = LedShards() if shards is None else shards
+        self.shards.add(self)
         self.settings = groups.settings
         self.position = -1
         self.by_group: dict[str, GroupOffsets] = {}
         # Groups in which a producer's open transaction has commits.
         self._open: dict[int, set[str]] = {}
-        self._instance_bytes: dict[str | None, int] = {}
+        # By instance: how many offsets, and the bytes that they take.
+        self._usage: dict[str | None, tuple[int, int]] = {}
 
     def __len__(self) -> int:
         """How many offsets are committed."""
         return sum(held.count for held in self.by_group.values())
+
+    def usage(self, instance_id: str | None) -> tuple[int, int]:
+        """How many offsets an instance has in this shard, those of open transactions included, and their bytes."""
+        return self._usage.get(instance_id, (0, 0))
 
     def of(self, group_id: str) -> GroupOffsets | None:
         return self.by_group.get(group_id)
@@ -161,25 +189,25 @@ class ShardOffsets:
             held = self.by_group[group_id] = GroupOffsets(split_internal(group_id)[0])
             self.groups.obtain(group_id, NO_TIMESTAMP)
         entry = Committed(*read, offset)
-        bytes_before = held.bytes
+        before = held.usage
         if producer_id == NO_PRODUCER:
             held.put(topic, partition, entry)
         else:
             held.put_pending(producer_id, topic, partition, entry)
             self._open.setdefault(producer_id, set()).add(group_id)
-        self._account(held, bytes_before)
+        self._account(held, before)
 
     def _replay_removal(self, key: OffsetKey, producer_id: int) -> None:
         group_id, topic, partition = key
         held = self.by_group.get(group_id)
         if held is None:
             return
-        bytes_before = held.bytes
+        before = held.usage
         if producer_id == NO_PRODUCER:
             held.remove(topic, partition)
         else:
             held.remove_pending(producer_id, topic, partition)
-        self._account(held, bytes_before)
+        self._account(held, before)
         self._forget_if_empty(group_id, held)
 
     def replay_marker(self, producer_id: int, committed: bool, offset: int) -> None:
@@ -189,9 +217,9 @@ class ShardOffsets:
             held = self.by_group.get(group_id)
             if held is None:
                 continue
-            bytes_before = held.bytes
+            before = held.usage
             held.complete(producer_id, committed)
-            self._account(held, bytes_before)
+            self._account(held, before)
             self._forget_if_empty(group_id, held)
             self.groups.offsets_changed(group_id, offset)
 
@@ -200,12 +228,14 @@ class ShardOffsets:
         if group_id in self.by_group:
             self.groups.obtain(group_id, NO_TIMESTAMP)
 
-    def _account(self, held: GroupOffsets, bytes_before: int) -> None:
-        total = self._instance_bytes.get(held.instance_id, 0) + held.bytes - bytes_before
-        if total:
-            self._instance_bytes[held.instance_id] = total
+    def _account(self, held: GroupOffsets, before: tuple[int, int]) -> None:
+        count, size_bytes = self.usage(held.instance_id)
+        count += held.usage[0] - before[0]
+        size_bytes += held.usage[1] - before[1]
+        if count:
+            self._usage[held.instance_id] = (count, size_bytes)
         else:
-            self._instance_bytes.pop(held.instance_id, None)
+            self._usage.pop(held.instance_id, None)
 
     def _forget_if_empty(self, group_id: str, held: GroupOffsets) -> None:
         if not held.is_empty:
@@ -285,7 +315,7 @@ class ShardOffsets:
         producer: Producer | None = None,
         timers: list[tuple[Hashable, int | None]] | None = None,
     ) -> CoordinatorResult:
-        codes = self._codes(group_id, commits)
+        codes = self._codes(group_id, commits, NO_PRODUCER if producer is None else producer.id)
         expire_ms = NO_TIMESTAMP
         if retention_ms != DEFAULT_RETENTION_MS:
             expire_ms = min(now.wall_ms + retention_ms, TIMESTAMP_MAX)
@@ -314,26 +344,43 @@ class ShardOffsets:
             result.producer_id, result.producer_epoch, result.verification_token = producer
         return result
 
-    def _codes(self, group_id: str, commits: Sequence[Commit]) -> list[int]:
+    def _codes(self, group_id: str, commits: Sequence[Commit], producer_id: int) -> list[int]:
+        """What is committed in a transaction is kept beside what was committed before."""
         held = self.by_group.get(group_id)
-        room = OFFSETS_PER_GROUP_MAX - (0 if held is None else held.count)
+        in_transaction = producer_id != NO_PRODUCER
         instance_id = split_internal(group_id)[0] if held is None else held.instance_id
-        bytes_left = OFFSET_BYTES_PER_INSTANCE_MAX - self._instance_bytes.get(instance_id, 0)
+        room: _Room | None = None
         codes = []
         for commit in commits:
             if not self._metadata_fits(commit.metadata):
                 codes.append(int(ErrorCode.OFFSET_METADATA_TOO_LARGE))
                 continue
-            entry = None if held is None else held.get(commit.topic, commit.partition)
+            entry = None
+            if held is not None:
+                key = (commit.topic, commit.partition)
+                entry = held.get_pending(producer_id, *key) if in_transaction else held.get(*key)
             more_bytes = len(commit.metadata) + (ENTRY_BYTES if entry is None else -len(entry.metadata))
             # Who is at a limit may go on with what there is.
-            if (entry is None and room <= 0) or (more_bytes > 0 and more_bytes > bytes_left):
-                codes.append(int(ErrorCode.POLICY_VIOLATION))
-                continue
-            room -= entry is None
-            bytes_left -= more_bytes
+            if entry is None or more_bytes > 0:
+                if room is None:
+                    room = self._room(instance_id, TRANSACTIONAL_PARTS if in_transaction else 1)
+                if not room.take(entry is None, more_bytes):
+                    codes.append(int(ErrorCode.POLICY_VIOLATION))
+                    continue
             codes.append(0)
         return codes
+
+    def _room(self, instance_id: str | None, parts: int) -> _Room:
+        """What an instance may have more on this broker: up to so many times its limits."""
+        if instance_id is None:
+            return _Room(_UNBOUNDED, _UNBOUNDED)
+        shards = self.shards
+        count = shards.total(lambda shard: shard.usage(instance_id)[0])
+        size_bytes = shards.total(lambda shard: shard.usage(instance_id)[1])
+        return _Room(
+            parts * shards.share_of(limits.OFFSETS_PER_INSTANCE_MAX, limits.OFFSETS_FLOOR) - count,
+            parts * shards.share_of(limits.OFFSET_BYTES_PER_INSTANCE_MAX, limits.OFFSET_BYTES_FLOOR) - size_bytes,
+        )
 
     def _metadata_fits(self, metadata: str) -> bool:
         """Counted as Kafka does, in UTF-16; and a record must be able to hold it."""

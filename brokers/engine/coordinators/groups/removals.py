@@ -318,6 +318,7 @@ class OffsetRemovals:
         if removal.with_members:
             for member in tuple(group.members.values()):
                 remove(batch.dismissed, group, member)
+            self._groups.recount(group)
         if group.has_record:
             batch.add(group_key(group_id))
         elif held is None or removal.with_members:

@@ -42,12 +42,8 @@ def add_partitions(
     extended = known.with_partitions(partitions, now.wall_ms)
     if len(extended.partitions) > limits.PARTITIONS_PER_TRANSACTION_MAX:
         return CoordinatorResult(int(ErrorCode.POLICY_VIOLATION))
-    owner = instance_of(transactional_id)
     more = len(extended.partitions) - len(known.partitions)
-    if (
-        owner is not None
-        and registry.open_partitions_of(owner) + more > limits.OPEN_PARTITIONS_PER_INSTANCE_AND_SHARD_MAX
-    ):
+    if not registry.has_room_for_partitions(instance_of(transactional_id), more):
         return CoordinatorResult(int(ErrorCode.POLICY_VIOLATION))
     record = record_of(extended)
     if record.value is not None and len(record.value) > limits.TRANSACTION_BYTES_MAX:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from brokers.engine.coordinators.result import CoordinatorResult, Now
-from brokers.engine.coordinators.transactions import limits
 from brokers.engine.coordinators.transactions.entry import Entry, Previous
 from brokers.engine.coordinators.transactions.fencing import fence
 from brokers.engine.coordinators.transactions.metadata import (
@@ -56,8 +55,7 @@ def _first(
     registry: TransactionRegistry, transactional_id: str, timeout_ms: int, fresh_producer_id: int | None, now: Now
 ) -> CoordinatorResult:
     """Whatever the client believes to have, nothing is known of it (TXN-6)."""
-    instance_id = instance_of(transactional_id)
-    if instance_id is not None and registry.ids_of(instance_id) >= limits.IDS_PER_INSTANCE_AND_SHARD_MAX:
+    if not registry.has_room(instance_of(transactional_id)):
         return CoordinatorResult(Initialised(int(ErrorCode.POLICY_VIOLATION)))
     if fresh_producer_id is None:
         return CoordinatorResult(NEEDS_PRODUCER_ID)

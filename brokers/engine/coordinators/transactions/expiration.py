@@ -65,7 +65,10 @@ def _is_expired(registry: TransactionRegistry, known: TransactionMetadata, now: 
     if known.last_update_ms <= now.wall_ms - registry.settings.id_expiration_ms:
         return True
     instance_id = instance_of(known.transactional_id)
-    return instance_id is not None and not registry.is_living(instance_id)
+    if instance_id is None:
+        return False
+    is_old = known.last_update_ms <= now.wall_ms - limits.CROWDED_EXPIRATION_MS
+    return not registry.is_living(instance_id) or (is_old and not registry.has_room(instance_id))
 
 
 def _completed(registry: TransactionRegistry) -> Iterator[TransactionMetadata]:

@@ -8,6 +8,7 @@ from typing import Any
 import structlog
 
 from brokers.contract.partitions import PartitionKey
+from brokers.engine.coordinators.led_shards import LedShards
 from brokers.engine.coordinators.result import NO_RECORD, CoordinatorResult, Now
 from brokers.engine.coordinators.settings import TransactionSettings
 from brokers.engine.coordinators.transactions import adding, beginning, ending, expiration, listing
@@ -33,9 +34,12 @@ class TransactionMachine:
         settings: TransactionSettings,
         high_watermark: Callable[[], int],
         is_living: Callable[[str], bool] = lambda instance_id: True,
+        led: LedShards[TransactionRegistry] | None = None,
     ) -> None:
-        """`is_living` answers whether an instance exists: the ids of a deleted one expire with the next round."""
-        self.registry = TransactionRegistry(coordinator_epoch, settings, high_watermark, is_living)
+        """`is_living` answers whether an instance exists: the ids of a deleted one expire with the next round.
+        `led` are the shards of this broker.
+        """
+        self.registry = TransactionRegistry(coordinator_epoch, settings, high_watermark, is_living, led)
 
     # -- what clients ask ----------------------------------------------------------------------------------------------
 
@@ -131,4 +135,5 @@ class TransactionMachine:
 
     def unload(self) -> list[tuple[object, Any]]:
         """Nobody waits in here: calls are answered at once, or with the commit of their record."""
+        self.registry.shards.discard(self.registry)
         return []

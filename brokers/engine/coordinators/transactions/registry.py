@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from brokers.contract import coordinator_limits
+from brokers.engine.coordinators.led_shards import LedShards
 from brokers.engine.coordinators.result import StateRecord
 from brokers.engine.coordinators.settings import TransactionSettings
 from brokers.engine.coordinators.transactions.entry import Entry
@@ -15,7 +17,7 @@ from instances.naming import split_internal
 
 class TransactionRegistry:
     """`coordinator_epoch` is the leader epoch of the state partition. `high_watermark` tells what is committed of it,
-    `is_living` whether there still is an instance.
+    `is_living` whether there still is an instance. `shards` are those that this broker leads, this one among them.
     """
 
     def __init__(
@@ -24,7 +26,10 @@ class TransactionRegistry:
         settings: TransactionSettings,
         high_watermark: Callable[[], int],
         is_living: Callable[[str], bool] = lambda instance_id: True,
+        shards: LedShards[TransactionRegistry] | None = None,
     ) -> None:
+        self.shards: LedShards[TransactionRegistry] = LedShards() if shards is None else shards
+        self.shards.add(self)
         self.coordinator_epoch = coordinator_epoch
         self.settings = settings
         self.is_living = is_living
@@ -59,6 +64,22 @@ class TransactionRegistry:
     def ids_of(self, instance_id: str | None) -> int:
         """How many ids of an instance are kept in this shard."""
         return len(self._by_instance.get(instance_id, ()))
+
+    def has_room(self, instance_id: str | None) -> bool:
+        """Whether an instance may have one more id on this broker."""
+        if instance_id is None:
+            return True
+        ids = self.shards.total(lambda shard: shard.ids_of(instance_id))
+        return ids < self.shards.share_of(coordinator_limits.TRANSACTIONAL_IDS_PER_INSTANCE_MAX)
+
+    def has_room_for_partitions(self, instance_id: str | None, more: int) -> bool:
+        """Whether so many partitions more may be in its open transactions on this broker."""
+        if instance_id is None:
+            return True
+        partitions = self.shards.total(lambda shard: shard.open_partitions_of(instance_id))
+        return partitions + more <= self.shards.share_of(
+            coordinator_limits.OPEN_PARTITIONS_PER_INSTANCE_MAX, coordinator_limits.OPEN_PARTITIONS_FLOOR
+        )
 
     def open_partitions_of(self, instance_id: str | None) -> int:
         """How many partitions are part of its transactions in this shard, each counted with each of them."""

@@ -156,7 +156,7 @@ FIXED: Final = (
     Row("offsets.retention.minutes", _INT, "10080", "How long the offsets of an empty group are kept."),
     Row("offsets.topic.num.partitions", _INT, "50", "Partitions of the topic of offsets."),
     Row("offsets.topic.replication.factor", _SHORT, "3", "Replicas of the topic of offsets."),
-    Row("offsets.topic.segment.bytes", _INT, "104857600", "Bytes of a segment of the topic of offsets."),
+    Row("offsets.topic.segment.bytes", _INT, "16777216", "Bytes of a segment of the topic of offsets."),
     Row("quota.burst.ms", _LONG, str(BURST_MS), "How long a client may run ahead of its limit; -1: Kafka's window."),
     Row("replica.lag.time.max.ms", _LONG, str(REPLICA_LAG_MS_MAX), "How long a follower may lag and stay in sync."),
     Row("socket.request.max.bytes", _INT, str(FRAME_BYTES_MAX), "The largest request."),
@@ -176,6 +176,6 @@ FIXED: Final = (
     Row("transaction.state.log.min.isr", _INT, "2", "Replicas in sync that a transaction's state needs."),
     Row("transaction.state.log.num.partitions", _INT, "50", "Partitions of the topic of transactions."),
     Row("transaction.state.log.replication.factor", _SHORT, "3", "Replicas of the topic of transactions."),
-    Row("transaction.state.log.segment.bytes", _INT, "104857600", "Bytes of a segment of the topic of transactions."),
+    Row("transaction.state.log.segment.bytes", _INT, "16777216", "Bytes of a segment of the topic of transactions."),
     Row("transactional.id.expiration.ms", _INT, "604800000", "How long a transactional id that nobody uses is known."),
 )

@@ -7,7 +7,7 @@ import pytest
 from brokers.engine.coordinators.settings import from_overrides
 from brokers.engine.errors import SettingsWrong
 
-SEGMENT = {"segment.bytes": "104857600", "cleanup.policy": "compact", "compression.type": "producer"}
+SEGMENT = {"segment.bytes": "16777216", "cleanup.policy": "compact", "compression.type": "producer"}
 
 
 def test_groups_are_kept_in_fifty_compacted_partitions_of_three_replicas() -> None:

@@ -68,3 +68,14 @@ def test_deadlines_that_move_nearer_take_no_memory_for_each_move() -> None:
     assert timers.queued <= DEAD_ENTRIES_MAX + 2
     assert timers.due(1_790_001) == ["session"]
     assert timers.due(1_800_000) == []
+
+
+def test_of_many_deadlines_at_once_some_are_taken_and_the_others_are_due_still() -> None:
+    timers = Timers()
+    for number in range(5):
+        timers.set(number, 10 + number)
+
+    assert timers.due(100, 2) == [0, 1]
+    assert timers.next_ms == 12
+    assert timers.due(100, 2) == [2, 3]
+    assert timers.due(100, 2) == [4]

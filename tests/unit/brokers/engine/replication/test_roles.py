@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.own_turns import PIECE_MS_MAX
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.replication.roles import MADE_AT_ONCE, Roles
@@ -283,14 +284,19 @@ def test_a_topic_that_is_being_deleted_is_neither_led_nor_followed(table: Partit
 
 
 class Crowd:
-    """A tenant's topic with many partitions, of which most are to be made later."""
+    """A tenant's topic with many partitions, of which most are to be made later. Making one takes `log_ms`."""
 
-    def __init__(self, table: PartitionTable, partitions: int) -> None:
+    def __init__(self, table: PartitionTable, partitions: int, log_ms: float = 0) -> None:
         self.woken = 0
         self.table = table
         self.followed = Followed()
         self.roles = Roles(
-            broker_id=1, table=table, fetchers=self.followed, now_ms=lambda: 0, monotonic_ms=lambda: 0, wake=self.wake
+            broker_id=1,
+            table=table,
+            fetchers=self.followed,
+            now_ms=lambda: 0,
+            monotonic_ms=lambda: int(log_ms * len(table)),
+            wake=self.wake,
         )
         self.topic = replace(_topic(*[1] * partitions), instance_id="ins-aaaaaaaa")
         self.empty = ClusterImage("c")
@@ -312,14 +318,29 @@ def test_very_many_partitions_are_made_in_turns(table: PartitionTable) -> None:
     assert crowd.roles.leaders == len(_led(table))
 
 
-def test_few_partitions_and_the_clusters_own_are_made_at_once(table: PartitionTable) -> None:
+def test_few_partitions_are_made_at_once(table: PartitionTable) -> None:
     assert Crowd(table, MADE_AT_ONCE).woken == 0
+
+
+def test_the_clusters_own_topics_are_made_in_turns_as_well(table: PartitionTable) -> None:
     own = ClusterImage("c").with_changes(topics={"__own": _topic(*[1] * 60, name="__own")})
-    roles = Crowd(table, 1).roles
+    crowd = Crowd(table, 1)
 
-    roles.on_image(ClusterImage("c"), own)
+    crowd.roles.on_image(ClusterImage("c"), own)
 
+    assert len([partition for partition in table if partition.topic == "__own"]) == MADE_AT_ONCE
+    assert crowd.woken == 1
+    while crowd.roles.make_some():
+        pass
     assert len([partition for partition in table if partition.topic == "__own"]) == 60
+
+
+def test_a_turn_ends_when_it_was_long_enough_however_few_were_made(table: PartitionTable) -> None:
+    crowd = Crowd(table, MADE_AT_ONCE, log_ms=PIECE_MS_MAX / 2)
+
+    assert len(_led(table)) == 2
+    crowd.roles.make_some()
+    assert len(_led(table)) == 4
 
 
 def test_what_is_still_to_be_made_is_made_as_the_latest_image_says(table: PartitionTable) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.engine.coordinators.groups import joining, limits, registry
+from brokers.contract import coordinator_limits
+from brokers.contract.coordinator_limits import GROUPS_PER_INSTANCE_MAX
+from brokers.engine.coordinators.groups import joining, limits
 from brokers.engine.coordinators.groups.group import State
 from brokers.engine.coordinators.groups.limits import (
-    GROUPS_PER_INSTANCE_MAX,
     MEMBER_ID_BYTES_MAX,
     MEMBER_METADATA_BYTES_MAX,
     NAME_BYTES_MAX,
     PROTOCOLS_MAX,
 )
+from brokers.engine.coordinators.groups.machine import GroupMachine, LedGroups
 from brokers.engine.coordinators.groups.registry import GroupRegistry
 from brokers.engine.coordinators.settings import GroupSettings
 from tests.unit.brokers.engine.coordinators.groups.members import SESSION_MS, Member, Shard, complete, error
@@ -74,7 +76,7 @@ def test_a_group_that_is_larger_than_is_allowed_by_now_gets_smaller() -> None:
     assert len(smaller.group().members) == 2
 
 
-def test_an_instance_has_so_many_groups_in_a_partition_and_others_have_theirs() -> None:
+def test_an_instance_has_so_many_groups_and_others_have_theirs() -> None:
     shard = Shard()
     for number in range(GROUPS_PER_INSTANCE_MAX):
         shard.machine.groups.obtain(f"ins-aaaaaaaa.{number}", 0)
@@ -95,6 +97,40 @@ def test_groups_that_are_gone_make_room_and_leave_nothing_behind() -> None:
 
     assert groups.has_room("ins-aaaaaaaa.x")
     assert len(groups) == len(groups.of_instance("ins-aaaaaaaa")) == GROUPS_PER_INSTANCE_MAX - 1
+
+
+def test_the_limits_of_an_instance_count_over_all_shards_of_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_limits, "GROUPS_PER_INSTANCE_MAX", 4)
+    led = LedGroups(lambda: 4)
+    one, two = (GroupMachine(GroupSettings(), led=led) for _ in range(2))
+    one.groups.obtain("ins-aaaaaaaa.a", 0)
+    assert two.groups.has_room("ins-aaaaaaaa.b")
+    two.groups.obtain("ins-aaaaaaaa.b", 0)
+
+    # Half of the partitions are led here, and another broker grants the other half.
+    assert not one.groups.has_room("ins-aaaaaaaa.c")
+    assert one.groups.has_room("ins-bbbbbbbb.c")
+    third = GroupMachine(GroupSettings(), led=led)
+    assert one.groups.has_room("ins-aaaaaaaa.c")
+    third.unload()
+    two.unload()
+    assert not one.groups.has_room("ins-aaaaaaaa.c")
+
+
+def test_an_instance_has_so_many_members_in_all_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_limits, "MEMBERS_PER_INSTANCE_MAX", 2)
+    monkeypatch.setattr(coordinator_limits, "MEMBERS_FLOOR", 1)
+    shard = Shard()
+    item = Member(shard, group="ins-aaaaaaaa.a")
+    complete(item)
+    assert error(Member(shard, group="ins-aaaaaaaa.b", needs_id=True).join()) == 79
+
+    assert error(Member(shard, group="ins-aaaaaaaa.c").join()) == FULL
+    assert error(Member(shard, group="ins-aaaaaaaa.c", needs_id=True).join()) == FULL
+    complete(Member(shard, group="ins-bbbbbbbb.theirs"))
+    complete(item)
+    shard.advance(SESSION_MS)  # nobody came with the id that was given out
+    complete(Member(shard, group="ins-aaaaaaaa.c"))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +181,8 @@ def test_a_static_member_that_comes_back_says_it_instead_of_what_it_said_before(
 def test_all_groups_of_an_instance_hold_only_so_much_and_those_of_others_are_not_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(registry, "MEMBER_BYTES_PER_INSTANCE_MAX", 10_000)
+    monkeypatch.setattr(coordinator_limits, "MEMBER_BYTES_PER_INSTANCE_MAX", 10_000)
+    monkeypatch.setattr(coordinator_limits, "MEMBER_BYTES_FLOOR", 1)
     shard = Shard()
     protocols = (("range", bytes(3_000)),)
     item = Member(shard, protocols=protocols)
@@ -161,7 +198,8 @@ def test_all_groups_of_an_instance_hold_only_so_much_and_those_of_others_are_not
 
 
 def test_what_an_instances_members_are_given_is_counted_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "MEMBER_BYTES_PER_INSTANCE_MAX", 10_000)
+    monkeypatch.setattr(coordinator_limits, "MEMBER_BYTES_PER_INSTANCE_MAX", 10_000)
+    monkeypatch.setattr(coordinator_limits, "MEMBER_BYTES_FLOOR", 1)
     shard = Shard()
     for group, size, code in (("a", 4_000, 0), ("b", 4_000, -1), ("b", 1_000, 0)):
         member = Member(shard, group=f"ins-aaaaaaaa.{group}")

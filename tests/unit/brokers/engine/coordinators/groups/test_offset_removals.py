@@ -323,4 +323,4 @@ def test_the_accountings_are_balanced_in_the_end(shard: Shard) -> None:
     assert delete_group(shard, GROUP).replies == [0]
 
     assert len(shard.machine.offsets) == 0
-    assert shard.machine.offsets._instance_bytes == {}
+    assert shard.machine.offsets._usage == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.engine.coordinators.groups import offsets
+from brokers.contract import coordinator_limits
 from brokers.engine.coordinators.groups.formats import OffsetValue, offset_key, offset_value, read_offset_value
 from brokers.engine.coordinators.groups.group import State
 from brokers.engine.coordinators.groups.offsets import Commit, Fetched
@@ -271,8 +271,9 @@ def test_metadata_that_no_record_can_hold_is_refused_whatever_the_limit_is() -> 
     assert call.replies == [[0, ErrorCode.OFFSET_METADATA_TOO_LARGE]]
 
 
-def test_a_group_at_its_limit_goes_on_with_what_it_has(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offsets, "OFFSETS_PER_GROUP_MAX", 2)
+def test_an_instance_at_its_limit_goes_on_with_what_it_has(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_limits, "OFFSETS_PER_INSTANCE_MAX", 2)
+    monkeypatch.setattr(coordinator_limits, "OFFSETS_FLOOR", 1)
 
     call = commit(shard, *(Commit(TOPIC, partition, 5) for partition in range(3)))
 
@@ -281,8 +282,13 @@ def test_a_group_at_its_limit_goes_on_with_what_it_has(shard: Shard, monkeypatch
     assert everything(shard) == {(TOPIC, 0): 6, (TOPIC, 1): 5}
 
 
+def limit_bytes(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr(coordinator_limits, "OFFSET_BYTES_PER_INSTANCE_MAX", limit)
+    monkeypatch.setattr(coordinator_limits, "OFFSET_BYTES_FLOOR", 1)
+
+
 def test_an_instance_at_its_limit_does_not_take_room_from_others(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offsets, "OFFSET_BYTES_PER_INSTANCE_MAX", 600)
+    limit_bytes(monkeypatch, 600)
     put(shard, 0, 5, metadata="m" * 100)
 
     assert commit(shard, Commit(TOPIC, 1, 5, metadata="m" * 100)).replies == [[ErrorCode.POLICY_VIOLATION]]
@@ -291,7 +297,7 @@ def test_an_instance_at_its_limit_does_not_take_room_from_others(shard: Shard, m
 
 
 def test_what_is_deleted_makes_room(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offsets, "OFFSET_BYTES_PER_INSTANCE_MAX", 300)
+    limit_bytes(monkeypatch, 300)
     put(shard, 0, 5)
     assert commit(shard, Commit(TOPIC, 1, 5)).replies == [[ErrorCode.POLICY_VIOLATION]]
 
@@ -302,7 +308,7 @@ def test_what_is_deleted_makes_room(shard: Shard, monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_instance_may_not_have_groups_without_number(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("brokers.engine.coordinators.groups.registry.GROUPS_PER_INSTANCE_MAX", 1)
+    monkeypatch.setattr(coordinator_limits, "GROUPS_PER_INSTANCE_MAX", 1)
     put(shard, 0, 5)
 
     call = commit(shard, Commit(TOPIC, 0, 5), group="ins-aaaaaaaa.another")

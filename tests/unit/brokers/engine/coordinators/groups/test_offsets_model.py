@@ -206,7 +206,7 @@ class OffsetsModel(RuleBasedStateMachine):
         machine = self.shard.machine.offsets
         assert len(machine) == len(self.committed)
         bytes_held = sum(held.bytes for held in machine.by_group.values())
-        assert sum(machine._instance_bytes.values()) == bytes_held
+        assert sum(size_bytes for _, size_bytes in machine._usage.values()) == bytes_held
 
 
 TestOffsetsModel = OffsetsModel.TestCase

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from brokers.contract import coordinator_limits
 from brokers.engine.coordinators.transactions import limits
 from brokers.engine.coordinators.transactions.states import State
 from brokers.engine.protocol.errors import ErrorCode
@@ -202,7 +203,8 @@ def test_the_open_transactions_of_an_instance_take_so_many_partitions_and_no_mor
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also after a failover. What has ended counts no more, and nobody else is refused."""
-    monkeypatch.setattr(limits, "OPEN_PARTITIONS_PER_INSTANCE_AND_SHARD_MAX", 3)
+    monkeypatch.setattr(coordinator_limits, "OPEN_PARTITIONS_PER_INSTANCE_MAX", 3)
+    monkeypatch.setattr(coordinator_limits, "OPEN_PARTITIONS_FLOOR", 1)
     coordinator = Coordinator()
     item, two = coordinator.begin("ins-aaaaaaaa.one"), coordinator.begin("ins-aaaaaaaa.two")
     assert coordinator.add(item, A, B) == 0

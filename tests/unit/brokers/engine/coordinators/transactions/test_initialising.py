@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from brokers.contract import coordinator_limits
 from brokers.engine.coordinators.settings import TransactionSettings
-from brokers.engine.coordinators.transactions import limits
+from brokers.engine.coordinators.transactions.limits import CROWDED_EXPIRATION_MS
 from brokers.engine.coordinators.transactions.metadata import EPOCH_MAX
 from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, Initialised
 from brokers.engine.coordinators.transactions.states import State
@@ -247,7 +248,7 @@ def test_a_fence_may_use_the_epoch_that_was_kept_back() -> None:
 
 
 def test_an_instance_has_room_for_so_many_ids_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "IDS_PER_INSTANCE_AND_SHARD_MAX", 2)
+    monkeypatch.setattr(coordinator_limits, "TRANSACTIONAL_IDS_PER_INSTANCE_MAX", 2)
     coordinator = Coordinator()
     for name in ("a", "b"):
         coordinator.begin(f"ins-aaaaaaaa.{name}")
@@ -258,10 +259,28 @@ def test_an_instance_has_room_for_so_many_ids_and_no_more(monkeypatch: pytest.Mo
 
 
 def test_an_id_that_expired_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "IDS_PER_INSTANCE_AND_SHARD_MAX", 1)
+    monkeypatch.setattr(coordinator_limits, "TRANSACTIONAL_IDS_PER_INSTANCE_MAX", 1)
     settings = TransactionSettings(id_expiration_ms=10_000, id_expiration_check_interval_ms=1_000)
     coordinator = Coordinator(settings=settings)
     coordinator.begin("ins-aaaaaaaa.a")
     coordinator.loop.advance(12_000)
 
     assert coordinator.initialise("ins-aaaaaaaa.b").error == 0
+
+
+def test_an_instance_with_as_many_ids_as_it_may_have_loses_those_that_nobody_used_for_a_day(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(coordinator_limits, "TRANSACTIONAL_IDS_PER_INSTANCE_MAX", 2)
+    coordinator = Coordinator()
+    coordinator.begin("ins-aaaaaaaa.a")
+    coordinator.begin("ins-bbbbbbbb.a")
+    coordinator.loop.advance(CROWDED_EXPIRATION_MS)
+    coordinator.begin("ins-aaaaaaaa.b")
+    assert coordinator.initialise("ins-aaaaaaaa.c").error == ErrorCode.POLICY_VIOLATION
+
+    coordinator.loop.advance(2 * TransactionSettings().id_expiration_check_interval_ms)
+
+    assert coordinator.initialise("ins-aaaaaaaa.c").error == 0
+    assert coordinator.machine.registry.entry("ins-aaaaaaaa.a") is None
+    assert coordinator.machine.registry.entry("ins-bbbbbbbb.a") is not None, "there is room"

@@ -1,0 +1,92 @@
+"""Requests that make coordinators write are paid for in bytes, out of their instance's bandwidth: what is appended to
+the state topics for an instance is charged as if it had been produced (`throttling.shares`).
+
+Who owes waits as after a produce: the answer says how long, and the connection is not read meanwhile. An instance with
+many connections could write with each of them before it waits: beyond a debt of so long, its next requests are handled
+one after the other, each when there is less.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from brokers.engine.access.authorizer import Owners
+from brokers.engine.handlers.context import Call, Handler
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.throttling.shares import InstanceShares
+
+STATE_WRITES: Final = frozenset(
+    int(api_key)
+    for api_key in (
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN,
+    )
+)
+# A request waits before it is handled while its instance owes more than this.
+DEBT_MS_MAX: Final = 1_000
+
+
+def paid_first(handler: Handler) -> Handler:
+    """`handler`, which waits while its instance owes too much for what was written."""
+
+    def handle(call: Call, request: Any) -> Any:
+        shares = _shares(call)
+        if shares is None or shares.state_debt_ms(call.engine.clock.monotonic_ms()) <= DEBT_MS_MAX:
+            return handler(call, request)
+        return _handle_when_paid(handler, call, request, shares)
+
+    return handle
+
+
+async def _handle_when_paid(handler: Handler, call: Call, request: Any, shares: InstanceShares) -> Any:
+    queues, instance_id = call.engine.state_write_queues, call.view.instance_id
+    assert instance_id is not None, "only instances are charged"
+    queue = queues.get(instance_id)
+    if queue is None:
+        queue = queues[instance_id] = asyncio.Lock()
+    async with queue:
+        while True:
+            debt_ms = shares.state_debt_ms(call.engine.clock.monotonic_ms())
+            if debt_ms <= DEBT_MS_MAX:
+                break
+            await asyncio.sleep((debt_ms - DEBT_MS_MAX) / 1000)
+        answer = handler(call, request)
+    return await answer if hasattr(answer, "__await__") else answer
+
+
+def delay_ms(call: Call, response: Any) -> int:
+    """How long who wrote is to wait: by what its instance owes here, or where its request was passed on to."""
+    shares = _shares(call)
+    owed_ms = 0 if shares is None else shares.state_debt_ms(call.engine.clock.monotonic_ms())
+    return max(owed_ms, getattr(response, "throttle_time_ms", 0))
+
+
+def remember(call: Call, user: str, waited_ms: int) -> None:
+    """Writes down why the client is made to wait."""
+    engine, instance_id = call.engine, call.view.instance_id
+    accounting = None if instance_id is None else engine.accountings.get(instance_id)
+    if accounting is None or accounting.shares.state is None:
+        return
+    now_ms, limiter = engine.clock.now_ms(), accounting.shares.state
+    engine.totals.delays += 1
+    accounting.traffic.delayed(waited_ms, now_ms)
+    accounting.ledger.record(limiter.rule, limiter.limit_per_s, user, call.client_id, waited_ms, now_ms)
+
+
+def _shares(call: Call) -> InstanceShares | None:
+    """None: nobody pays. What the console does for an instance is not held back."""
+    view = call.view
+    if view.instance is None or isinstance(call.address, Owners):
+        return None
+    accounting = call.engine.accountings.get(view.instance.id)
+    return None if accounting is None else accounting.shares

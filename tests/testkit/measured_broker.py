@@ -1,0 +1,71 @@
+"""`python -m tests.testkit.measured_broker --settings FILE`: a broker that writes down the longest turns of its event
+loop, in `turns.json` beside its settings, twenty times a second.
+
+It runs on asyncio's own loop, of which each turn can be seen. A turn is what one callback does between two looks at the
+sockets; `cpu_ms` is what it took of the processor, which does not depend on what else the machine does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+from asyncio import events
+from collections import deque
+from pathlib import Path
+from typing import Any, Final
+
+# The latest ones.
+KEPT_MAX: Final = 2_000
+WRITTEN_EVERY_S: Final = 0.05
+# Shorter turns are not told of.
+FROM_MS: Final = 2.0
+
+turns: deque[dict[str, Any]] = deque(maxlen=KEPT_MAX)
+_run = events.Handle._run  # type: ignore[attr-defined]
+
+
+def _measured(handle: Any) -> None:
+    cpu_s, wall_s = time.thread_time(), time.perf_counter()
+    _run(handle)
+    cpu_ms, wall_ms = (time.thread_time() - cpu_s) * 1000, (time.perf_counter() - wall_s) * 1000
+    if wall_ms < FROM_MS:
+        return
+    turns.append({"what": _name(handle), "at_s": time.time(), "cpu_ms": round(cpu_ms, 2), "wall_ms": round(wall_ms, 2)})
+
+
+def _name(handle: Any) -> str:
+    callback = handle._callback
+    owner = getattr(callback, "__self__", None)
+    if isinstance(owner, asyncio.Task):
+        coroutine: Any = owner.get_coro()
+        return str(getattr(coroutine, "__qualname__", coroutine))
+    return str(getattr(callback, "__qualname__", callback))
+
+
+def _write(file: Path) -> None:
+    while True:
+        time.sleep(WRITTEN_EVERY_S)
+        ordered = list(turns)
+        ordered.sort(key=lambda turn: -turn["cpu_ms"])
+        temporary = file.with_suffix(".new")
+        temporary.write_text(json.dumps(ordered))
+        temporary.replace(file)
+
+
+def main() -> int:
+    settings = Path(sys.argv[sys.argv.index("--settings") + 1])
+    os.environ["PENSTOCK_NATIVE"] = "0"
+    sys.modules["uvloop"] = None  # type: ignore[assignment]
+    events.Handle._run = _measured  # type: ignore[attr-defined]
+    threading.Thread(target=_write, args=[settings.with_name("turns.json")], daemon=True).start()
+    from brokers.engine.__main__ import main as engine
+
+    return engine()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""What coordinators write for an instance is paid for out of its bandwidth: its requests that write wait, no others."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from brokers.engine.handlers.state_writes import DEBT_MS_MAX
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.throttling.shares import STATE_BURST_MS, STATE_BYTES_PER_S_MIN, InstanceShares
+from tests.unit.brokers.engine.handlers.conftest import MINE, House
+from tests.unit.brokers.engine.handlers.offsets_asking import commit, commit_request, coordinator_ready
+
+PARTITIONS = 100
+METADATA = "m" * 4_000
+# What these take at the least bandwidth there is, as its burst lets go by.
+OWED_MS = PARTITIONS * len(METADATA) * 1000 // STATE_BYTES_PER_S_MIN - STATE_BURST_MS
+MUCH = {("orders", index): 5 for index in range(PARTITIONS)}
+
+
+@pytest.fixture
+async def shares(house: House) -> InstanceShares:
+    for client in (house.mine, house.theirs):
+        await house.broker.create_topic(client, "orders", PARTITIONS)
+        await coordinator_ready(client)
+    await house.broker.update_instance(MINE, produce_bps=STATE_BYTES_PER_S_MIN)
+    return house.broker.broker.engine.accountings.of(MINE).shares
+
+
+async def test_who_commits_more_than_its_bandwidth_is_told_how_long_to_wait(
+    house: House, shares: InstanceShares
+) -> None:
+    answer = await house.mine.call(ApiKey.OFFSET_COMMIT, 7, commit_request(MUCH, metadata=METADATA))
+
+    assert {line.error_code for topic in answer.topics for line in topic.partitions} == {0}
+    assert OWED_MS < answer.throttle_time_ms < 2 * OWED_MS
+    theirs = await house.theirs.call(ApiKey.OFFSET_COMMIT, 7, commit_request(MUCH, metadata=METADATA))
+    assert theirs.throttle_time_ms == 0
+    ledger = house.broker.broker.engine.accountings.of(MINE).ledger.as_json(0)
+    assert [entry["rule"]["kind"] for entry in ledger] == ["instance_bandwidth"]  # type: ignore[index]
+
+
+async def test_another_connection_of_the_instance_writes_when_there_is_less_to_pay(
+    house: House, shares: InstanceShares
+) -> None:
+    await house.mine.call(ApiKey.OFFSET_COMMIT, 7, commit_request(MUCH, metadata=METADATA))
+    now_ms = house.broker.broker.engine.clock.monotonic_ms
+    assert shares.state_debt_ms(now_ms()) > DEBT_MS_MAX
+    another = await house.broker.client(house.my_port)
+
+    assert await commit(another, {("orders", 0): 6}) == {("orders", 0): 0}
+
+    assert shares.state_debt_ms(now_ms()) <= DEBT_MS_MAX + 50
+    assert not house.broker.broker.engine.state_write_queues, "nobody waits any more"
+
+
+async def test_who_goes_away_while_it_waits_holds_up_nobody(house: House, shares: InstanceShares) -> None:
+    await house.mine.call(ApiKey.OFFSET_COMMIT, 7, commit_request(MUCH, metadata=METADATA))
+    gone, another = await house.broker.client(house.my_port), await house.broker.client(house.my_port)
+    await gone.send(ApiKey.OFFSET_COMMIT, 7, commit_request({("orders", 0): 7}))
+    await house.broker.until(lambda: len(house.broker.broker.engine.state_write_queues) == 1)
+    await gone.close()
+
+    async with asyncio.timeout(10):
+        assert await commit(another, {("orders", 0): 6}) == {("orders", 0): 0}
