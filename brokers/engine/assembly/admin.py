@@ -144,7 +144,13 @@ class AdminPort:
     def _cluster(self) -> dict[str, Any]:
         """The cluster as this broker sees it."""
         counts = self._report.counts(self.engine.current.image)
-        return {"broker_id": self.engine.broker_id, "ready": not self.ready_reasons, **counts}
+        filled = self.storage.filled()
+        return {
+            "broker_id": self.engine.broker_id,
+            "ready": not self.ready_reasons,
+            "storage": None if filled is None else [list(line) for line in filled],
+            **counts,
+        }
 
     def _partitions(self, request: Request) -> dict[str, Any]:
         return self._report.page(

@@ -20,6 +20,7 @@ from brokers.engine.handlers.context import Engine
 from brokers.engine.lifecycle import Periodic
 from brokers.engine.replication.interfaces import Connect
 from brokers.engine.stall_detector import StallDetector
+from brokers.engine.throttling.state_bytes import instance_of
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +47,20 @@ class EngineLoop:
         return self._engine.spawn(work)
 
 
+class StateCharges:
+    """Charges instances what is written to the state topics for them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def on_append(self, key: bytes, size_bytes: int) -> None:
+        """`coordinators.runtime.Runtime.on_append`."""
+        instance_id = instance_of(key)
+        accounting = None if instance_id is None else self._engine.accountings.get(instance_id)
+        if accounting is not None:
+            accounting.state_bytes.charge(size_bytes, accounting.shares.produce, self._engine.clock.monotonic_ms())
+
+
 class Coordination:
     """Subscribes to the image: create it after whoever makes partitions follow it."""
 
@@ -60,9 +75,10 @@ class Coordination:
             make=lambda log: CountedGroups(self.counts, settings.groups, known),
             loop=loop,
             commit_timeout_ms=settings.commit_timeout_ms,
+            on_append=StateCharges(engine).on_append,
         )
         engine.groups = self._groups
-        self._transactions = Transactions(engine, loop, connect, self.counts)
+        self._transactions = Transactions(engine, loop, connect, self.counts, StateCharges(engine).on_append)
         self._runtimes: tuple[Runtime[Any], ...] = (self._groups, self._transactions.runtime)
         engine.current.subscribe(self.on_image)
 

@@ -15,7 +15,7 @@ import structlog
 
 from brokers.engine.assembly.storage_use import StorageUse
 from brokers.engine.capacity.credits import StorageCredits
-from brokers.engine.capacity.ledger import Bought, Change, Line, StorageLedger
+from brokers.engine.capacity.ledger import Bought, Change, Filled, Line, StorageLedger
 from brokers.engine.capacity.room import UNBOUNDED, StorageRoom
 from brokers.engine.cluster.image import ClusterImage, InstanceImage
 from brokers.engine.handlers.context import Engine
@@ -40,6 +40,8 @@ REPORT_PAUSE_S: Final = 0.01
 # What stands still is measured so often.
 IDLE_INTERVAL_MS: Final = 5_000
 LINES_MAX: Final = 200
+# Below the least of what tenants are warned at, so that the end of a warning is seen as well.
+FILLED_PERCENT: Final = 70
 REPORT_TIMEOUT_MS: Final = 2_000
 TRIM_INTERVAL_S: Final = 1.0
 
@@ -113,6 +115,18 @@ class StorageCapacity:
     def is_full(self, instance_id: str) -> bool:
         room = self.credits.rooms.get(instance_id)
         return room is not None and room.is_full
+
+    def filled(self) -> list[Filled] | None:
+        """Instances that use much of what they bought, as the controller knows them; None of everybody else."""
+        engine = self._engine
+        image = engine.current.image
+        if (
+            self._ledger is None
+            or image.controller_id != engine.broker_id
+            or self._ledger_term != image.controller_epoch
+        ):
+            return None
+        return self._ledger.filled(FILLED_PERCENT, engine.clock.monotonic_ms())
 
     @property
     def refused(self) -> int:

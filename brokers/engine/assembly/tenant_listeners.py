@@ -192,9 +192,12 @@ class Bandwidth:
             leaders = Counter(partition.leader for topic in instance.topics.values() for partition in topic.partitions)
             leaders.pop(-1, None)
             document = instance.document
-            self._engine.accountings.of(instance_id).shares.update(
+            accounting = self._engine.accountings.of(instance_id)
+            accounting.shares.update(
                 self._engine.broker_id, leaders, document.produce_bps, document.consume_bps, now_ms
             )
+            # A coordinator may lead nothing of the instance.
+            accounting.state_bytes.limit_per_s = document.produce_bps / max(1, len(document.endpoints))
         for instance_id in [known for known in self._seen if known not in after.instances]:
             del self._seen[instance_id]
             self._engine.accountings.retire(instance_id)

@@ -4,7 +4,7 @@ leader whether a partition is part of a transaction (TXN-12, TXN-27).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from inspect import isawaitable
 from typing import Any, Final
 
@@ -47,7 +47,14 @@ _DEPOSED: Final = int(ErrorCode.NOT_COORDINATOR)
 class Transactions:
     """Subscribes to the image: create it before whoever loads shards, which send markers at once."""
 
-    def __init__(self, engine: Engine, loop: Loop, connect: Connect, counts: Counts) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        loop: Loop,
+        connect: Connect,
+        counts: Counts,
+        on_append: Callable[[bytes, int], None] = lambda key, size_bytes: None,
+    ) -> None:
         self._engine = engine
         self._connect = connect
         self._counts = counts
@@ -58,6 +65,7 @@ class Transactions:
             loop=loop,
             commit_timeout_ms=settings.commit_timeout_ms,
             carry_out=self._carry_out,
+            on_append=on_append,
         )
         # A leader answers a marker when it is replicated; nobody's batch waits behind it.
         self._marker_peers = self._peers("markers")

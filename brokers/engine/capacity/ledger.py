@@ -61,6 +61,14 @@ class Change(NamedTuple):
     is_full: bool
 
 
+class Filled(NamedTuple):
+    """An instance of which somebody has to know."""
+
+    instance_id: str
+    used_bytes: int
+    is_full: bool
+
+
 @dataclass(slots=True)
 class _Share:
     """One broker's part of one instance. `pending_bytes`: granted by change `number`, not reported as applied yet.
@@ -91,6 +99,9 @@ class _Reporter:
 class _Account:
     shares: dict[int, _Share] = field(default_factory=dict)
     is_full: bool = False
+    # As of the last answer.
+    used_bytes: int = 0
+    bought_bytes: int = 0
 
 
 class StorageLedger:
@@ -178,6 +189,7 @@ class StorageLedger:
             account.is_full = True
         elif used_bytes * 100 < bought.bytes * RESUME_PERCENT:
             account.is_full = False
+        account.used_bytes, account.bought_bytes = used_bytes, bought.bytes
         budget_bytes = bought.bytes + bought.bytes // SLACK_PART
         free_bytes = 0 if account.is_full else max(0, budget_bytes - used_bytes)
         delta_bytes = self._delta(account, line, free_bytes, budget_bytes)
@@ -216,7 +228,7 @@ class StorageLedger:
         if delta_bytes <= 0:
             is_little = -delta_bytes * CHANGE_PART <= line.left_bytes and target_bytes > 0
             return 0 if is_little else delta_bytes
-        if not all(reporter.is_complete for reporter in self._reporters.values() if reporter.gone_ms is None):
+        if not self.is_complete:
             return 0
         bound_bytes = sum(
             self._used(account, id, share) + max(0, share.left_bytes) + share.pending_bytes
@@ -224,3 +236,18 @@ class StorageLedger:
         )
         delta_bytes = max(0, min(delta_bytes, budget_bytes - bound_bytes))
         return 0 if delta_bytes * CHANGE_PART <= line.left_bytes and not line.wanted_bytes else delta_bytes
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every live broker has told of all its instances."""
+        return all(reporter.is_complete for reporter in self._reporters.values() if reporter.gone_ms is None)
+
+    def filled(self, percent: int, now_ms: int) -> list[Filled] | None:
+        """The instances that use so much of what they bought; None while a new controller does not know them all."""
+        if not self.is_complete or now_ms - self._began_ms < GONE_MS:
+            return None
+        return [
+            Filled(instance_id, account.used_bytes, account.is_full)
+            for instance_id, account in sorted(self._accounts.items())
+            if account.is_full or account.used_bytes * 100 >= account.bought_bytes * percent
+        ]

@@ -34,7 +34,7 @@ class Loop(Protocol):
 
 class Runtime(Generic[M]):
     """`make(log)` makes an empty machine for a partition that is led, `carry_out(index, effect)` does what a decision
-    asks for.
+    asks for. `on_append(key, size_bytes)` is told of each batch that was appended, by the key of its first record.
 
     `partitions` is how many the state topic has, 0 while it does not exist.
     """
@@ -47,11 +47,13 @@ class Runtime(Generic[M]):
         loop: Loop,
         commit_timeout_ms: int,
         carry_out: Callable[[int, object], None] = lambda index, effect: None,
+        on_append: Callable[[bytes, int], None] = lambda key, size_bytes: None,
     ) -> None:
         self.topic = topic
         self.partitions = 0
         self.commit_timeout_ms = commit_timeout_ms
         self.carry_out = carry_out
+        self.on_append = on_append
         self.now = loop.now
         self.call_later = loop.call_later
         self._make = make

@@ -201,16 +201,19 @@ class Session:
         view = call.view
         if view.instance is None or view.internal:
             return 0
-        accounting = self.engine.accountings.of(view.instance.id)
-        return accounting.request_time.charge(round(spent_s * 1e6), self.engine.clock.monotonic_ms())
+        accounting, now_ms = self.engine.accountings.of(view.instance.id), self.engine.clock.monotonic_ms()
+        delay_ms = accounting.request_time.charge(round(spent_s * 1e6), now_ms)
+        return max(delay_ms, accounting.state_bytes.debt_ms(now_ms))
 
     def _remember_delay(self, call: Call, delay_ms: int) -> None:
         view = call.view
         assert view.instance is not None, "only instances are charged"
         self.engine.totals.delays += 1
-        self.engine.accountings.of(view.instance.id).remember_request_time(
-            delay_ms, self.principal.user, call.client_id, self.engine.clock.now_ms()
-        )
+        engine = self.engine
+        accounting = engine.accountings.of(view.instance.id)
+        is_for_state = accounting.state_bytes.debt_ms(engine.clock.monotonic_ms()) >= delay_ms - 1
+        remember = accounting.remember_state_bytes if is_for_state else accounting.remember_request_time
+        remember(delay_ms, self.principal.user, call.client_id, engine.clock.now_ms())
 
     def _respond(self, call: Call, correlation_id: int, response: Any, spent_s: float) -> None:
         delay_ms = self._charge(call, spent_s)

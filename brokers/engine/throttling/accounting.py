@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from brokers.engine.throttling import request_time
+from brokers.engine.throttling import request_time, state_bytes
 from brokers.engine.throttling.charging import ClientQuotas
 from brokers.engine.throttling.ledger import Ledger
 from brokers.engine.throttling.refused_topics import RefusedTopics
 from brokers.engine.throttling.request_time import RequestTime
 from brokers.engine.throttling.shares import InstanceShares
+from brokers.engine.throttling.state_bytes import StateBytes
 from brokers.engine.throttling.traffic import Traffic
 from brokers.engine.throttling.usage import Key, NumbersFor, UsageAccounting, own_numbers
 from quotas.pacing import BURST_MS
@@ -19,7 +20,16 @@ from quotas.pacing import BURST_MS
 class InstanceAccounting:
     """Made when an instance first shows up, kept as long as its usage may still have to be reported."""
 
-    __slots__ = ("client_quotas", "ledger", "refused_topics", "request_time", "shares", "traffic", "usage")
+    __slots__ = (
+        "client_quotas",
+        "ledger",
+        "refused_topics",
+        "request_time",
+        "shares",
+        "state_bytes",
+        "traffic",
+        "usage",
+    )
 
     def __init__(self, burst_ms: int = BURST_MS, numbers_for: NumbersFor = own_numbers) -> None:
         self.client_quotas = ClientQuotas(burst_ms)
@@ -27,6 +37,7 @@ class InstanceAccounting:
         self.ledger = Ledger()
         self.refused_topics = RefusedTopics()
         self.request_time = RequestTime()
+        self.state_bytes = StateBytes()
         self.traffic = Traffic()
         self.usage = UsageAccounting(numbers_for)
 
@@ -34,6 +45,11 @@ class InstanceAccounting:
         """Writes down that a client waits for the time its instance's requests took (`now_ms` is wall time)."""
         self.traffic.delayed(delay_ms, now_ms)
         self.ledger.record(request_time.RULE, None, user, client_id, delay_ms, now_ms)
+
+    def remember_state_bytes(self, delay_ms: int, user: str, client_id: str, now_ms: int) -> None:
+        """The same, for what is written to the state topics for it."""
+        self.traffic.delayed(delay_ms, now_ms)
+        self.ledger.record(state_bytes.RULE, self.state_bytes.limit_per_s, user, client_id, delay_ms, now_ms)
 
 
 class AccountingRegistry:
