@@ -67,20 +67,21 @@ class Filler:
     errors: Counter[int] = field(default_factory=Counter)
     messages: set[str] = field(default_factory=set)
     delivered: int = 0
-    is_refused: bool = False
+    refused_s: float = 0.0
 
     def on_delivery(self, error: KafkaError | None, _message: Message) -> None:
         if error is None:
             self.delivered += 1
             return
+        self.refused_s = self.refused_s or time.monotonic()
         self.errors[error.code()] += 1
         self.messages.add(error.str())
-        self.is_refused = True
 
     def run(self) -> None:
-        producer = Producer({"bootstrap.servers": self.instance.bootstrap, "acks": "all", "linger.ms": 5})
+        queue = {"queue.buffering.max.kbytes": 16_384, "linger.ms": 5}
+        producer = Producer({"bootstrap.servers": self.instance.bootstrap, "acks": "all", **queue})
         deadline_s = time.monotonic() + FILLED_WITHIN_S
-        while not self.is_refused and time.monotonic() < deadline_s:
+        while not self.refused_s and time.monotonic() < deadline_s:
             try:
                 producer.produce(TOPIC, VALUE, on_delivery=self.on_delivery)
             except BufferError:
@@ -90,6 +91,7 @@ class Filler:
 
 
 def fill(instance: TestInstance) -> tuple[Filler, float]:
+    """With the seconds until the first refusal."""
     filler = Filler(instance)
     threads = [threading.Thread(target=filler.run) for _ in range(PRODUCERS)]
     began_s = time.monotonic()
@@ -97,7 +99,7 @@ def fill(instance: TestInstance) -> tuple[Filler, float]:
         thread.start()
     for thread in threads:
         thread.join()
-    return filler, time.monotonic() - began_s
+    return filler, max(filler.refused_s - began_s, 0.001)
 
 
 def produced(instance: TestInstance, topic: str) -> int:
