@@ -82,6 +82,7 @@ class ConditionType(models.TextChoices):
     PROBED = "Probed", _("A message went in and out")
     BROKERS_ANSWER = "BrokersAnswer", _("Every broker answers")
     PARTITIONS_LED = "PartitionsLed", _("Every partition has a leader")
+    STORAGE_AVAILABLE = "StorageAvailable", _("Less than 80 % of the storage is used")
 
 
 STEPS_OF: dict[OperationType, tuple[Step, ...]] = {

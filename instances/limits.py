@@ -58,6 +58,10 @@ TOPICS_CREATED_LOOKED_AT_MAX = 50
 # The search palette looks through names that are so old at most.
 TOPIC_NAMES_KEPT_S = 5
 
+# The largest batch that a topic may be set to take: what the instance may produce in one second, between these two.
+MESSAGE_BYTES_MAX_LEAST = 1_048_588  # Kafka's default of `max.message.bytes`
+MESSAGE_BYTES_MAX = 12_582_912
+
 BYTES_PER_MB = 1_000_000
 BYTES_PER_GB = 1_000_000_000
 
@@ -76,6 +80,12 @@ def publish() -> None:
             "Topics with allow-lists in one instance.",
         ),
         Limit("partitions_per_topic_max", PARTITIONS_PER_TOPIC_MAX, "partitions", "Partitions of one topic."),
+        Limit(
+            "message_bytes_max",
+            MESSAGE_BYTES_MAX,
+            "bytes",
+            "Largest `max.message.bytes` of a topic; less where the instance's bandwidth of one second is less.",
+        ),
         Limit("metric_topics_max", METRIC_TOPICS_MAX, "topics", "Topics in one scrape of an instance's metrics."),
         Limit("metric_lags_max", METRIC_LAGS_MAX, "series", "Lags by group and topic in one scrape of metrics."),
         Limit("reset_partitions_max", RESET_PARTITIONS_MAX, "partitions", "Offsets that one reset of a group moves."),

@@ -26,6 +26,8 @@ from instances.limits import (
     ALLOW_LIST_ENTRIES_MAX,
     BYTES_PER_GB,
     BYTES_PER_MB,
+    MESSAGE_BYTES_MAX,
+    MESSAGE_BYTES_MAX_LEAST,
     NAME_CHARS_MAX,
     REPLICATION_FACTOR_MAX,
 )
@@ -143,6 +145,11 @@ class Instance(Versioned):
     @property
     def storage_bytes(self) -> int:
         return self.storage_gb * BYTES_PER_GB
+
+    @property
+    def message_bytes_max(self) -> int:
+        """The most that a topic may set as `max.message.bytes`."""
+        return min(max(self.bandwidth_bytes_per_s, MESSAGE_BYTES_MAX_LEAST), MESSAGE_BYTES_MAX)
 
     @property
     def default_replication_factor(self) -> int | None:

@@ -84,8 +84,9 @@ class InstanceDocument:
 
     `generation` grows with each publication; a broker repeats it in its `InstanceAck`. `endpoints` are the advertised
     addresses `host:port` by broker id, `ports` the sockets to bind. Rates in bytes/s, capacity in bytes.
-    `partitions_max` bounds the partitions of all its topics together, None = what the broker allows. On the brokers in
-    `leaving` it is served as on the others, but no further replica of its topics is placed there.
+    `partitions_max` bounds the partitions of all its topics together, `message_bytes_max` what its topics may set as
+    `max.message.bytes`; None = what the broker allows. On the brokers in `leaving` it is served as on the others, but
+    no further replica of its topics is placed there.
     """
 
     generation: int
@@ -98,6 +99,7 @@ class InstanceDocument:
     settings: InstanceSettings = InstanceSettings()
     vpc: str | None = None
     partitions_max: int | None = None
+    message_bytes_max: int | None = None
     leaving: tuple[int, ...] = ()
 
     def to_json(self) -> bytes:
@@ -113,6 +115,7 @@ class InstanceDocument:
             "ports": {str(broker): port for broker, port in self.ports.items()},
             "settings": asdict(self.settings),
             "partitions_max": self.partitions_max,
+            "message_bytes_max": self.message_bytes_max,
         }
         if self.leaving:
             body["leaving"] = list(self.leaving)
@@ -133,6 +136,7 @@ class InstanceDocument:
             settings=InstanceSettings(**{k: v for k, v in body.get("settings", {}).items() if k in known}),
             vpc=body.get("vpc"),
             partitions_max=body.get("partitions_max"),
+            message_bytes_max=body.get("message_bytes_max"),
             leaving=tuple(body.get("leaving", ())),
         )
 

@@ -64,6 +64,9 @@ def of_broker(broker: Broker, now: datetime) -> Iterator[Need]:
             "Broker %(number)s of %(cluster)s cannot open ports of instances: %(count)s. Another program has them."
         )
         yield Need(text=text % (words | {"count": f"{unopened:,}"}), link=page.to, act=page.act)
+    if any(item.get("nearly_full") for item in broker.observed.get("log_directories", ())):
+        text = _("A disk of broker %(number)s of %(cluster)s has less free than its floor: produce there is refused.")
+        yield Need(text=text % words, link=page.to, act=page.act)
     percent = fullest_disk_percent(broker)
     if percent >= DISK_SOON_PERCENT:
         text = _("A disk of broker %(number)s of %(cluster)s is %(percent)s %% full.")

@@ -22,6 +22,7 @@ from brokers.models import Broker, Cluster, Rebalance
 from brokers.monitoring import observe
 from brokers.monitoring.health import health, modules_of
 from instances.interfaces import BrokerUnresponsive
+from instances.lifecycle.conditions import StorageUsed
 from instances.limits import BYTES_PER_GB
 from tenants.errors import Unavailable
 
@@ -69,6 +70,13 @@ class BrokerSummary:
         return self.row.storage_gb * BYTES_PER_GB
 
 
+def _storage(body: Mapping[str, Any]) -> dict[str, StorageUsed] | None:
+    lines = body.get("storage")
+    if lines is None:
+        return None
+    return {str(id): StorageUsed(used_bytes=int(used), is_full=bool(is_full)) for id, used, is_full in lines}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMap:
     """`counts` is empty when no broker answers; `silent` names who of those that shall run does not.
@@ -84,6 +92,9 @@ class ClusterMap:
     silent: tuple[BrokerUnresponsive, ...]
     incomplete: tuple[int, ...] = ()
     is_decided: bool = True
+    # What the controller says of instances that use much of their storage: bytes, and whether they are full. None: not
+    # known; who is not in it uses little.
+    storage: Mapping[str, StorageUsed] | None = None
 
     @property
     def is_checking(self) -> bool:
@@ -138,6 +149,7 @@ def draw(
         silent=tuple(item for item in answers.silent if item.broker_id not in stopped),
         incomplete=tuple(row.number for row in rows if _is_lost_unseen(row, shares, answers)),
         is_decided=_is_decided(body, shares),
+        storage=_storage(body),
     )
 
 

@@ -1,4 +1,4 @@
-"""Looks for what tenants have to know: a broker that does not answer, partitions that nobody leads.
+"""Looks for what tenants have to know: a broker that does not answer, partitions that nobody leads, storage that ends.
 
 One look asks every broker of a cluster for its counts, and one of them for the partitions without a leader, if there
 are any. What lasts no longer than a restart is told to nobody: a broker must have been silent for a while, and a
@@ -8,7 +8,7 @@ partition without a leader in two looks in a row.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 from django.core.cache import cache as shared_cache
@@ -20,7 +20,7 @@ from brokers.models import Cluster, Placement
 from brokers.monitoring import cluster_overview
 from instances import services
 from instances.choices import ConditionType
-from instances.lifecycle.conditions import PARTITIONS_NAMED_MAX, Leaderless
+from instances.lifecycle.conditions import PARTITIONS_NAMED_MAX, Leaderless, Observation, StorageUsed
 from instances.lifecycle.phases import REACHABLE
 from instances.models import Instance
 from tenants.errors import Unavailable
@@ -41,11 +41,13 @@ def _look_at(cluster: Cluster, now: datetime) -> int:
     silent = {broker.broker_id for broker in seen.silent if is_reported_silent(since.get(broker.broker_id), now)}
     leaderless = _twice(cluster, _leaderless(cluster, seen))
     changed = 0
-    for instance in _concerned(cluster, is_well=not silent and not leaderless):
+    for instance in _concerned(cluster, is_well=not silent and not leaderless, filled=seen.storage or {}):
         mine = None if leaderless is None else leaderless.get(instance.pk, Leaderless())
-        known = services.observed_conditions(instance, silent=silent, leaderless=mine, now=now)
+        used = None if seen.storage is None else seen.storage.get(instance.pk, StorageUsed())
+        observation = Observation(silent=frozenset(silent), leaderless=mine, storage=used, at=now)
+        known = services.observed_conditions(instance, observation)
         if known != instance.conditions:  # an outage may last for hours: rows are locked for what is new alone
-            changed += services.note_health(instance.pk, silent=silent, leaderless=mine, now=now)
+            changed += services.note_health(instance.pk, observation)
     return changed
 
 
@@ -93,11 +95,18 @@ def _twice(cluster: Cluster, found: dict[str, Leaderless] | None) -> dict[str, L
     return {instance_id: item for instance_id, item in found.items() if instance_id in (before or ())}
 
 
-def _concerned(cluster: Cluster, *, is_well: bool) -> list[Instance]:
-    """All running instances of the cluster while something is wrong, else those of which something was said."""
+def _concerned(cluster: Cluster, *, is_well: bool, filled: Collection[str]) -> list[Instance]:
+    """All running instances of the cluster while something is wrong, else those of which something was said or whose
+    storage may end.
+    """
     rows = Placement.objects.filter(cluster=cluster, instance__phase__in=[phase.value for phase in REACHABLE])
     if is_well:
-        rows = rows.filter(_is_false(ConditionType.BROKERS_ANSWER) | _is_false(ConditionType.PARTITIONS_LED))
+        rows = rows.filter(
+            _is_false(ConditionType.BROKERS_ANSWER)
+            | _is_false(ConditionType.PARTITIONS_LED)
+            | _is_false(ConditionType.STORAGE_AVAILABLE)
+            | Q(instance_id__in=list(filled))
+        )
     return [row.instance for row in rows.select_related("instance").order_by("instance_id")]
 
 

@@ -18,6 +18,8 @@ COMPLETE: Final = "complete"
 # What a produce or a fetch passes through, and what the cleaner does with each record. Whatever is here must not be
 # patched by anybody at run time.
 MODULES: Final = (
+    "brokers.engine.capacity.disk_space",
+    "brokers.engine.capacity.room",
     "brokers.engine.deadlines",
     "brokers.engine.handlers.client",
     "brokers.engine.handlers.fetch.delayed_fetch",

@@ -165,6 +165,7 @@ def document_of(instance: Instance, leases: list[PortLease]) -> InstanceDocument
         consume_bps=instance.bandwidth_bytes_per_s,
         capacity_bytes=instance.storage_bytes,
         partitions_max=instance.partitions_max,
+        message_bytes_max=instance.message_bytes_max,
         state=instance.wanted_state,  # type: ignore[arg-type]
         endpoints={item.broker.number: f"{item.host.advertised_host}:{item.port}" for item in leases},
         ports={item.broker.number: item.port for item in leases},

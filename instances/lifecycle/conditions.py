@@ -1,4 +1,5 @@
-"""Conditions that come and go while an instance runs: whether its brokers answer and its partitions are led. Pure.
+"""Conditions that come and go while an instance runs: its brokers answer, its partitions are led, it has storage left.
+Pure.
 
 A condition is `{type, status, message, since, data}` in the instance's row: `message` is for programs, `data` for the
 console, which says the same in the reader's language. One that is not there has never been false.
@@ -13,8 +14,17 @@ from typing import Any
 
 from instances.choices import ConditionType
 
-OBSERVED = (ConditionType.BROKERS_ANSWER.value, ConditionType.PARTITIONS_LED.value)
+OBSERVED = (
+    ConditionType.BROKERS_ANSWER.value,
+    ConditionType.PARTITIONS_LED.value,
+    ConditionType.STORAGE_AVAILABLE.value,
+)
 PARTITIONS_NAMED_MAX = 5
+# Percent of the storage bought at which the tenant is warned; at the last produce is refused.
+STORAGE_FULL = 100
+STORAGE_LEVELS = (80, 90, STORAGE_FULL)
+# A warning ends when so much less is used, so that it does not come and go with every segment.
+STORAGE_BACK_PERCENT = 2
 
 Condition = dict[str, Any]
 
@@ -28,6 +38,24 @@ class Leaderless:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StorageUsed:
+    """What an instance stores, all replicas; `is_full`: its brokers refuse produce for that."""
+
+    used_bytes: int = 0
+    is_full: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One look at one instance. `leaderless` or `storage` None is not known, and then what was said of it stays."""
+
+    at: datetime
+    silent: frozenset[int] = frozenset()
+    leaderless: Leaderless | None = None
+    storage: StorageUsed | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """A condition that is false at the moment."""
 
@@ -36,18 +64,41 @@ class Fault:
     data: Mapping[str, Any]
 
 
-def observed(
-    conditions: Sequence[Condition], *, silent: Iterable[int], leaderless: Leaderless | None, now: datetime
-) -> list[Condition]:
-    """The conditions after a look; `leaderless` None is not known, and then what was said of it stays."""
-    brokers = sorted(silent)
+def observed(conditions: Sequence[Condition], seen: Observation, *, bought_bytes: int) -> list[Condition]:
+    """The conditions after a look."""
+    brokers, now = sorted(seen.silent), seen.at
     result = _put(
         conditions, ConditionType.BROKERS_ANSWER, not brokers, _silent_words(brokers), {"brokers": brokers}, now
     )
-    if leaderless is None:
-        return result
-    data = {"count": leaderless.count, "partitions": list(leaderless.names[:PARTITIONS_NAMED_MAX])}
-    return _put(result, ConditionType.PARTITIONS_LED, not leaderless.count, _leaderless_words(leaderless), data, now)
+    leaderless = seen.leaderless
+    if leaderless is not None:
+        data = {"count": leaderless.count, "partitions": list(leaderless.names[:PARTITIONS_NAMED_MAX])}
+        result = _put(
+            result, ConditionType.PARTITIONS_LED, not leaderless.count, _leaderless_words(leaderless), data, now
+        )
+    if seen.storage is not None:
+        level = storage_level(seen.storage, bought_bytes, _level_of(conditions))
+        result = _put(
+            result, ConditionType.STORAGE_AVAILABLE, not level, _storage_words(level), {"percent": level}, now
+        )
+    return result
+
+
+def storage_level(used: StorageUsed, bought_bytes: int, before: int) -> int:
+    """Which of the levels is reached, 0 for none; `before` is left only when clearly less is used."""
+    if used.is_full:
+        return STORAGE_FULL
+    percent = used.used_bytes * 100 // max(1, bought_bytes)
+    reached = max((level for level in STORAGE_LEVELS[:-1] if percent >= level), default=0)
+    if reached < before < STORAGE_FULL and percent >= before - STORAGE_BACK_PERCENT:
+        return before
+    return reached
+
+
+def _level_of(conditions: Iterable[Condition]) -> int:
+    """The level of storage that was said last."""
+    kind = ConditionType.STORAGE_AVAILABLE.value
+    return next((int(item["data"].get("percent", 0)) for item in conditions if item["type"] == kind), 0)
 
 
 def kept(conditions: Iterable[Condition]) -> list[Condition]:
@@ -56,9 +107,17 @@ def kept(conditions: Iterable[Condition]) -> list[Condition]:
 
 
 def changed(old: Iterable[Condition], new: Iterable[Condition]) -> list[Condition]:
-    """The new conditions whose status is another one: what begins or ends."""
+    """The new conditions whose status is another one: what begins or ends. Of storage each level counts."""
+    old = list(old)
     before = {item["type"]: item["status"] for item in old}
-    return [item for item in new if item["type"] in OBSERVED and before.get(item["type"], True) != item["status"]]
+    kind = ConditionType.STORAGE_AVAILABLE.value
+    is_other_level = _level_of(old) != _level_of(new := list(new))
+    return [
+        item
+        for item in new
+        if item["type"] in OBSERVED
+        and (before.get(item["type"], True) != item["status"] or (item["type"] == kind and is_other_level))
+    ]
 
 
 def faults_of(conditions: Iterable[Condition]) -> list[Fault]:
@@ -99,3 +158,9 @@ def _leaderless_words(leaderless: Leaderless) -> str:
     names = leaderless.names[:PARTITIONS_NAMED_MAX]
     more = "" if leaderless.count <= len(names) else f" and {leaderless.count - len(names)} more"
     return f"Without a leader: {', '.join(names)}{more}."
+
+
+def _storage_words(level: int) -> str:
+    if level == STORAGE_FULL:
+        return "The storage bought is used up: produce is refused until less than 98 % is used."
+    return f"{level} % of the storage bought is used." if level else ""

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from dataclasses import replace
 
 from django.db import transaction
 
 from instances.lifecycle import conditions
-from instances.lifecycle.conditions import Condition, Leaderless
+from instances.lifecycle.conditions import Condition, Observation
 from instances.lifecycle.phases import REACHABLE
 from instances.models import Instance
 from tenants import audit
 from tenants.actors import system_actor
 
 
-def observed_conditions(
-    instance: Instance, *, silent: set[int], leaderless: Leaderless | None, now: datetime
-) -> list[Condition]:
+def observed_conditions(instance: Instance, seen: Observation) -> list[Condition]:
     """The conditions of a running instance after a look; the same ones when nothing is new. Writes nothing."""
-    mine = {number for number in silent if str(number) in instance.endpoints}
-    return conditions.observed(instance.conditions, silent=mine, leaderless=leaderless, now=now)
+    mine = frozenset(number for number in seen.silent if str(number) in instance.endpoints)
+    return conditions.observed(instance.conditions, replace(seen, silent=mine), bought_bytes=instance.storage_bytes)
 
 
 @transaction.atomic
-def note_health(instance_id: str, *, silent: set[int], leaderless: Leaderless | None, now: datetime) -> bool:
-    """Whether anything was written. `silent` are brokers of its cluster; only those it has an address on count.
+def note_health(instance_id: str, seen: Observation) -> bool:
+    """Whether anything was written. Of brokers of its cluster only those it has an address on count.
 
     The version stays: what an owner changes is not contested by a broker that comes and goes.
     """
@@ -32,7 +30,7 @@ def note_health(instance_id: str, *, silent: set[int], leaderless: Leaderless | 
     instance = rows.filter(pk=instance_id).first()
     if instance is None or instance.current_phase not in REACHABLE:
         return False
-    result = observed_conditions(instance, silent=silent, leaderless=leaderless, now=now)
+    result = observed_conditions(instance, seen)
     if result == instance.conditions:
         return False
     Instance.objects.filter(pk=instance_id).update(conditions=result)

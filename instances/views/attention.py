@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from instances.choices import ConditionType
-from instances.lifecycle.conditions import Fault, faults_of
+from instances.lifecycle.conditions import STORAGE_FULL, Fault, faults_of
 from instances.lifecycle.phases import REACHABLE, Phase
 from instances.models import Instance
 from instances.views.suspension import suspension
@@ -68,6 +68,8 @@ def _failed(instance: Instance) -> Need | None:
 def _fault(instance: Instance, fault: Fault) -> Need:
     if fault.type == ConditionType.PARTITIONS_LED:
         return _leaderless(instance, fault)
+    if fault.type == ConditionType.STORAGE_AVAILABLE:
+        return _storage(instance, fault)
     brokers: list[int] = list(fault.data.get("brokers", ()))
     words = {"ids": ", ".join(map(str, brokers)), "of": len(instance.endpoints)}
     return Need(
@@ -84,6 +86,35 @@ def _fault(instance: Instance, fault: Fault) -> Need:
             " broker is back; what is stored is kept."
         ),
         advice=_("The operators see it too. Clients reconnect by themselves; topics with two replicas stay available."),
+        since=fault.since,
+    )
+
+
+def is_full(instance: Instance) -> bool:
+    """Whether produce is refused because the storage is used up."""
+    return any(
+        fault.type == ConditionType.STORAGE_AVAILABLE and fault.data.get("percent") == STORAGE_FULL
+        for fault in faults_of(instance.conditions)
+    )
+
+
+def _storage(instance: Instance, fault: Fault) -> Need:
+    percent = int(fault.data.get("percent", 0))
+    if percent == STORAGE_FULL:
+        return Need(
+            instance=instance,
+            badge=_("Storage full"),
+            title=_("The storage is used up"),
+            meaning=_("Produce is refused until less than 98 % is used. Reads, commits, retention and deletes go on."),
+            advice=_("Delete records or topics, shorten retention, or buy more storage."),
+            since=fault.since,
+        )
+    return Need(
+        instance=instance,
+        badge=_("Storage %(percent)d %%") % {"percent": percent},
+        title=_("%(percent)d %% of the storage is used") % {"percent": percent},
+        meaning=_("At 100 % produce is refused. All replicas count."),
+        advice=_("Delete records or topics, shorten retention, or buy more storage."),
         since=fault.since,
     )
 

@@ -10,7 +10,7 @@ from instances import interfaces, selectors
 from instances.choices import OperationState
 from instances.lifecycle.phases import REACHABLE, Phase
 from instances.models import Instance
-from instances.views.attention import faults
+from instances.views.attention import faults, is_full
 from instances.views.common import instance_page, render_instance
 from instances.views.figures import figures
 from instances.views.looked_at import topic_looked_at
@@ -94,7 +94,7 @@ def why_part(request: HttpRequest, instance: Instance) -> HttpResponse:
     ledger = selectors.throttles(instance)
     rules = rules_now(ledger, instance.bandwidth_bytes_per_s)
     context = {"rules": rules, "active": [rule for rule in rules if rule.active], "silent": ledger.silent,
-               "suspension": suspension(instance), "needs": faults(instance)}  # fmt: skip
+               "suspension": suspension(instance), "needs": faults(instance), "is_full": is_full(instance)}  # fmt: skip
     return render_instance(request, "instances/why_part.html", instance, context, section="overview")
 
 

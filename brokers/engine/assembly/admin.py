@@ -8,13 +8,15 @@ import resource
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from brokers.engine.assembly import connection_counts, coordination_counts
 from brokers.engine.assembly.cluster_report import ClusterReport
 from brokers.engine.assembly.long_turns import api_name
+from brokers.engine.assembly.storage_capacity import StorageCapacity
+from brokers.engine.assembly.storage_samples import storage_samples
 from brokers.engine.assembly.tenant_listeners import TenantListeners
+from brokers.engine.assembly.volumes import volume
 from brokers.engine.cluster.session import ClusterSession
 from brokers.engine.cluster.tree import SessionState
 from brokers.engine.controller.loop import ControllerLoop
@@ -48,6 +50,7 @@ class AdminPort:
     started_at_ms: int
     ready_reasons: set[str]
     counts: coordination_counts.Counts
+    storage: StorageCapacity
     _report: ClusterReport = field(default_factory=ClusterReport)
 
     def answer(self, request: Request) -> Reply:
@@ -118,6 +121,7 @@ class AdminPort:
                     "partitions": directory.partitions,
                     "size_bytes": directory.size_bytes,
                     "offline_reason": directory.offline_reason,
+                    "nearly_full": self.engine.table.disks[directory.path].is_short,
                     **volume(directory.path),
                 }
                 for directory in self.engine.table.directories()
@@ -126,6 +130,7 @@ class AdminPort:
             "bytes_out_total": totals.consume_bytes,
             "requests_total": sum(totals.requests.values()),
             "loop_turns": self._loop_turns(),
+            "storage_full": self.storage.full_instances(),
         }
 
     def _loop_turns(self) -> dict[str, Any]:
@@ -142,7 +147,13 @@ class AdminPort:
     def _cluster(self) -> dict[str, Any]:
         """The cluster as this broker sees it."""
         counts = self._report.counts(self.engine.current.image)
-        return {"broker_id": self.engine.broker_id, "ready": not self.ready_reasons, **counts}
+        filled = self.storage.filled()
+        return {
+            "broker_id": self.engine.broker_id,
+            "ready": not self.ready_reasons,
+            "storage": None if filled is None else [list(line) for line in filled],
+            **counts,
+        }
 
     def _partitions(self, request: Request) -> dict[str, Any]:
         return self._report.page(
@@ -178,8 +189,8 @@ class AdminPort:
         return {"now_ms": now_ms, "instances": {instance_id: minutes for instance_id, minutes in result if minutes}}
 
     def _topics(self, instance_id: str) -> dict[str, Any]:
-        """The partitions led here, under the tenant's names, the bytes of all that are held here, and what could not be
-        made for clients that asked this broker.
+        """The partitions led here, under the tenant's names, the storage used by them, and what could not be made for
+        clients that asked this broker.
         """
         topics: dict[str, list[dict[str, int]]] = {}
         instance = self.engine.current.image.instances[instance_id]
@@ -202,7 +213,8 @@ class AdminPort:
         accounting = self.engine.accountings.get(instance_id)
         return {
             "topics": topics,
-            "stored_bytes": self.engine.table.size_bytes(f"{instance_id}."),
+            "stored_bytes": self.storage.use.of(instance_id),
+            "storage_full": self.storage.is_full(instance_id),
             "refused_topics": []
             if accounting is None
             else accounting.refused_topics.as_json(self.engine.clock.now_ms()),
@@ -266,6 +278,7 @@ class AdminPort:
             label = (("api", api_name(api_key)),)
             yield Sample("penstock_broker_requests", "counter", "Requests by call.", count, label)
         yield from self._turn_samples()
+        yield from storage_samples(self.storage, self.engine.table)
         engine = self.engine
         yield from coordination_counts.samples(self.counts, engine.groups, engine.transactions, engine.clock.now_ms())
 
@@ -296,15 +309,6 @@ class AdminPort:
             ("moving", "Partitions of the cluster whose replicas are being moved."),
         ):
             yield Sample(f"penstock_cluster_{name}_partitions", "gauge", text, counts[name])
-
-
-def volume(path: Path) -> dict[str, int]:
-    """The size of the volume that a directory lies on, and what of it is usable; nothing when it does not say."""
-    try:
-        result = os.statvfs(path)
-    except OSError:
-        return {}
-    return {"total_bytes": result.f_blocks * result.f_frsize, "usable_bytes": result.f_bavail * result.f_frsize}
 
 
 def rss_bytes() -> int:

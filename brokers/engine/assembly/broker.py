@@ -19,12 +19,14 @@ from brokers.engine.assembly.cleaning import LogCleaning
 from brokers.engine.assembly.coordination import Coordination
 from brokers.engine.assembly.coordinator_forwarding import SWEEP_INTERVAL_S as FORWARDER_SWEEP_INTERVAL_S
 from brokers.engine.assembly.coordinator_forwarding import CoordinatorForwarding
+from brokers.engine.assembly.disk_floor import DiskFloor, floor_from_overrides
 from brokers.engine.assembly.disks import Disks
 from brokers.engine.assembly.handover import hand_over
 from brokers.engine.assembly.long_turns import LongTurnLog
 from brokers.engine.assembly.metering import Metering
 from brokers.engine.assembly.mmap_counters import MmapCounters
 from brokers.engine.assembly.replication import Replication
+from brokers.engine.assembly.storage_capacity import StorageCapacity
 from brokers.engine.assembly.tenant_listeners import PORT_RETRY_INTERVAL_S, Bandwidth, TenantListeners
 from brokers.engine.clock import SystemClock
 from brokers.engine.cluster.current import CurrentImage
@@ -121,6 +123,7 @@ class Broker:
         defaults = topic_defaults(config.overrides)
         self.table = PartitionTable(_storage_settings(config, defaults))
         self.disks = Disks(self.table, self.clock.now_ms, stop.fail)
+        self.disk_floor = DiskFloor(self.table, floor_from_overrides(config.overrides))
         self.tree = tree
         self.store = ClusterStore(self.tree, place=Placer(secrets.randbelow), now_ms=self.clock.now_ms)
         self.current = CurrentImage(ClusterImage(config.cluster_id))
@@ -133,6 +136,7 @@ class Broker:
         self.listeners = self._listeners()
         # The order of subscriptions is the order of dependence: what is set, led, may be used, then who comes in.
         self.dynamic = dynamic_configs.DynamicSettings(config, self.engine)
+        self.storage = StorageCapacity(self.engine, self._connect)
         self.replication = Replication(
             config, self.engine, self.watcher, lambda: self.session.broker_epoch, self._connect
         )
@@ -146,6 +150,7 @@ class Broker:
         self.current.subscribe(self.tenant_listeners.on_image)
         self.session = self._session()
         self.session.on_registered(self.metering.on_registered)
+        self.session.on_registered(self.storage.on_registered)
         self.session.on_registered(self.tenant_listeners.on_registered)
         self.ready_reasons = {STARTING}
         self.admin = AdminServer(self._admin_port().answer)
@@ -221,6 +226,7 @@ class Broker:
             started_at_ms=self.started_at_ms,
             ready_reasons=self.ready_reasons,
             counts=self.coordination.counts,
+            storage=self.storage,
         )
 
     def _connect(self, broker: BrokerInfo, owner: LinkOwner) -> SocketLink:
@@ -274,6 +280,7 @@ class Broker:
             log.error("checkpoint_unreadable", file=path, reason=reason)
         self.metering.keep()
         dynamic_configs.plug(self.dynamic, self.engine, self.replication, self.controller)
+        dynamic_configs.plug_disk_floor(self.dynamic, self.disk_floor)
         try:
             await self.session.start()
         except ClusterError as error:
@@ -291,6 +298,7 @@ class Broker:
         periodic.keep(self.tenant_listeners.open_in_turns())
         self.replication.keep_going(periodic)
         self.coordination.keep_going(periodic)
+        self.storage.keep_going(periodic)
         cleaning = cleaner_settings.from_overrides(self.config.overrides)
         if cleaning.enabled:
             cleaner = LogCleaning(self.table, cleaning, self.clock.now_ms)
@@ -299,6 +307,7 @@ class Broker:
                 periodic.keep(cleaner.run(number))
         periodic.aligned(USAGE_INTERVAL_MS, self.clock.now_ms, self.metering.report)
         self.disks.keep_going(periodic, self.engine.own_turns)
+        self.disk_floor.keep_going(periodic)
         periodic.every(SWEEP_INTERVAL_MS / 1000, self.listeners.sweep_in_turns)
         periodic.every(PORT_RETRY_INTERVAL_S, self.tenant_listeners.retry)
         periodic.every(FORWARDER_SWEEP_INTERVAL_S, self.coordinator_forwarding.sweep)
@@ -319,6 +328,7 @@ class Broker:
         await self.disks.close_followed()
         self.coordination.close()
         self.coordinator_forwarding.close()
+        self.storage.close()
         self.listeners.close_all("the broker stops")
         if self._controller_task is not None:
             self._controller_task.cancel()

@@ -13,6 +13,7 @@ from typing import Any, Final
 import structlog
 
 from brokers.engine.assembly.cleaning import LogCleaning
+from brokers.engine.assembly.disk_floor import DiskFloor, floor_from_overrides
 from brokers.engine.assembly.replication import Replication
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.config import EngineConfig
@@ -161,6 +162,13 @@ def plug(dynamic: DynamicSettings, engine: Engine, replication: Replication, con
         lambda effective: coordinator_settings.from_overrides(effective).transactions.verifies_partitions,
         use_verification,
     )
+
+
+def plug_disk_floor(dynamic: DynamicSettings, floor: DiskFloor) -> None:
+    def use(floor_bytes: int) -> None:
+        floor.floor_bytes = floor_bytes
+
+    dynamic.give(floor_from_overrides, use)
 
 
 def plug_cleaning(dynamic: DynamicSettings, cleaning: LogCleaning) -> None:

@@ -230,7 +230,8 @@ class Bandwidth:
             leaders = Counter(partition.leader for topic in instance.topics.values() for partition in topic.partitions)
             leaders.pop(-1, None)
             document = instance.document
-            self._engine.accountings.of(instance_id).shares.update(
+            accounting = self._engine.accountings.of(instance_id)
+            accounting.shares.update(
                 self._engine.broker_id, leaders, document.produce_bps, document.consume_bps, now_ms
             )
         for instance_id in [known for known in self._seen if known not in after.instances]:

@@ -31,6 +31,7 @@ from brokers.engine.partitions.leadership_check import LeadershipChecks
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.storage import AllotStorageRequest, AllotStorageResponse
 from brokers.engine.stall_detector import StallDetector
 from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.engine.throttling.replication import ReplicationThrottle
@@ -141,6 +142,11 @@ def _nobody_to_tell(partition: Partition) -> None:
     """Before the assembly has plugged in who writes ISRs."""
 
 
+def _is_no_controller(_request: AllotStorageRequest) -> AllotStorageResponse:
+    """Before the assembly has plugged in who hands out storage."""
+    return AllotStorageResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
+
+
 @dataclass(slots=True, eq=False)
 class Engine:
     """The rooms that handlers reach. `metadata_version` is another object after every change of what a client may see
@@ -191,6 +197,8 @@ class Engine:
     groups: Runtime[Any] | None = None
     transactions: Runtime[Any] | None = None
     verify_transaction: VerifyTransaction = _nobody_knows
+    # As controller: what other brokers may append for instances.
+    allot_storage: Callable[[AllotStorageRequest], AllotStorageResponse] = _is_no_controller
     # For coordinators beyond an instance's brokers.
     forwarder: Forwarder | None = None
     own_turns: OwnTurns = field(init=False)

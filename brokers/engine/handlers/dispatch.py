@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from brokers.engine.handlers.cluster import api_versions, describe_cluster, elections, log_dirs, reassignments
+from brokers.engine.handlers.cluster import (
+    allot_storage,
+    api_versions,
+    describe_cluster,
+    elections,
+    log_dirs,
+    reassignments,
+)
 from brokers.engine.handlers.common.chunked_encoding import in_chunks
 from brokers.engine.handlers.common.turns import Shape, in_turns, results_of
 from brokers.engine.handlers.configs import alter_configs, client_quotas, describe_configs
@@ -67,6 +74,7 @@ _OURS: Final[Mapping[int, Handler]] = {
     int(ApiKey.ADD_OFFSETS_TO_TXN): transactions.add_offsets_to_txn,
     int(ApiKey.END_TXN): transactions.end_txn,
     int(ApiKey.TXN_OFFSET_COMMIT): transactional.txn_offset_commit,
+    int(ApiKey.ALLOT_STORAGE): allot_storage.allot_storage,
     int(ApiKey.WRITE_TXN_MARKERS): write_markers.write_txn_markers,
     int(ApiKey.DESCRIBE_PRODUCERS): describe_producers.describe_producers,
     int(ApiKey.DESCRIBE_TRANSACTIONS): listing.describe_transactions,

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from brokers.contract.partitions import NO_LEADER
+from brokers.engine.capacity.disk_space import DISK_SHORT_MESSAGE, ENOUGH, DiskSpace
+from brokers.engine.capacity.room import UNBOUNDED, StorageRoom
 from brokers.engine.partitions import damage
 from brokers.engine.partitions.delayed_operations import DelayedOperation
 from brokers.engine.partitions.isr import effective_minimum
@@ -38,6 +40,7 @@ class Partition:
 
     __slots__ = (
         "config",
+        "disk",
         "epoch_start_offset",
         "high_watermark",
         "index",
@@ -49,6 +52,7 @@ class Partition:
         "log",
         "offline",
         "replicas",
+        "room",
         "storage_failed",
         "topic",
         "topic_id",
@@ -64,6 +68,9 @@ class Partition:
         self.topic_id = topic_id
         self.config = config
         self.storage_failed = storage_failed
+        # What its instance may still store, and its disk; set before it is led.
+        self.room: StorageRoom = UNBOUNDED
+        self.disk: DiskSpace = ENOUGH
         self.is_leader = False
         self.offline = False
         self.leader = NO_LEADER
@@ -267,7 +274,17 @@ class Partition:
                 return answered_before(known, log.log_start_offset)
             if known != error_codes.NONE:
                 return AppendResult(known, log_start_offset=log.log_start_offset)
+        room = self.room
+        if self.disk.is_short and room.is_bounded:
+            self.disk.refused += 1
+            return self._refused(error_codes.POLICY_VIOLATION, DISK_SHORT_MESSAGE)
+        code = room.spend(len(checked[0]) * (len(self.replicas) or 1))
+        if code:
+            return self._refused(code, room.refusal(code))
         return self.write(checked, now_ms)
+
+    def _refused(self, code: int, message: str) -> AppendResult:
+        return AppendResult(code, log_start_offset=self.log.log_start_offset, error_message=message)
 
     def write(self, checked: CheckedBatch, now_ms: int) -> AppendResult:
         """Writes what was found good, and whoever waits for it is told. For this room."""

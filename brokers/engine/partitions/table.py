@@ -13,6 +13,8 @@ from typing import Final
 import structlog
 
 from brokers.contract.partitions import PartitionKey
+from brokers.engine.capacity.disk_space import DiskSpace
+from brokers.engine.capacity.room import StorageRoom, unbounded
 from brokers.engine.partitions import damage
 from brokers.engine.partitions.loading import adopt
 from brokers.engine.partitions.log_flusher import LogFlusher
@@ -72,6 +74,8 @@ class PartitionTable:
         # Called with each partition whose log was cut at its end, or begun again.
         self.on_shortened: Callable[[Partition], object] = _nobody
         self.away: frozenset[int] = frozenset()
+        self.room_of: Callable[[str], StorageRoom] = unbounded  # what the instance of a topic may still store
+        self.disks = {path: DiskSpace() for path in settings.roots}
 
     def get(self, topic: str, index: int) -> Partition | None:
         return self._partitions.get((topic, index))
@@ -163,10 +167,9 @@ class PartitionTable:
 
     # -- keeping house ------------------------------------------------------------------------------------------------
 
-    def size_bytes(self, prefix: str = "") -> int:
-        """Bytes on disk of all partitions whose internal topic starts with `prefix` (an instance's is `ins-x.`)."""
-        partitions = self._partitions.items()
-        return sum(partition.log.size_bytes for (topic, _), partition in partitions if topic.startswith(prefix))
+    def size_bytes(self) -> int:
+        """Bytes on disk of all partitions."""
+        return sum(partition.log.size_bytes for partition in self._partitions.values())
 
     def maintain(self, now_ms: int, *, removing: bool = True) -> None:
         """Retention, producer expiry, idle descriptors, and delayed removals unless somebody else sees to them. Call
@@ -207,24 +210,24 @@ class PartitionTable:
 
     def _apply_retention(self, now_ms: int) -> Iterator[None]:
         for partition in self._still_held():
-            if partition.offline:
-                continue
-            try:
-                gone = partition.log.apply_retention(partition.high_watermark, now_ms)
-            except StorageFailed as failure:
-                self.storage_failed(failure)
-                continue
-            self._remove_later(gone, partition.log.root, partition.config.file_delete_delay_ms, now_ms)
-            if gone and not partition.is_leader:
-                self.on_start_moved(partition)
+            self.apply_retention_to(partition, now_ms)
             yield
+
+    def apply_retention_to(self, partition: Partition, now_ms: int) -> None:
+        if partition.offline:
+            return
+        try:
+            gone = partition.log.apply_retention(partition.high_watermark, now_ms)
+        except StorageFailed as failure:
+            self.storage_failed(failure)
+            return
+        self.remove_later(partition, gone, now_ms)
+        if gone and not partition.is_leader:
+            self.on_start_moved(partition)
 
     def remove_later(self, partition: Partition, paths: list[str], now_ms: int) -> None:
         """Unlinks files that a partition gave up, after its delete delay, so that running reads finish (LOG-44)."""
-        self._remove_later(paths, partition.log.root, partition.config.file_delete_delay_ms, now_ms)
-
-    def _remove_later(self, paths: list[str], root: Path, delay_ms: int, now_ms: int) -> None:
-        self._removals.add(paths, root, now_ms + delay_ms)
+        self._removals.add(paths, partition.log.root, now_ms + partition.config.file_delete_delay_ms)
 
     def plan_removals(self, now_ms: int) -> RemovalBatch | None:
         """The files whose delay is over. Used like a flush."""
@@ -405,6 +408,7 @@ class PartitionTable:
             else:
                 partition = self._replace_log(lost, topic, index, topic_id, view, now_ms)
         _configure(partition, view)
+        partition.room, partition.disk = self.room_of(topic), self.disks[partition.log.root]
         if not partition.offline and partition.topic_id != topic_id:
             adopt(partition, topic_id)
         return partition
@@ -476,7 +480,7 @@ class PartitionTable:
         except StorageFailed as failure:
             self.directory_failed(failure)
             return
-        self._remove_later([renamed], root.path, partition.config.file_delete_delay_ms, now_ms)
+        self.remove_later(partition, [renamed], now_ms)
 
     def use_defaults(self, defaults: Mapping[str, str], config_of: Callable[[str], Mapping[str, str]]) -> None:
         """What topics without a word of their own go by, from the next batch on; `config_of` is a topic's own word."""

@@ -146,6 +146,20 @@ def check_together(topic: Mapping[str, str], defaults: Mapping[str, str]) -> Non
         raise InvalidTopicConfig("min.compaction.lag.ms must not be greater than max.compaction.lag.ms")
 
 
+def check_message_bytes(after: Mapping[str, str], message_bytes_max: int | None, before: Mapping[str, str]) -> None:
+    """What an instance's topics may set as their largest batch; what was set `before` may stay. Raises
+    InvalidTopicConfig.
+    """
+    name = "max.message.bytes"
+    value = after.get(name)
+    if message_bytes_max is None or value is None or value == before.get(name) or int(value) <= message_bytes_max:
+        return
+    raise InvalidTopicConfig(
+        f"Invalid value {value} for configuration {name}: the instance allows {message_bytes_max} at most, which grows "
+        "with its bandwidth"
+    )
+
+
 def topic_defaults(broker_overrides: Mapping[str, str]) -> dict[str, str]:
     """Topic keys that the broker's own keys (`log.segment.bytes`, …) set for all topics (LOG-45), and its bounds by
     their own names.

@@ -67,6 +67,8 @@ class ApiKey(IntEnum):
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    # Of our brokers among themselves: Kafka's keys are far below.
+    ALLOT_STORAGE = 20_001
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,7 @@ APIS: Final[dict[int, Api]] = {
         (_K.DESCRIBE_PRODUCERS, 0, 0, 0, "producers"),
         (_K.DESCRIBE_TRANSACTIONS, 0, 0, 0, "producers"),
         (_K.LIST_TRANSACTIONS, 1, 0, 0, "producers"),
+        (_K.ALLOT_STORAGE, 0, NEVER_FLEXIBLE, NEVER, "storage"),
     )
 }
 
@@ -193,6 +196,7 @@ ADVERTISED_INTERNAL: Final[dict[ApiKey, tuple[int, int]]] = dict(
             _K.ELECT_LEADERS: (0, 2),
             _K.ALTER_PARTITION_REASSIGNMENTS: (0, 0),
             _K.LIST_PARTITION_REASSIGNMENTS: (0, 0),
+            _K.ALLOT_STORAGE: (0, 0),
         }.items()
     )
 )

@@ -34,7 +34,7 @@ def deletable(
     now_ms: int,
 ) -> int:
     """How many segments from the oldest on are to be deleted. All of them means: roll first, then delete those."""
-    count = _breached_start(segments, log_start_offset)
+    count = _breached_start(segments, log_start_offset, log_end_offset)
     if rules.delete:
         count = max(count, _by_size(segments, rules.retention_bytes), _by_time(segments, rules.retention_ms, now_ms))
     # Never past the high watermark: the first kept segment must not begin above it.
@@ -49,11 +49,13 @@ def _first_kept(segments: Sequence[SegmentFacts], count: int, log_end_offset: in
     return segments[count].base_offset if count < len(segments) else log_end_offset
 
 
-def _breached_start(segments: Sequence[SegmentFacts], log_start_offset: int) -> int:
+def _breached_start(segments: Sequence[SegmentFacts], log_start_offset: int, log_end_offset: int) -> int:
     count = 0
     while count + 1 < len(segments) and segments[count + 1].base_offset <= log_start_offset:
         count += 1
-    return count
+    # Kafka keeps the last one: here an instance whose storage is used up gets it back by deleting all its records.
+    is_all = count + 1 == len(segments) and log_start_offset >= log_end_offset
+    return count + 1 if is_all else count
 
 
 def _by_size(segments: Sequence[SegmentFacts], retention_bytes: int) -> int:

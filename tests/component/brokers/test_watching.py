@@ -32,11 +32,14 @@ class World:
         self.silent: tuple[int, ...] = ()
         self.offline: list[dict[str, Any]] = []
         self.is_mute = False
+        # As the controller tells of it; None: it has only been elected.
+        self.storage: list[list[Any]] | None = []
 
     def ask(self, _cluster: Cluster) -> observe.Answers:
         numbers = (1, 2, 3)
         counts = dict.fromkeys(cluster_overview.COUNTS, 0) | {"offline": len(self.offline)}
         body = {"broker_id": 1, "ready": True, "controller_id": 1, "controller_epoch": 1, "brokers": [], **counts}
+        body["storage"] = self.storage
         silent = numbers if self.is_mute else self.silent
         return observe.Answers(
             bodies={number: body for number in numbers if number not in silent},
@@ -101,6 +104,29 @@ def test_partitions_without_a_leader_are_told_when_a_second_look_finds_them(worl
     world.reconcile_once()
     assert conditions(instance)["PartitionsLed"]["status"] is True
     assert [action for action, _condition in events(instance)] == ["instance.degraded", "instance.recovered"]
+
+
+def test_storage_that_ends_is_told_at_each_level_once(world: World, instance: Instance) -> None:
+    for used_percent, is_full in ((81, False), (85, False), (99, True), (99, True), (70, False)):
+        world.storage = [[instance.pk, instance.storage_bytes * used_percent // 100, is_full]]
+        world.reconcile_once()
+        condition = conditions(instance)["StorageAvailable"]
+        assert condition["status"] is (used_percent == 70)
+        if is_full:
+            assert "produce is refused" in condition["message"]
+    assert [action for action, _condition in events(instance)] == [
+        "instance.degraded",
+        "instance.degraded",
+        "instance.recovered",
+    ]
+
+
+def test_controller_that_knows_nothing_yet_takes_no_warning_back(world: World, instance: Instance) -> None:
+    world.storage = [[instance.pk, instance.storage_bytes, True]]
+    world.reconcile_once()
+    world.storage = None
+    assert world.reconcile_once() == 0
+    assert conditions(instance)["StorageAvailable"]["status"] is False
 
 
 def test_nobody_reads_of_the_topics_of_others(world: World, instance: Instance) -> None:

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from instances import services
-from instances.lifecycle.conditions import Leaderless
+from instances.lifecycle.conditions import Leaderless, Observation
 from instances.models import Instance
 from tests.component.console.conftest import *  # noqa: F403  people, instance and brokers that answer from memory
 from tests.product.browser.accessibility import objections
@@ -32,10 +32,10 @@ def test_a_silent_broker_appears_and_goes_without_a_reload(
         page.goto(f"{live_server.url}/instances/{instance.pk}/")
     expect(page.locator(".need")).to_have_count(0)
     leaderless = Leaderless(count=2, names=("orders.created/0", "orders.created/2"))
-    services.note_health(instance.pk, silent={2}, leaderless=leaderless, now=timezone.now())
+    services.note_health(instance.pk, Observation(silent=frozenset({2}), leaderless=leaderless, at=timezone.now()))
     expect(page.locator("#attention .need")).to_have_count(2)
     expect(page.get_by_text("Broker silent")).to_be_visible()
     assert objections(page) == []
     picture(page, f"attention-{place}-{theme}")
-    services.note_health(instance.pk, silent=set(), leaderless=Leaderless(), now=timezone.now())
+    services.note_health(instance.pk, Observation(leaderless=Leaderless(), at=timezone.now()))
     expect(page.locator(".need")).to_have_count(0)

@@ -11,6 +11,8 @@ from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 SOFTWARE_FROM: Final = 3
+# Tools do not know them.
+OURS: Final = (ApiKey.ALLOT_STORAGE,)
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 
 
@@ -18,6 +20,7 @@ def _listed(advertised: dict[ApiKey, tuple[int, int]]) -> list[ApiVersion]:
     return [
         ApiVersion(api_key=int(key), min_version=low, max_version=high)
         for key, (low, high) in sorted(advertised.items())
+        if key not in OURS
     ]
 
 

@@ -25,7 +25,7 @@ from brokers.engine.handlers.configs.describe_configs import (
     find_topic,
 )
 from brokers.engine.handlers.context import Call
-from brokers.engine.handlers.topics.topics import Wrong
+from brokers.engine.handlers.topics.topics import Wrong, message_bytes_max
 from brokers.engine.partitions import topic_config
 from brokers.engine.partitions.topic_settings import SETTINGS, ValueType
 from brokers.engine.protocol.errors import ErrorCode
@@ -169,6 +169,7 @@ async def _write(
     def checked(present: dict[str, str]) -> dict[str, str]:
         after = change(present)
         topic_config.check_together(after, call.engine.topic_defaults)
+        topic_config.check_message_bytes(after, message_bytes_max(call), present)
         return after
 
     try:

@@ -29,6 +29,7 @@ from quotas.pacing import BURST_MS
 LEADER_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
 VERIFICATION: Final = "transaction.partition.verification.enable"
+FREE_BYTES: Final = "log.dir.free.bytes.min"
 # As the cleaner bounds them; `assembly.dynamic` has them checked together as well.
 CLEANER_THREADS_MAX: Final = 16
 CLEANER_BUFFER_BYTES_MIN: Final = 4 * 1024
@@ -113,6 +114,14 @@ CHANGEABLE: Final = (
         "1",
         "How many logs are cleaned at the same time.",
         _whole(1, CLEANER_THREADS_MAX),
+    ),
+    Row(
+        FREE_BYTES,
+        _LONG,
+        "0",
+        "Bytes that the volume of a log directory keeps free: below it what tenants produce to partitions there is "
+        "refused. 0: one hundredth of the volume, 536,870,912 at least.",
+        _whole(0),
     ),
     Row(
         VERIFICATION,

@@ -212,7 +212,7 @@ class _OldProduce:
             engine.totals.produce_bytes += accepted_bytes
             if client.accounting is not None:
                 client.accounting.traffic.produced(accepted_bytes, now_ms)
-        delay_ms = self._charge(client, now_ms)
+        delay_ms = self._charge(client, accepted_bytes, now_ms)
         session.cancel = None
         if self.request.acks == 0:
             if any(line.error_code for topic in answers for line in topic.partition_responses):
@@ -237,12 +237,13 @@ class _OldProduce:
         key = name.encode()
         return (client.produce_routes.get(key) or client.produce_route(key)).usage
 
-    def _charge(self, client: Client, now_ms: int) -> int:
+    def _charge(self, client: Client, accepted_bytes: int, now_ms: int) -> int:
         if self.converting_delay_ms and client.accounting is not None:
             client.accounting.remember_request_time(self.converting_delay_ms, client.user, client.client_id, now_ms)
         if not client.produce_limiters:
             return self.converting_delay_ms
-        delay_ms, limiter = charge(client.produce_limiters, self.size_bytes, self.session.engine.clock.monotonic_ms())
+        charged_bytes = max(self.size_bytes, accepted_bytes)
+        delay_ms, limiter = charge(client.produce_limiters, charged_bytes, self.session.engine.clock.monotonic_ms())
         if limiter is not None:
             client.remember_delay(limiter, delay_ms, now_ms)
         return max(delay_ms, self.converting_delay_ms)

@@ -212,7 +212,9 @@ def _charged(request: ProduceRequest, client: Client, now_ms: int) -> int:
     if not client.produce_limiters:
         return checking_delay_ms
     raw = request.raw
-    delay_ms, limiter = charge(client.produce_limiters, raw.end - raw.start, engine.clock.monotonic_ms())
+    # What was recompressed may be larger than what was sent.
+    charged_bytes = max(raw.end - raw.start, accepted_bytes)
+    delay_ms, limiter = charge(client.produce_limiters, charged_bytes, engine.clock.monotonic_ms())
     if limiter is not None:
         client.remember_delay(limiter, delay_ms, now_ms)
     return max(delay_ms, checking_delay_ms)

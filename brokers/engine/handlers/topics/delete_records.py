@@ -50,6 +50,9 @@ async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRec
     if done:
         await call.engine.starts.kept(partition.log.root for partition, _ in done)
         for partition, result in done:
+            if partition.room.is_full:
+                # Whoever waits for room does not wait for the next round of retention.
+                call.engine.table.apply_retention_to(partition, call.engine.clock.now_ms())
             if partition.offline:
                 result.low_watermark = NO_LOW_WATERMARK
                 result.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)

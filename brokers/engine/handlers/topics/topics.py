@@ -113,6 +113,7 @@ async def _create(
                 {config.name: config.value for config in topic.configs}, operator=call.view.instance_id is None
             )
             topic_config.check_together(config, call.engine.topic_defaults)
+            topic_config.check_message_bytes(config, message_bytes_max(call), {})
         except topic_config.InvalidTopicConfig as error:
             # Kafka looks at the configuration last: whatever else is wrong is the answer.
             await create({}, validate_only=True)
@@ -120,6 +121,11 @@ async def _create(
         return await create(config, validate_only=validate_only)
     except ClusterError as error:
         raise Wrong(error.wire_code, str(error)) from error
+
+
+def message_bytes_max(call: Call) -> int | None:
+    """What the instance's topics may have as their largest batch; None for the cluster itself."""
+    return None if call.view.instance is None else call.view.instance.document.message_bytes_max
 
 
 async def _complete(call: Call, timeout_ms: int, made: list[tuple[CreatedTopic, CreatableTopicResult]]) -> None:

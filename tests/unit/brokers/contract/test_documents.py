@@ -47,6 +47,7 @@ samples = st.one_of(
         ),
         vpc=st.none() | texts,
         partitions_max=st.none() | ids,
+        message_bytes_max=st.none() | ids,
         leaving=st.lists(ids, max_size=3).map(tuple),
     ),
     st.builds(InstanceAck, generation=ids, port=ids, listening=st.booleans(), error=st.none() | texts),

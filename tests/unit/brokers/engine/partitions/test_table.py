@@ -36,8 +36,7 @@ def test_partitions_spread_over_the_roots_and_return_after_a_restart(tmp_path: P
     produce(table, "ins-a.x", 4, times=5)
     for root in roots:
         assert len([path for path in root.iterdir() if path.is_dir()]) == 3
-    assert table.size_bytes("ins-a.") == table.size_bytes() > 0
-    assert table.size_bytes("ins-b.") == 0
+    assert table.size_bytes() > 0
     table.close(broker_epoch=7)
     assert (roots[0] / ".kafka_cleanshutdown").read_text() == '{"version": 0, "brokerEpoch": 7}'
     table = opened(*roots)

@@ -14,7 +14,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from kio.index import UnknownEntity, load_request_schema, load_response_schema
+from kio.index import UnknownAPIKey, UnknownEntity, load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from brokers.engine.protocol.apis import APIS
@@ -62,7 +62,7 @@ def kio_class(api_key: int, version: int, direction: str) -> Any | None:
     load = load_request_schema if direction == "request" else load_response_schema
     try:
         return load(api_key, version)
-    except UnknownEntity:
+    except (UnknownAPIKey, UnknownEntity):
         return None
 
 

@@ -42,7 +42,7 @@ def main() -> None:
     GOLDEN.mkdir(parents=True, exist_ok=True)
     for api_key, api in APIS.items():
         path = GOLDEN / f"{api.key.name.lower()}.txt"
-        path.write_text("\n".join(lines_of(api_key)) + "\n")
+        path.write_text("".join(f"{line}\n" for line in lines_of(api_key)))
         sys.stdout.write(f"{path.name}\n")
 
 

@@ -36,6 +36,7 @@ def test_a_tenant_is_offered_neither_authentication_nor_the_place_of_replicas() 
         ApiKey.ELECT_LEADERS,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.ALLOT_STORAGE,
     }
 
 

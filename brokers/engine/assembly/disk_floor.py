@@ -1,0 +1,50 @@
+"""Looks each second how much every log directory's volume has free, and tells operators when it is nearly full."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+
+from brokers.engine.assembly.volumes import volume
+from brokers.engine.errors import SettingsWrong
+from brokers.engine.handlers.configs.broker_setting_list import FREE_BYTES
+from brokers.engine.lifecycle import Periodic
+from brokers.engine.partitions.table import PartitionTable
+
+log = structlog.get_logger(__name__)
+
+LOOK_INTERVAL_S: Final = 1.0
+
+
+class DiskFloor:
+    """`floor_bytes`: what the operator set, 0 = the default (`capacity.disk_space`)."""
+
+    def __init__(self, table: PartitionTable, floor_bytes: int) -> None:
+        self._table = table
+        self.floor_bytes = floor_bytes
+
+    def keep_going(self, periodic: Periodic) -> None:
+        self.look()
+        periodic.every(LOOK_INTERVAL_S, self.look)
+
+    def look(self) -> None:
+        for path, disk in self._table.disks.items():
+            if path in self._table.offline_directories:
+                continue
+            sizes = volume(path)
+            if not sizes or not disk.measured(sizes["total_bytes"], sizes["usable_bytes"], self.floor_bytes):
+                continue
+            if disk.is_short:
+                log.error("log_directory_nearly_full", directory=str(path), usable_bytes=disk.usable_bytes)
+            else:
+                log.info("log_directory_has_room", directory=str(path), usable_bytes=disk.usable_bytes)
+
+
+def floor_from_overrides(effective: Mapping[str, str]) -> int:
+    """Raises SettingsWrong."""
+    value = effective.get(FREE_BYTES, "0")
+    if not value.isascii() or not value.isdigit():
+        raise SettingsWrong(f"{FREE_BYTES} is not a number of bytes: {value!r}")
+    return int(value)

@@ -1,0 +1,278 @@
+"""Each second this broker reports what the instances it leads store, and is told what it may append (CKA-26).
+
+The controller is asked over a connection of its own; where this broker is the controller it answers itself. Logs are
+measured some at a time, so that other requests come in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from brokers.engine.assembly.storage_use import StorageUse
+from brokers.engine.capacity.credits import StorageCredits
+from brokers.engine.capacity.ledger import Bought, Change, Filled, Line, StorageLedger
+from brokers.engine.capacity.room import UNBOUNDED, StorageRoom
+from brokers.engine.cluster.image import ClusterImage, InstanceImage
+from brokers.engine.handlers.context import Engine
+from brokers.engine.lifecycle import Periodic
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.storage import (
+    AllotStorageRequest,
+    AllotStorageResponse,
+    StorageChange,
+    StorageLine,
+)
+from brokers.engine.replication.interfaces import Connect
+from brokers.engine.replication.peers import Peers, PeerUnavailable
+from instances.naming import split_internal
+
+log = structlog.get_logger(__name__)
+
+REPORT_INTERVAL_S: Final = 1.0
+# However often rooms run low, reports are so far apart.
+REPORT_PAUSE_S: Final = 0.01
+# What stands still is measured so often.
+IDLE_INTERVAL_MS: Final = 5_000
+LINES_MAX: Final = 200
+# Below the least of what tenants are warned at, so that the end of a warning is seen as well.
+FILLED_PERCENT: Final = 70
+REPORT_TIMEOUT_MS: Final = 2_000
+TRIM_INTERVAL_S: Final = 1.0
+
+
+class StorageCapacity:
+    """Subscribes to the image: create it before whoever makes partitions, which are given their rooms here."""
+
+    def __init__(self, engine: Engine, connect: Connect) -> None:
+        self._engine = engine
+        self.credits = StorageCredits()
+        self.use = StorageUse(engine)
+        self._ledger: StorageLedger | None = None
+        self._ledger_term = -1
+        self._peers = Peers(
+            connect=connect,
+            call_later=lambda delay_ms, callback: engine.loop.call_later(delay_ms / 1000, callback),
+            monotonic_ms=engine.clock.monotonic_ms,
+            client_id=f"broker-{engine.broker_id}-storage",
+        )
+        self._wake = asyncio.Event()
+        self._everything_measured_ms = 0
+        # Whether this controller has been told of everything once.
+        self._is_complete = False
+        self._held: Counter[str] = Counter()
+        self._broker_epoch: int | None = None
+        self._full: set[str] = set()
+        # Of instances that are gone.
+        self._refused_before = 0
+        engine.table.room_of = self.room_of
+        engine.allot_storage = self.answer
+        engine.current.subscribe(self.on_image)
+
+    # -- rooms ---------------------------------------------------------------------------------------------------------
+
+    def room_of(self, topic: str) -> StorageRoom:
+        """`PartitionTable.room_of`."""
+        instance_id, _ = split_internal(topic)
+        if instance_id is None:
+            return UNBOUNDED
+        room = self.credits.rooms.get(instance_id)
+        if room is None:
+            room = self.credits.rooms[instance_id] = StorageRoom(ask=self._wake.set)
+            instance = self._engine.current.image.instances.get(instance_id)
+            if instance is not None:
+                self.credits.begin(room, instance.document.capacity_bytes, self._held.pop(instance_id, 0))
+        return room
+
+    def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        if before.brokers is not after.brokers:
+            self._peers.on_brokers(after.brokers)
+        if not before.brokers and after.brokers:
+            self._held = self.use.held_bytes(after)
+        for instance_id, room in tuple(self.credits.rooms.items()):
+            instance = after.instances.get(instance_id)
+            if after.has_lost_instance(instance_id):
+                self._refused_before += room.refused
+                self.credits.forget(instance_id)
+                self.use.forget(instance_id)
+                self._full.discard(instance_id)
+            elif instance is not None and instance.document.capacity_bytes != room.bought_bytes:
+                self.credits.bought(instance_id, instance.document.capacity_bytes)
+                self._wake.set()
+
+    async def on_registered(self, broker_epoch: int) -> None:
+        """Another session of the same process: what it had to spend may be somebody else's by now."""
+        if self._broker_epoch is not None:
+            self.credits.begin_again(self.use.bytes_by_instance)
+            self._is_complete = False
+        self._broker_epoch = broker_epoch
+
+    def is_full(self, instance_id: str) -> bool:
+        room = self.credits.rooms.get(instance_id)
+        return room is not None and room.is_full
+
+    def filled(self) -> list[Filled] | None:
+        """Instances that use much of what they bought, as the controller knows them; None of everybody else."""
+        engine = self._engine
+        image = engine.current.image
+        if (
+            self._ledger is None
+            or image.controller_id != engine.broker_id
+            or self._ledger_term != image.controller_epoch
+        ):
+            return None
+        return self._ledger.filled(FILLED_PERCENT, engine.clock.monotonic_ms())
+
+    @property
+    def refused(self) -> int:
+        """Produces to partitions that were refused since this process began."""
+        return self._refused_before + sum(room.refused for room in self.credits.rooms.values())
+
+    def full_instances(self) -> list[str]:
+        return sorted(instance_id for instance_id, room in self.credits.rooms.items() if room.is_full)
+
+    # -- reports -------------------------------------------------------------------------------------------------------
+
+    def keep_going(self, periodic: Periodic) -> None:
+        periodic.keep(self._run())
+        periodic.every(TRIM_INTERVAL_S, self._peers.trim)
+
+    def close(self) -> None:
+        self._peers.close()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(REPORT_INTERVAL_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            await self._report()
+            await asyncio.sleep(REPORT_PAUSE_S)
+
+    async def _report(self) -> None:
+        image = self._engine.current.image
+        if image.controller_epoch != self.credits.term:
+            self.credits.on_term(image.controller_epoch)
+            self._is_complete = False
+        now_ms = self._engine.clock.monotonic_ms()
+        everything = not self._is_complete or now_ms - self._everything_measured_ms >= IDLE_INTERVAL_MS
+        if everything:
+            self._everything_measured_ms = now_ms
+        wanted = [id for id, room in self.credits.rooms.items() if everything or is_in_use(room)]
+        used_bytes = await self.use.measure(wanted)
+        lines = self.credits.lines(used_bytes)
+        parts = [lines[at : at + LINES_MAX] for at in range(0, len(lines), LINES_MAX)] or [[]]
+        for number, part in enumerate(parts, 1):
+            is_complete = self._is_complete or (everything and number == len(parts))
+            if not await self._send(image, part, is_complete):
+                return
+            self._is_complete = is_complete
+
+    async def _send(self, image: ClusterImage, lines: Sequence[Line], is_complete: bool) -> bool:
+        """Whether the controller answered."""
+        request = AllotStorageRequest(
+            broker_id=self._engine.broker_id,
+            broker_epoch=-1 if self._broker_epoch is None else self._broker_epoch,
+            controller_epoch=image.controller_epoch,
+            is_complete=is_complete,
+            lines=[
+                StorageLine(
+                    instance_id=line.instance_id,
+                    used_bytes=line.used_bytes,
+                    left_bytes=line.left_bytes,
+                    applied=line.applied,
+                    wanted_bytes=line.wanted_bytes,
+                    is_busy=line.is_busy,
+                )
+                for line in lines
+            ],
+        )
+        if image.controller_id == self._engine.broker_id:
+            response = self.answer(request)
+        else:
+            try:
+                response = await self._peers.request(
+                    image.controller_id, ApiKey.ALLOT_STORAGE, 0, request, REPORT_TIMEOUT_MS
+                )
+            except PeerUnavailable:
+                return False
+        if response.error_code or self._engine.current.image.controller_epoch != image.controller_epoch:
+            return False
+        changes = [
+            Change(
+                change.instance_id,
+                change.number,
+                change.delta_bytes,
+                change.used_bytes,
+                change.free_bytes,
+                change.is_full,
+            )
+            for change in response.changes
+        ]
+        if self.credits.apply(image.controller_epoch, lines, changes):
+            self._wake.set()
+        self._tell(changes)
+        return True
+
+    def _tell(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.is_full == (change.instance_id in self._full):
+                continue
+            words = {"instance_id": change.instance_id, "used_bytes": change.used_bytes}
+            if change.is_full:
+                self._full.add(change.instance_id)
+                log.info("instance_storage_full", **words)
+            else:
+                self._full.discard(change.instance_id)
+                log.info("instance_storage_has_room", **words)
+
+    # -- as controller -------------------------------------------------------------------------------------------------
+
+    def answer(self, request: AllotStorageRequest) -> AllotStorageResponse:
+        """`Engine.allot_storage`."""
+        image, now_ms = self._engine.current.image, self._engine.clock.monotonic_ms()
+        if image.controller_id != self._engine.broker_id or image.controller_epoch != request.controller_epoch:
+            return AllotStorageResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
+        if self._ledger is None or self._ledger_term != image.controller_epoch:
+            self._ledger, self._ledger_term = StorageLedger(now_ms), image.controller_epoch
+        ledger, broker_id = self._ledger, request.broker_id
+        ledger.on_brokers(image.brokers.keys(), now_ms)
+        if not request.lines:
+            ledger.forget_instances(image.instances.keys())
+        ledger.begin(broker_id, request.broker_epoch, request.is_complete, now_ms)
+        changes = []
+        for line in request.lines:
+            instance = image.instances.get(line.instance_id)
+            if instance is not None:
+                asked = Line(
+                    line.instance_id,
+                    line.used_bytes,
+                    line.left_bytes,
+                    line.applied,
+                    line.wanted_bytes,
+                    line.is_busy,
+                )
+                changes.append(ledger.take(broker_id, asked, _bought(instance), now_ms))
+        told = {change.instance_id for change in changes}
+        for instance_id in ledger.to_review(broker_id):
+            instance = image.instances.get(instance_id)
+            if instance is not None and instance_id not in told:
+                change = ledger.review(broker_id, instance_id, _bought(instance), now_ms)
+                if change is not None:
+                    changes.append(change)
+        return AllotStorageResponse(changes=[StorageChange(**change._asdict()) for change in changes])
+
+
+def _bought(instance: InstanceImage) -> Bought:
+    return Bought(instance.document.capacity_bytes, len(instance.document.endpoints))
+
+
+def is_in_use(room: StorageRoom) -> bool:
+    return room.spent_bytes > 0 or room.wanted_bytes > 0 or room.is_full

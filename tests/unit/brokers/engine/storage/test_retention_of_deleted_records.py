@@ -1,0 +1,20 @@
+"""A log whose records were all deleted gives its last segment back too."""
+
+from __future__ import annotations
+
+from brokers.engine.storage.retention import RetentionRules, SegmentFacts, deletable
+
+SEGMENTS = (SegmentFacts(0, 100, 0), SegmentFacts(10, 100, 0))
+FOR_EVER = RetentionRules(retention_ms=-1)
+
+
+def test_last_segment_goes_when_every_record_of_it_was_deleted() -> None:
+    assert deletable(SEGMENTS, FOR_EVER, log_start_offset=20, log_end_offset=20, high_watermark=20, now_ms=0) == 2
+
+
+def test_last_segment_stays_while_it_holds_a_record() -> None:
+    assert deletable(SEGMENTS, FOR_EVER, log_start_offset=19, log_end_offset=20, high_watermark=20, now_ms=0) == 1
+
+
+def test_last_segment_stays_while_a_replica_may_lack_what_is_in_it() -> None:
+    assert deletable(SEGMENTS, FOR_EVER, log_start_offset=20, log_end_offset=20, high_watermark=19, now_ms=0) == 1
