@@ -22,6 +22,7 @@ from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.settings import CoordinatorSettings, from_overrides
 from brokers.engine.deadlines import Deadlines
 from brokers.engine.handlers.broker_layers import BrokerLayers
+from brokers.engine.handlers.change_turns import ChangeTurns, TopicsBeingCreated
 from brokers.engine.loop_turns import LoopTurns
 from brokers.engine.partitions.durable_log_start_offsets import DurableLogStartOffsets
 from brokers.engine.partitions.follower_session import FollowerSession
@@ -154,7 +155,9 @@ class Engine:
     loop_turns: LoopTurns = field(default_factory=LoopTurns)
     totals: Totals = field(default_factory=Totals)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    creating: set[str] = field(default_factory=set)
+    creating: TopicsBeingCreated = field(default_factory=TopicsBeingCreated)
+    # Whose turn it is to change something in ZooKeeper.
+    change_turns: ChangeTurns = field(default_factory=ChangeTurns)
     # Each follower's fetches from this broker, by its id.
     followers: dict[int, FollowerSession] = field(default_factory=dict)
     sessions_made: int = 0
@@ -281,6 +284,8 @@ class Call:
     version: int
     client_id: str
     address: Address
+    # It changed something in ZooKeeper, which its instance pays for (`common.change_turns`).
+    has_changed: bool = False
 
 
 Answer = Any

@@ -26,8 +26,8 @@ LimitsByEntity = Mapping[precedence.Entity, Mapping[str, float]]
 class Rule(NamedTuple):
     """Why somebody waits. `level` and `entity` are those of a client quota (QUO-2), None for what is the instance's."""
 
-    kind: Literal["client_quota", "instance_bandwidth", "request_time"]
-    quota: Quota | Literal["request_time"]
+    kind: Literal["client_quota", "instance_bandwidth", "request_time", "change_rate"]
+    quota: Quota | Literal["request_time", "change_rate"]
     level: int | None
     entity: precedence.Entity | None
 

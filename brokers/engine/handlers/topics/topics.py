@@ -7,13 +7,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from brokers.engine.access.authorizer import Operation, decide
-from brokers.engine.cluster.errors import ClusterError
+from brokers.engine.cluster.errors import ClusterError, TooManyChanges
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
+from brokers.engine.handlers.common.changing import CHANGE_WAIT_S_MAX, changing
 from brokers.engine.handlers.context import Call
 from brokers.engine.partitions import topic_config
+from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO
 from brokers.engine.protocol.messages.topics import (
@@ -34,6 +37,12 @@ TOO_MANY = f"At most {TOPICS_PER_CALL_MAX} topics in one request."
 # However long a client is willing to wait.
 WAIT_S_MAX = 60.0
 TIMED_OUT = "The operation goes on, but was not finished within the time given."
+# Versions whose clients know what it means to be refused by a rate (KIP-599).
+STRICT_FROM: Final[Mapping[int, int]] = {
+    int(ApiKey.CREATE_TOPICS): 6,
+    int(ApiKey.CREATE_PARTITIONS): 3,
+    int(ApiKey.DELETE_TOPICS): 5,
+}
 
 
 class Wrong(Exception):
@@ -44,6 +53,27 @@ class Wrong(Exception):
         self.code = int(code)
 
 
+def refusal(call: Call, error: ClusterError) -> Wrong:
+    """What a request is refused with by the store."""
+    code = error.wire_code
+    if isinstance(error, TooManyChanges) and call.version < STRICT_FROM[call.api_key]:
+        code = int(ErrorCode.REQUEST_TIMED_OUT)
+    return Wrong(code, str(error))
+
+
+class Patience:
+    """How long the changes of one request may wait for their turns, all together."""
+
+    def __init__(self, call: Call, timeout_ms: int) -> None:
+        self._clock = call.engine.clock
+        wait_ms = timeout_ms if timeout_ms > 0 else round(CHANGE_WAIT_S_MAX * 1000)
+        self._until_ms = self._clock.monotonic_ms() + wait_ms
+
+    @property
+    def left_s(self) -> float:
+        return max(0, self._until_ms - self._clock.monotonic_ms()) / 1000
+
+
 async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     if len(request.topics) > TOPICS_PER_CALL_MAX:
         refused = Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY)
@@ -52,6 +82,7 @@ async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopic
     results: list[CreatableTopicResult] = []
     made: list[tuple[CreatedTopic, CreatableTopicResult]] = []
     passed: dict[str, str] = {}
+    patience = None if request.validate_only else Patience(call, request.timeout_ms)
     for topic in request.topics:
         # What is only checked waits for nothing, and each is compared with all topics of the instance.
         await asyncio.sleep(0)
@@ -59,7 +90,7 @@ async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopic
             if names[topic.name] > 1:
                 raise Wrong(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")
             _check_collision(call, topic.name, passed)
-            created = await _create(call, topic, [plan for plan, _ in made], request.validate_only)
+            created = await _create(call, topic, [plan for plan, _ in made], patience)
         except Wrong as wrong:
             results.append(_refused(topic.name, wrong))
         else:
@@ -79,8 +110,9 @@ def _check_collision(call: Call, name: str, passed: Mapping[str, str]) -> None:
 
 
 async def _create(
-    call: Call, topic: CreatableTopic, beside: Sequence[CreatedTopic], validate_only: bool
+    call: Call, topic: CreatableTopic, beside: Sequence[CreatedTopic], patience: Patience | None
 ) -> CreatedTopic:
+    """Without patience it is only checked."""
     assignment = None
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
@@ -117,9 +149,14 @@ async def _create(
             # Kafka looks at the configuration last: whatever else is wrong is the answer.
             await create({}, validate_only=True)
             raise Wrong(ErrorCode.INVALID_CONFIG, str(error)) from error
-        return await create(config, validate_only=validate_only)
+        plan = await create(config, validate_only=True)
+        if patience is None:
+            return plan
+        count = len(plan.assignment)
+        async with changing(call, count, partitions=count, wait_s=patience.left_s):
+            return await create(config, validate_only=False)
     except ClusterError as error:
-        raise Wrong(error.wire_code, str(error)) from error
+        raise refusal(call, error) from error
 
 
 async def _complete(call: Call, timeout_ms: int, made: list[tuple[CreatedTopic, CreatableTopicResult]]) -> None:
@@ -173,13 +210,14 @@ async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopic
     results = []
     deleted: list[tuple[TopicImage, DeletableTopicResult]] = []
     marked: set[str] = set()
+    patience = Patience(call, request.timeout_ms)
     for number, state in enumerate(wanted):
         try:
             if number >= TOPICS_PER_CALL_MAX:
                 raise Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY)
             topic = _find(call, state)
             if topic.name not in marked:
-                await _mark(call, topic)
+                await _mark(call, topic, patience)
                 marked.add(topic.name)
         except Wrong as wrong:
             message = str(wrong) if wrong.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None
@@ -215,13 +253,14 @@ def _find(call: Call, state: DeleteTopicState) -> TopicImage:
     return topic
 
 
-async def _mark(call: Call, topic: TopicImage) -> None:
+async def _mark(call: Call, topic: TopicImage, patience: Patience) -> None:
     try:
-        await call.engine.store.delete_topic(
-            call.engine.current.image, instance_id=call.view.instance_id, name=call.view.namespace.shown(topic)
-        )
+        async with changing(call, len(topic.partitions), wait_s=patience.left_s):
+            await call.engine.store.delete_topic(
+                call.engine.current.image, instance_id=call.view.instance_id, name=call.view.namespace.shown(topic)
+            )
     except ClusterError as failure:
-        raise Wrong(failure.wire_code, str(failure)) from failure
+        raise refusal(call, failure) from failure
 
 
 async def _await_removal(call: Call, timeout_ms: int, deleted: list[tuple[TopicImage, DeletableTopicResult]]) -> None:
