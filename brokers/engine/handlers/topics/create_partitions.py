@@ -13,7 +13,7 @@ from brokers.engine.cluster.topic_admin import CreatedTopic
 from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
-from brokers.engine.handlers.topics.topics import TIMED_OUT, WAIT_S_MAX, Patience, Wrong, refusal
+from brokers.engine.handlers.topics.topics import TIMED_OUT, Patience, Wrong, refusal
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.topics import (
     CreatePartitionsRequest,
@@ -45,8 +45,8 @@ async def create_partitions(call: Call, request: CreatePartitionsRequest) -> Cre
         else:
             results[topic.name] = CreatePartitionsTopicResult(name=topic.name, error_code=0)
             grown[topic.name] = made
-    if not request.validate_only:
-        await _complete(call, request.timeout_ms, grown, results)
+    if patience is not None:
+        await _complete(call, patience, grown, results)
     return CreatePartitionsResponse(results=list(results.values()))
 
 
@@ -87,7 +87,7 @@ async def _grow(
 
 
 async def _complete(
-    call: Call, timeout_ms: int, grown: dict[str, CreatedTopic], results: dict[str, CreatePartitionsTopicResult]
+    call: Call, patience: Patience, grown: dict[str, CreatedTopic], results: dict[str, CreatePartitionsTopicResult]
 ) -> None:
     if not grown:
         return
@@ -97,9 +97,9 @@ async def _complete(
         return topic is not None and len(topic.partitions) >= len(made.assignment) and topic.has_leaders
 
     current = call.engine.current
-    timeout_s = min(max(timeout_ms, 0) / 1000, WAIT_S_MAX)
+    timeout_s = 0.0 if patience.is_over_at_once else patience.left_s
     await current.wait_until(lambda image: all(led(image, made) for made in grown.values()), timeout_s)
     for name, made in grown.items():
-        if timeout_ms <= 0 or not led(current.image, made):
+        if patience.is_over_at_once or not led(current.image, made):
             results[name].error_code = int(ErrorCode.REQUEST_TIMED_OUT)
             results[name].error_message = TIMED_OUT

@@ -62,11 +62,14 @@ def refusal(call: Call, error: ClusterError) -> Wrong:
 
 
 class Patience:
-    """How long the changes of one request may wait for their turns, all together."""
+    """How long the changes of one request may wait, all together: for their turns, and then until all brokers have seen
+    them.
+    """
 
     def __init__(self, call: Call, timeout_ms: int) -> None:
         self._clock = call.engine.clock
-        wait_ms = timeout_ms if timeout_ms > 0 else round(CHANGE_WAIT_S_MAX * 1000)
+        self.is_over_at_once = timeout_ms <= 0
+        wait_ms = round(CHANGE_WAIT_S_MAX * 1000) if self.is_over_at_once else min(timeout_ms, round(WAIT_S_MAX * 1000))
         self._until_ms = self._clock.monotonic_ms() + wait_ms
 
     @property
@@ -97,8 +100,8 @@ async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopic
             passed[collision_key(topic.name)] = topic.name
             results.append(_created(call, topic.name, created, request.validate_only))
             made.append((created, results[-1]))
-    if not request.validate_only:
-        await _complete(call, request.timeout_ms, made)
+    if patience is not None:
+        await _complete(call, patience, made)
     return CreateTopicsResponse(topics=results)
 
 
@@ -159,7 +162,7 @@ async def _create(
         raise refusal(call, error) from error
 
 
-async def _complete(call: Call, timeout_ms: int, made: list[tuple[CreatedTopic, CreatableTopicResult]]) -> None:
+async def _complete(call: Call, patience: Patience, made: list[tuple[CreatedTopic, CreatableTopicResult]]) -> None:
     """Waits until every partition of what was made has a leader (CTL-17), which is when a produce can succeed."""
     if not made:
         return
@@ -169,10 +172,10 @@ async def _complete(call: Call, timeout_ms: int, made: list[tuple[CreatedTopic, 
         return topic is not None and topic.topic_id == created.topic_id and topic.has_leaders
 
     current = call.engine.current
-    timeout_s = min(max(timeout_ms, 0) / 1000, WAIT_S_MAX)
+    timeout_s = 0.0 if patience.is_over_at_once else patience.left_s
     await current.wait_until(lambda image: all(led(image, created) for created, _ in made), timeout_s)
     for created, result in made:
-        if timeout_ms <= 0 or not led(current.image, created):
+        if patience.is_over_at_once or not led(current.image, created):
             result.error_code = int(ErrorCode.REQUEST_TIMED_OUT)
             result.error_message = TIMED_OUT
 
@@ -229,7 +232,7 @@ async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopic
             result = DeletableTopicResult(name=shown, topic_id=topic.topic_id, error_code=0)
             deleted.append((topic, result))
         results.append(result)
-    await _await_removal(call, request.timeout_ms, deleted)
+    await _await_removal(call, patience, deleted)
     return DeleteTopicsResponse(responses=results)
 
 
@@ -263,7 +266,9 @@ async def _mark(call: Call, topic: TopicImage, patience: Patience) -> None:
         raise refusal(call, failure) from failure
 
 
-async def _await_removal(call: Call, timeout_ms: int, deleted: list[tuple[TopicImage, DeletableTopicResult]]) -> None:
+async def _await_removal(
+    call: Call, patience: Patience, deleted: list[tuple[TopicImage, DeletableTopicResult]]
+) -> None:
     """Until no image shows them any more, so that the names can be used again."""
     if not deleted:
         return
@@ -273,9 +278,9 @@ async def _await_removal(call: Call, timeout_ms: int, deleted: list[tuple[TopicI
         return present is None or present.topic_id != topic.topic_id
 
     current = call.engine.current
-    timeout_s = min(max(timeout_ms, 0) / 1000, WAIT_S_MAX)
+    timeout_s = 0.0 if patience.is_over_at_once else patience.left_s
     await current.wait_until(lambda image: all(gone(image, topic) for topic, _ in deleted), timeout_s)
     for topic, result in deleted:
-        if timeout_ms <= 0 or not gone(current.image, topic):
+        if patience.is_over_at_once or not gone(current.image, topic):
             result.error_code = int(ErrorCode.REQUEST_TIMED_OUT)
             result.error_message = TIMED_OUT
