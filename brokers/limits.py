@@ -105,7 +105,6 @@ AGENT_BACKOFF_MAX_S = 30.0
 AGENT_STABLE_AFTER_S = 30.0
 # Removing a broker as lost gives up what only it has: nobody may do that to one that is merely restarting.
 BROKER_LOST_AFTER_S = 300
-AGENT_LOG_BYTES_MAX = 64 * 1024 * 1024
 
 # Moves of replicas. Each broker receives and sends so many partitions at a time; a request to the brokers begins at
 # most so many, and a plan has at most so many.

@@ -183,6 +183,7 @@ class Agent:
         self._say(broker.pk, charge)
         self._notice_end(broker, charge)
         charge.process.note()
+        charge.process.rotate_log()
         now_s = self._clock()
         act = decide(
             Seen(

@@ -18,8 +18,8 @@ from typing import IO
 import psutil
 
 from brokers.agent.successor import Successor
+from brokers.infra.log_rotation import open_log, rotate
 from brokers.infra.process_identity import identity_of
-from brokers.limits import AGENT_LOG_BYTES_MAX
 
 LOG_TAIL_BYTES = 2_048
 START_TIME_SLACK_S = 0.05
@@ -91,11 +91,12 @@ class BrokerProcess:
         self._own(successor.child)
         successor.call()
 
+    def rotate_log(self) -> None:
+        """While it runs; an adopted process as well."""
+        rotate(self.log_file)
+
     def _log(self) -> IO[bytes]:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        if self.log_file.exists() and self.log_file.stat().st_size > AGENT_LOG_BYTES_MAX:
-            self.log_file.rename(self.log_file.with_suffix(".log.old"))
-        return self.log_file.open("ab")
+        return open_log(self.log_file)
 
     def _own(self, child: subprocess.Popen[bytes]) -> None:
         self._child, self._adopted, self._is_noted = child, None, False

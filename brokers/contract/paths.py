@@ -20,6 +20,7 @@ BROKER_CONFIGS = "/config/brokers"
 INSTANCES = "/ckafka/instances"
 INSTANCE_ACKS = "/ckafka/acks"
 INSTANCE_PORTS = "/ckafka/ports"
+CREATIONS = "/ckafka/creations"
 CHANGES = "/ckafka/changes"
 CHANGE_PREFIX = f"{CHANGES}/change_"
 CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
@@ -44,6 +45,7 @@ PERSISTENT_AT_START = (
     INSTANCES,
     INSTANCE_ACKS,
     INSTANCE_PORTS,
+    CREATIONS,
     CHANGES,
 )
 
@@ -106,6 +108,11 @@ def instance_topics(instance_id: str) -> str:
 def instance_topic(instance_id: str, internal_name: str) -> str:
     """The per-topic document: the tenant's name (needed for hashed internal names) and the IP allow-lists (CKA-11)."""
     return f"{INSTANCES}/{instance_id}/topics/{internal_name}"
+
+
+def instance_creations(instance_id: str) -> str:
+    """Set by whoever makes partitions of the instance, so that two brokers never give the same room away."""
+    return f"{CREATIONS}/{instance_id}"
 
 
 def instance_ack(instance_id: str, broker_id: int) -> str:

@@ -119,6 +119,7 @@ class Publisher:
     def unpublish_instance(self, instance_id: str, ports: Mapping[int, int]) -> None:
         """Take an instance away: brokers close its listeners. Its topics must be gone, or are to be kept."""
         self._client.delete(self._at(paths.instance(instance_id)), recursive=True)
+        self._client.delete(self._at(paths.instance_creations(instance_id)), recursive=True)
         for broker, port in ports.items():
             path = self._at(paths.instance_port(broker, port))
             present = self._read(path)

@@ -13,9 +13,10 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from brokers.infra.log_rotation import open_log
+
 PR_SET_PDEATHSIG = 1
 LOG_TAIL_BYTES = 4_096
-LOG_BYTES_MAX = 64 * 1_048_576
 POLL_S = 0.02
 OUTGOING_PORTS_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 OUTGOING_PORTS = range(32_768, 61_000)
@@ -53,9 +54,6 @@ class Child:
 
     def start(self) -> None:
         """Start the program. Call from a thread that lives as long as the child: its end counts as the parent's."""
-        self.log_file.parent.mkdir(parents=True, exist_ok=True)
-        if self.log_file.exists() and self.log_file.stat().st_size > LOG_BYTES_MAX:
-            self.log_file.rename(self.log_file.with_suffix(".log.old"))
         parent_pid = os.getpid()
         before_exec, death_signal = self.before_exec, int(self.stop_signal)
 
@@ -70,7 +68,7 @@ class Child:
             if os.getppid() != parent_pid:
                 os._exit(1)
 
-        with self.log_file.open("ab") as log:
+        with open_log(self.log_file) as log:
             self.process = subprocess.Popen(
                 list(self.command),
                 stdin=subprocess.DEVNULL,

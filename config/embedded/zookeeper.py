@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
+from config.embedded import zookeeper_heap
 from config.embedded.java import Java
 from config.embedded.process import Child, StartFailed
 
-HEAP_MB = 192
+HEAP_MB = zookeeper_heap.heap_mb()
 TICK_MS = 500
 # A session's timeout is negotiated between 2 and 40 ticks: brokers ask for 6 s, tests for as little as 1 s.
 SNAPSHOTS_KEPT = 3
@@ -17,6 +19,8 @@ PURGE_HOURS = 1
 SNAPSHOT_EVERY_CHANGES = 20_000
 CONNECTIONS_MAX = 1_000
 START_TIMEOUT_S = 20.0
+# Of one request: the brokers' largest transactions are half of it, and no document of a tenant comes near.
+REQUEST_BYTES_MAX = 1024 * 1024
 PROBE_TIMEOUT_S = 0.5
 # Only these are needed; a short class path starts a second faster than Spark's four hundred jars.
 JARS = (
@@ -40,7 +44,16 @@ JARS = (
 class EmbeddedZooKeeper:
     """A standalone server on a loopback port."""
 
-    def __init__(self, directory: Path, *, port: int, java: Java, log_file: Path) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        port: int,
+        java: Java,
+        log_file: Path,
+        heap_mb: int = HEAP_MB,
+        options: Sequence[str] = (),
+    ) -> None:
         self.directory = directory
         self.port = port
         self.address = f"127.0.0.1:{port}"
@@ -48,8 +61,10 @@ class EmbeddedZooKeeper:
             name="zookeeper",
             command=(
                 str(java.executable),
-                f"-Xmx{HEAP_MB}m",
+                f"-Xmx{heap_mb}m",
                 "-Xms32m",
+                *options,
+                f"-Djute.maxbuffer={REQUEST_BYTES_MAX}",
                 "-XX:+UseSerialGC",
                 "-XX:TieredStopAtLevel=1",
                 "-Xshare:auto",

@@ -45,7 +45,11 @@ class Supervisor:
         self.progress = progress
         self.state = StateDirectory(options.state_dir)
         self.run = secrets.token_hex(RUN_NAME_BYTES)
-        self.watch = Watch(progress=progress, on_change=lambda pids: self.state.remember(self.run, pids))
+        self.watch = Watch(
+            progress=progress,
+            on_change=lambda pids: self.state.remember(self.run, pids),
+            own_log=self.state.log_file("supervisor"),
+        )
         self._warden: Warden | None = None
         self._lock: IO[str] | None = None
 

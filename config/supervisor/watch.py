@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from pathlib import Path
 from subprocess import SubprocessError
 
+from brokers.infra.log_rotation import rotate
 from config.embedded.process import Child
 from config.supervisor.progress import Progress
 
@@ -48,6 +50,8 @@ class Watch:
     progress: Progress
     on_change: Callable[[dict[str, int]], None]
     clock: Callable[[], float] = time.monotonic
+    # Of whoever watches, if it writes to one.
+    own_log: Path | None = None
     _watched: list[_Watched] = field(default_factory=list)
 
     def add(self, child: Child, stage: Stage) -> None:
@@ -62,7 +66,10 @@ class Watch:
     def tick(self) -> None:
         """Notice deaths and start what is due."""
         now_s = self.clock()
+        if self.own_log is not None:
+            rotate(self.own_log)
         for watched in self._watched:
+            rotate(watched.child.log_file)
             if watched.restart_at_s is not None:
                 if now_s >= watched.restart_at_s:
                     self._restart(watched, now_s)

@@ -53,7 +53,7 @@ class Member:
             now_ms=now_ms,
             replication_factor_max=replication_factor_max,
         )
-        self.current.subscribe(self.store.in_flight_creations.on_image)
+        self.store.follow(self.current)
         self.watcher = ClusterWatcher(tree, self.current)
         self.session = ClusterSession(
             tree=tree,

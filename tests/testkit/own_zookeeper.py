@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from config.embedded.java import Java, find_java
 from config.embedded.process import free_port, wait_until
-from config.embedded.zookeeper import EmbeddedZooKeeper
+from config.embedded.zookeeper import HEAP_MB, EmbeddedZooKeeper
 
 START_TIMEOUT_S = 60.0
 
 
 @contextmanager
-def own_zookeeper(home: Path, java: Java | None = None) -> Iterator[EmbeddedZooKeeper]:
+def own_zookeeper(
+    home: Path, java: Java | None = None, *, heap_mb: int = HEAP_MB, options: Sequence[str] = ()
+) -> Iterator[EmbeddedZooKeeper]:
     """It keeps its data and its log in `home`, and serves."""
-    java = java or find_java(home / "java")
-    server = EmbeddedZooKeeper(home / "zookeeper", port=free_port(), java=java, log_file=home / "zookeeper.log")
+    server = EmbeddedZooKeeper(
+        home / "zookeeper",
+        port=free_port(),
+        java=java or find_java(home / "java"),
+        log_file=home / "zookeeper.log",
+        heap_mb=heap_mb,
+        options=options,
+    )
     server.start()
     try:
         wait_until(server.is_ready, child=server.child, timeout_s=START_TIMEOUT_S)

@@ -127,7 +127,7 @@ class Broker:
         self.tree = tree
         self.store = ClusterStore(self.tree, place=Placer(secrets.randbelow), now_ms=self.clock.now_ms)
         self.current = CurrentImage(ClusterImage(config.cluster_id))
-        self.current.subscribe(self.store.in_flight_creations.on_image)
+        self.store.follow(self.current)
         self.watcher = ClusterWatcher(self.tree, self.current)
         mmap_counters = MmapCounters(config.data_dirs[0])
         self.accountings = AccountingRegistry(config.quota_burst_ms, mmap_counters.numbers_for)

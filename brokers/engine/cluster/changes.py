@@ -7,6 +7,7 @@ from typing import Final
 
 from brokers.contract import documents, paths
 from brokers.engine.cluster.controller_epoch import StateWrite
+from brokers.engine.cluster.reservations import Reservation
 from brokers.engine.cluster.tree import Create
 
 # Attempts of one read-then-compare-and-set before the caller is told that it lost.
@@ -15,12 +16,11 @@ COMPARE_AND_SET_ATTEMPTS_MAX = 8
 STATES_NAMED_MAX: Final = 100
 
 
-def topics_changed(internal_names: Iterable[str]) -> Create:
-    return Create(
-        paths.CHANGE_PREFIX,
-        documents.change_to_json([f"topics/{name}" for name in internal_names]),
-        sequence=True,
-    )
+def topics_changed(internal_names: Iterable[str], reservation: Reservation | None = None) -> Create:
+    named = [f"topics/{name}" for name in internal_names]
+    if reservation is not None:
+        named.append(reservation.change)
+    return Create(paths.CHANGE_PREFIX, documents.change_to_json(named), sequence=True)
 
 
 def states_changed(writes: Iterable[StateWrite], topics: Iterable[str] = ()) -> Create:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 
 from brokers.contract import documents, paths
+from brokers.contract.instance_limits import QUOTA_NAME_BYTES_MAX
 from brokers.engine.cluster import changes, errors
 from brokers.engine.cluster.quota_image import QuotaEntity
 from brokers.engine.cluster.tree import (
@@ -27,8 +28,6 @@ INTEGRAL_QUOTAS = frozenset({"producer_byte_rate", "consumer_byte_rate"})
 QUOTAS = INTEGRAL_QUOTAS | {"request_percentage", "controller_mutation_rate"}
 _INTEGRAL_WITHIN = 1e-6
 _LONG_MAX = 2**63 - 1
-# Percent-encoded it may be three times as long; ZooKeeper paths have no limit of their own below the 1 MB frame.
-ENTITY_NAME_LENGTH_MAX = 1024
 
 
 def validate(entity: QuotaEntity, limits: Mapping[str, float | None]) -> None:
@@ -40,8 +39,11 @@ def validate(entity: QuotaEntity, limits: Mapping[str, float | None]) -> None:
     if not entity.has_user and not entity.has_client:
         raise errors.Refused("Invalid empty client quota entity")
     for name in (entity.user, entity.client_id):
-        if name is not None and not 0 < len(name) <= ENTITY_NAME_LENGTH_MAX:
-            raise errors.Refused("Invalid name of a client quota entity")
+        if name is not None and not 0 < len(paths.sanitise(name)) <= QUOTA_NAME_BYTES_MAX:
+            raise errors.Refused(
+                f"Invalid name of a client quota entity: it has 1 to {QUOTA_NAME_BYTES_MAX} bytes, and what is not a "
+                "letter, digit, '-', '_' or '.' counts as three for each byte of UTF-8"
+            )
     for quota, value in limits.items():
         if value is None:
             continue

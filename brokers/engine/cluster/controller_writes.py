@@ -196,17 +196,27 @@ async def clean_changes(tree: Tree, created_before_ms: int) -> int:
         # The newest one stays, however old: who has not read it could not tell that anything was there.
         candidates = [f"{parent}/{name}" for name in oldest_first[:-1][: max(CLEANED_AT_ONCE_MAX, excess)]]
         nodes = await tree.get_many(candidates)
+        old: list[str] = []
         for position, (path, node) in enumerate(zip(candidates, nodes, strict=True)):
             if node is None:
                 continue
             if node.created_ms >= created_before_ms and position >= excess:
                 break
-            try:
-                await tree.commit([Delete(path, None)])
-            except NoNode:
-                continue
-            cleaned += 1
+            old.append(path)
+        for start in range(0, len(old), CLEANED_AT_ONCE_MAX):
+            cleaned += await _delete_all(tree, old[start : start + CLEANED_AT_ONCE_MAX])
     return cleaned
+
+
+async def _delete_all(tree: Tree, doomed: Sequence[str]) -> int:
+    """In one transaction; what is gone already takes the others with it, and they are deleted one by one."""
+    try:
+        await tree.commit([Delete(path, None) for path in doomed])
+    except NoNode:
+        if len(doomed) == 1:
+            return 0
+        return sum([await _delete_all(tree, [path]) for path in doomed])
+    return len(doomed)
 
 
 async def _commit_guarded(tree: Tree, operations: Sequence[Operation]) -> None:

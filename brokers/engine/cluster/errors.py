@@ -27,6 +27,16 @@ class Conflict(ClusterError):
     wire_code = 7
 
 
+class CreationsMoved(Conflict):
+    """Somebody else made partitions of the instance since the image that was decided from."""
+
+
+class TooManyChanges(ClusterError):
+    """The instance changes what is in ZooKeeper faster than it may (KIP-599)."""
+
+    wire_code = 89
+
+
 class ControllerMoved(ClusterError):
     """The guard on `/controller_epoch` failed (ZK-4): another controller was elected."""
 

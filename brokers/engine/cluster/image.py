@@ -111,7 +111,8 @@ class InstanceImage:
 @dataclass(frozen=True)
 class ClusterImage:
     """`topics` holds all internal names, also those being deleted; `controller_id` is -1 when nobody is elected.
-    `config_change` is the last entry of the log of config changes that is in this image. `not_understood` names
+    `config_change` is the last entry of the log of config changes that is in this image, `creations` the last creation
+    of partitions by instance (`reservations`). `not_understood` names
     topics that are not in it because their documents made no sense when the cluster was read as a whole,
     `instances_not_understood` instances.
     """
@@ -126,6 +127,7 @@ class ClusterImage:
     quotas: QuotaImage = field(default_factory=QuotaImage)
     broker_configs: BrokerConfigs = field(default_factory=BrokerConfigs)
     config_change: int = field(default=NO_CHANGE, compare=False)
+    creations: Mapping[str, int] = field(default_factory=dict, compare=False)
     not_understood: frozenset[str] = field(default=frozenset(), compare=False)
     instances_not_understood: frozenset[str] = field(default=frozenset(), compare=False)
 
@@ -155,6 +157,7 @@ class ClusterImage:
         quotas: QuotaImage | None = None,
         broker_configs: BrokerConfigs | None = None,
         config_change: int | None = None,
+        creations: Mapping[str, int] | None = None,
         not_understood: frozenset[str] | None = None,
     ) -> ClusterImage:
         """The next image. `topics` and `instances` name what changed, None meaning gone; `brokers` and
@@ -176,9 +179,16 @@ class ClusterImage:
             quotas=next_quotas.without(gone) if gone else next_quotas,
             broker_configs=self.broker_configs if broker_configs is None else broker_configs,
             config_change=self.config_change if config_change is None else config_change,
+            creations=_without({**self.creations, **(creations or {})}, gone) if creations or gone else self.creations,
             not_understood=self.not_understood if not_understood is None else not_understood,
             instances_not_understood=self.instances_not_understood.difference(instances or ()),
         )
+
+
+def _without(creations: dict[str, int], instance_ids: Iterable[str]) -> dict[str, int]:
+    for instance_id in instance_ids:
+        creations.pop(instance_id, None)
+    return creations
 
 
 def _apply_topics(

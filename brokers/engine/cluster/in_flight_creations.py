@@ -1,5 +1,5 @@
-"""Topics and partitions that this broker writes or wrote, and that its image has not shown yet: they count against
-the partitions of their instance, or many who create at the same time would each find room for themselves.
+"""Topics and partitions that this broker writes or wrote, and that its image does not show with leaders yet: they count
+against the partitions of their instance, or many who create at the same time would each find room for themselves.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from brokers.engine.cluster.created_topic import CreatedTopic
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.cluster.topic_plans import CreatedTopic
+from brokers.engine.cluster.reservations import NO_CREATION, Reservation
 
 # What no image has shown after so long was deleted again in between two of them, or never written.
 IN_FLIGHT_MS_MAX: Final = 30_000
@@ -21,16 +22,40 @@ class InFlightCreations:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._plans: dict[str, dict[str, tuple[CreatedTopic, int]]] = {}
+        # The last creation by instance that this broker itself made.
+        self._made: dict[str, int] = {}
 
-    def on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
+    def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         """What this image shows counts as part of it, and may be gone from the next one."""
-        self._drop(lambda plan, _: _is_shown(after, plan))
+        self._drop(lambda plan, _: _is_shown(after, plan) or _is_gone(before, after, plan))
+        for instance_id in before.instances.keys() - after.instances.keys():
+            self._made.pop(instance_id, None)
+
+    def reserve(self, image: ClusterImage, instance_id: str | None) -> Reservation | None:
+        """For what is decided from this image and what is beside it now; None where nothing limits the partitions."""
+        instance = None if instance_id is None else image.instances.get(instance_id)
+        if instance is None or instance.document.partitions_max is None:
+            return None
+        seen = max(image.creations.get(instance.id, NO_CREATION), self._made.get(instance.id, NO_CREATION))
+        return Reservation(instance.id, seen)
+
+    def reserved(self, reservation: Reservation | None) -> None:
+        """It was written with what it is for."""
+        if reservation is not None:
+            self._made[reservation.instance_id] = reservation.taken
+
+    def partitions(self, instance_id: str) -> int:
+        """Those of the instance that are made or about to be, and have no leaders yet."""
+        return sum(len(plan.assignment) for plan in self._unfinished(instance_id))
+
+    def _unfinished(self, instance_id: str | None) -> list[CreatedTopic]:
+        now_ms = self._now_ms()
+        self._drop(lambda _, since_ms: not 0 <= now_ms - since_ms < IN_FLIGHT_MS_MAX)
+        return [plan for plan, _ in self._plans.get(instance_id or "", {}).values()]
 
     def beside(self, instance_id: str | None, name: str) -> list[CreatedTopic]:
         """What is underway for the instance, but for a topic of this (its owner's) name."""
-        now_ms = self._now_ms()
-        self._drop(lambda _, since_ms: not 0 <= now_ms - since_ms < IN_FLIGHT_MS_MAX)
-        return [plan for plan, _ in self._plans.get(instance_id or "", {}).values() if plan.user_name != name]
+        return [plan for plan in self._unfinished(instance_id) if plan.user_name != name]
 
     @contextmanager
     def writing(self, plan: CreatedTopic) -> Iterator[None]:
@@ -56,4 +81,10 @@ class InFlightCreations:
 
 def _is_shown(image: ClusterImage, plan: CreatedTopic) -> bool:
     topic = image.topics.get(plan.internal_name)
-    return topic is not None and len(topic.partitions) >= len(plan.assignment)
+    return topic is not None and len(topic.partitions) >= len(plan.assignment) and topic.has_leaders
+
+
+def _is_gone(before: ClusterImage, after: ClusterImage, plan: CreatedTopic) -> bool:
+    """Deleted before it had leaders."""
+    topic = after.topics.get(plan.internal_name)
+    return plan.internal_name in before.topics and (topic is None or topic.deleting)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from brokers.contract import paths
+from brokers.contract.instance_limits import NODE_BYTES, OLD_GROUP_BYTES_MAX, OLD_OFFSETS_BYTES_MAX
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster import changes, errors
 from brokers.engine.cluster.tree import (
@@ -27,6 +28,8 @@ from instances.naming import split_internal
 
 # Of one instance. What is written here is in every ZooKeeper server's memory.
 GROUPS_PER_INSTANCE_MAX: Final = 100
+# The digits of an offset.
+OFFSET_BYTES: Final = 20
 # Far below ZooKeeper's 1 MB frame.
 WRITES_PER_TRANSACTION_MAX: Final = 200
 
@@ -90,8 +93,10 @@ async def _plan(tree: Tree, group: str, offsets: Mapping[PartitionKey, int]) -> 
     keys = list(offsets)
     wanted = [offset_path(group, *key) for key in keys]
     result = await tree.get_many([*parents, *wanted])
-    if result[0] is None:
-        await _check_room(tree, group)
+    if None in result:
+        await _check_room(
+            tree, group, [path for path, node in zip([*parents, *wanted], result, strict=True) if not node]
+        )
     operations: list[Operation] = [
         Create(path) for path, node in zip(parents, result[: len(parents)], strict=True) if node is None
     ]
@@ -101,15 +106,38 @@ async def _plan(tree: Tree, group: str, offsets: Mapping[PartitionKey, int]) -> 
     return operations
 
 
-async def _check_room(tree: Tree, group: str) -> None:
+async def _check_room(tree: Tree, group: str, missing: Sequence[str]) -> None:
     instance_id = split_internal(group)[0]
     if instance_id is None:
         return
-    names = await tree.children(paths.CONSUMERS) or []
-    if sum(1 for name in names if name.startswith(f"{instance_id}.")) >= GROUPS_PER_INSTANCE_MAX:
+    if len(_escaped(group)) > OLD_GROUP_BYTES_MAX:
+        raise errors.PolicyViolation(f"A group in ZooKeeper has a name of at most {OLD_GROUP_BYTES_MAX} bytes.")
+    names = [name for name in await tree.children(paths.CONSUMERS) or [] if name.startswith(f"{instance_id}.")]
+    if _escaped(group) not in names and len(names) >= GROUPS_PER_INSTANCE_MAX:
         raise errors.PolicyViolation(
             f"At most {GROUPS_PER_INSTANCE_MAX} groups may keep their offsets in ZooKeeper; use the coordinator's."
         )
+    if await _weight(tree, names) + sum(map(node_bytes, missing)) > OLD_OFFSETS_BYTES_MAX:
+        raise errors.PolicyViolation(
+            f"The instance may keep {OLD_OFFSETS_BYTES_MAX} bytes of offsets in ZooKeeper; use the coordinator's."
+        )
+
+
+async def _weight(tree: Tree, names: Sequence[str]) -> int:
+    """Of all that is below these groups."""
+    roots = [f"{paths.CONSUMERS}/{name}/offsets" for name in names]
+    topics = [
+        f"{root}/{topic}"
+        for root, children in zip(roots, await tree.children_many(roots), strict=True)
+        for topic in children or ()
+    ]
+    below = await tree.children_many(topics)
+    offsets = [f"{topic}/{index}" for topic, children in zip(topics, below, strict=True) for index in children or ()]
+    return sum(map(node_bytes, [*roots, *topics, *offsets]))
+
+
+def node_bytes(path: str) -> int:
+    return len(path) + OFFSET_BYTES + NODE_BYTES
 
 
 async def _remove(tree: Tree, path: str) -> None:

@@ -8,7 +8,8 @@ change node in one transaction, so that readers learn of it by the change log an
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 from brokers.contract.documents import BrokerDocument, InstanceAck
 from brokers.contract.partitions import PartitionKey
@@ -17,6 +18,7 @@ from brokers.engine.cluster import (
     client_quotas,
     controller_writes,
     election_writes,
+    errors,
     isr_writes,
     legacy_offsets,
     reassignment_writes,
@@ -25,13 +27,21 @@ from brokers.engine.cluster import (
     topic_plans,
 )
 from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite
+from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.election_plans import ElectionType
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.in_flight_creations import InFlightCreations
+from brokers.engine.cluster.in_flight_quotas import InFlightQuotas
 from brokers.engine.cluster.quota_image import QuotaEntity
+from brokers.engine.cluster.reservations import NO_CREATION, Reservation
 from brokers.engine.cluster.topic_admin import AlteredConfig
 from brokers.engine.cluster.topic_plans import CreatedTopic, Place
 from brokers.engine.cluster.tree import Tree
+
+# Each attempt that fails is a creation of the same instance through another broker that succeeded.
+RESERVATION_ATTEMPTS_MAX: Final = 30
+# Until this broker's image shows it.
+RESERVATION_WAIT_S_MAX: Final = 5.0
 
 
 class ClusterStore:
@@ -56,6 +66,13 @@ class ClusterStore:
         self._random_bytes = random_bytes
         self._replication_factor_max = replication_factor_max
         self.in_flight_creations = InFlightCreations(now_ms)
+        self._in_flight_quotas = InFlightQuotas()
+        self._current: CurrentImage | None = None
+
+    def follow(self, current: CurrentImage) -> None:
+        """What is in flight is compared with each of these images from here on."""
+        self._current = current
+        current.subscribe(self.in_flight_creations.on_image)
 
     # --- topics -------------------------------------------------------------------------------------------------
 
@@ -78,20 +95,57 @@ class ClusterStore:
         Leaders are not there yet when this returns: `current.wait_until(lambda image: ...has_leaders)`.
         Config keys and values must have been checked by the caller.
         """
-        plan = self.plan_topic(
-            image,
-            instance_id=instance_id,
-            name=name,
-            partitions=partitions,
-            replication_factor=replication_factor,
-            assignment=assignment,
-            config=config,
-            beside=beside,
-        )
-        if not validate_only:
-            with self.in_flight_creations.writing(plan):
-                await topic_admin.create(self.tree, plan)
-        return plan
+
+        async def create(image: ClusterImage, reservation: Reservation | None) -> CreatedTopic:
+            plan = self.plan_topic(
+                image,
+                instance_id=instance_id,
+                name=name,
+                partitions=partitions,
+                replication_factor=replication_factor,
+                assignment=assignment,
+                config=config,
+                beside=beside,
+            )
+            if not validate_only:
+                with self.in_flight_creations.writing(plan):
+                    await topic_admin.create(self.tree, plan, reservation)
+            return plan
+
+        return await self._reserving(image, instance_id, create, validate_only=validate_only)
+
+    async def _reserving(
+        self,
+        image: ClusterImage,
+        instance_id: str | None,
+        write: Callable[[ClusterImage, Reservation | None], Awaitable[CreatedTopic]],
+        *,
+        validate_only: bool,
+    ) -> CreatedTopic:
+        """`write`, which decides from an image and holds to the reservation, again from a later image as long as
+        others make partitions of the instance in between.
+        """
+        for _ in range(RESERVATION_ATTEMPTS_MAX):
+            reservation = self.in_flight_creations.reserve(image, instance_id)
+            try:
+                created = await write(image, reservation)
+            except errors.CreationsMoved:
+                assert reservation is not None, "nothing else moves"
+                image = await self._later_image(reservation)
+                continue
+            if not validate_only:
+                self.in_flight_creations.reserved(reservation)
+            return created
+        raise errors.Conflict("Others create partitions at the same time; try again.")
+
+    async def _later_image(self, reservation: Reservation) -> ClusterImage:
+        """One that has a creation which the reservation had not seen."""
+        if self._current is None or not await self._current.wait_until(
+            lambda image: image.creations.get(reservation.instance_id, NO_CREATION) > reservation.seen,
+            RESERVATION_WAIT_S_MAX,
+        ):
+            raise errors.Conflict("Others create partitions at the same time; try again.")
+        return self._current.image
 
     def plan_topic(
         self,
@@ -138,18 +192,23 @@ class ClusterStore:
         """Grows a topic to `total` partitions (REP-35, ASG-5); `assignment` lists the replicas of the added ones
         only, `beside` is as in `create_topic`.
         """
-        return await topic_admin.grow(
-            self.tree,
-            image,
-            instance_id=instance_id,
-            name=name,
-            total=total,
-            assignment=assignment,
-            place=self._place,
-            validate_only=validate_only,
-            in_flight_creations=self.in_flight_creations,
-            beside=beside,
-        )
+
+        async def grow(image: ClusterImage, reservation: Reservation | None) -> CreatedTopic:
+            return await topic_admin.grow(
+                self.tree,
+                image,
+                instance_id=instance_id,
+                name=name,
+                total=total,
+                assignment=assignment,
+                place=self._place,
+                validate_only=validate_only,
+                in_flight_creations=self.in_flight_creations,
+                beside=beside,
+                reservation=reservation,
+            )
+
+        return await self._reserving(image, instance_id, grow, validate_only=validate_only)
 
     async def alter_topic_config(
         self,
@@ -193,6 +252,7 @@ class ClusterStore:
 
     async def alter_client_quotas(
         self,
+        image: ClusterImage,
         *,
         instance_id: str,
         entity: QuotaEntity,
@@ -204,9 +264,13 @@ class ClusterStore:
         Answers the config change that announces it, None when nothing had to be written.
         """
         client_quotas.validate(entity, changes)
+        after = self._in_flight_quotas.check(image.quotas, image.config_change, instance_id, entity, changes)
         if validate_only:
             return None
-        return await client_quotas.alter(self.tree, instance_id=instance_id, entity=entity, limits=changes)
+        change = await client_quotas.alter(self.tree, instance_id=instance_id, entity=entity, limits=changes)
+        if change is not None:
+            self._in_flight_quotas.note(instance_id, entity, after, change)
+        return change
 
     # --- offsets of old consumers -------------------------------------------------------------------------------
 

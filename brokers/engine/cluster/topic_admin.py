@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from brokers.contract import documents, paths
 from brokers.contract.documents import TopicDocument
-from brokers.engine.cluster import changes, errors
+from brokers.engine.cluster import changes, errors, stored_bytes
 from brokers.engine.cluster.controller_epoch import identity_checks
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.in_flight_creations import InFlightCreations
+from brokers.engine.cluster.reservations import Reservation
 from brokers.engine.cluster.topic_plans import CreatedTopic, Place, find_topic, plan_growth, unknown_topic
 from brokers.engine.cluster.tree import (
     BadVersion,
@@ -27,6 +28,7 @@ from brokers.engine.cluster.tree import (
     Operation,
     Set,
     Tree,
+    TreeError,
 )
 from instances import naming
 
@@ -38,11 +40,13 @@ class AlteredConfig(NamedTuple):
     change: int
 
 
-async def create(tree: Tree, plan: CreatedTopic) -> None:
-    """Topic, config, the tenant's name when it is hashed, and the change node, in one transaction.
+async def create(tree: Tree, plan: CreatedTopic, reservation: Reservation | None = None) -> None:
+    """Topic, config, the tenant's name when it is hashed, the reservation of its partitions, and the change node, in
+    one transaction.
 
     Raises:
         errors.TopicExists: somebody was faster.
+        errors.CreationsMoved: somebody else made partitions of the instance meanwhile.
     """
     topic_path, config_path = paths.topic(plan.internal_name), paths.topic_config(plan.internal_name)
     config_json = documents.config_to_json(dict(plan.config))
@@ -52,21 +56,33 @@ async def create(tree: Tree, plan: CreatedTopic) -> None:
             Create(config_path, config_json),
             Create(paths.topic_identity(plan.internal_name, plan.document.topic_id)),
             *await _name_operations(tree, plan),
-            changes.topics_changed([plan.internal_name]),
+            *_reserving(reservation),
+            changes.topics_changed([plan.internal_name], reservation),
         ]
         try:
             await tree.commit(operations)
-        except NodeExists as error:
+        except (NodeExists, BadVersion, NoNode) as error:
+            _check_reserved(operations, error)
+            if not isinstance(error, NodeExists):
+                continue
             if error.index == 0:
                 raise errors.TopicExists(f"Topic '{plan.user_name}' already exists.") from None
             if error.index == 1:
                 # Left behind by somebody who wrote a config for a topic that was not there.
                 await _remove(tree, config_path)
-        except (NoNode, BadVersion):
-            continue
         else:
             return
     raise errors.Conflict(f"Topic '{plan.user_name}' could not be written.")
+
+
+def _reserving(reservation: Reservation | None) -> list[Operation]:
+    return [] if reservation is None else [reservation.operation]
+
+
+def _check_reserved(operations: Sequence[Operation], error: TreeError) -> None:
+    """Raises errors.CreationsMoved where it was the reservation that failed."""
+    if operations[error.index].path.startswith(paths.CREATIONS):
+        raise errors.CreationsMoved("Other partitions of the instance were made meanwhile.") from None
 
 
 async def _name_operations(tree: Tree, plan: CreatedTopic) -> list[Operation]:
@@ -130,6 +146,7 @@ async def grow(
     validate_only: bool,
     in_flight_creations: InFlightCreations,
     beside: Sequence[CreatedTopic] = (),
+    reservation: Reservation | None = None,
 ) -> CreatedTopic:
     topic = find_topic(image, instance_id, name)
     path = paths.topic(topic.name)
@@ -152,16 +169,17 @@ async def grow(
             config=topic.config,
         )
         if not validate_only:
+            operations: list[Operation] = [
+                Set(path, grown.to_json(), node.version),
+                *identity_checks(topic.name, present),
+                *_reserving(reservation),
+                changes.topics_changed([topic.name], reservation),
+            ]
             try:
                 with in_flight_creations.writing(made):
-                    await tree.commit(
-                        [
-                            Set(path, grown.to_json(), node.version),
-                            *identity_checks(topic.name, present),
-                            changes.topics_changed([topic.name]),
-                        ]
-                    )
-            except (BadVersion, NoNode):
+                    await tree.commit(operations)
+            except (BadVersion, NoNode, NodeExists) as error:
+                _check_reserved(operations, error)
                 continue
         return made
     raise errors.Conflict(f"Topic '{name}' could not be changed.")
@@ -180,6 +198,9 @@ async def alter_config(
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
         node: Node | None = await tree.get(path)
         config = change(documents.config_from_json(node.data) if node is not None else {})
+        if topic.instance_id is not None:
+            added_bytes = stored_bytes.of_config(config) - stored_bytes.of_config(topic.config)
+            stored_bytes.check_documents(image.instances.get(topic.instance_id), added_bytes)
         body = documents.config_to_json(config)
         write: Operation = Create(path, body) if node is None else Set(path, body, node.version)
         try:

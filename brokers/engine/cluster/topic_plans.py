@@ -5,13 +5,13 @@ What is refused changes nothing. Names in messages are the tenant's own.
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from brokers.contract.documents import InstanceDocument, TopicDocument
-from brokers.engine.cluster import errors
+from brokers.engine.cluster import errors, stored_bytes
+from brokers.engine.cluster.created_topic import CreatedTopic as CreatedTopic
+from brokers.engine.cluster.created_topic import encode_topic_id as encode_topic_id
 from brokers.engine.cluster.image import ClusterImage, InstanceImage, TopicImage
 from instances import naming
 from instances.topics.limits import PARTITIONS_PER_TOPIC_MAX as PARTITIONS_PER_TOPIC_MAX
@@ -38,30 +38,6 @@ class Place(Protocol):
         first_id: int = 0,
         first_broker: int | None = None,
     ) -> dict[int, tuple[int, ...]]: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreatedTopic:
-    """What was or would be written. `assignment` is the whole one; `instance_document` is there for hashed names."""
-
-    internal_name: str
-    user_name: str
-    instance_id: str | None
-    topic_id: bytes
-    assignment: Mapping[int, tuple[int, ...]]
-    config: Mapping[str, str]
-
-    @property
-    def replication_factor(self) -> int:
-        return len(self.assignment[0])
-
-    @property
-    def document(self) -> TopicDocument:
-        return TopicDocument(topic_id=encode_topic_id(self.topic_id), assignment=dict(self.assignment), identified=True)
-
-
-def encode_topic_id(topic_id: bytes) -> str:
-    return urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
 def plan_creation(
@@ -97,8 +73,7 @@ def plan_creation(
         chosen = place(_staying(image, brokers, factor), partitions=count, replication_factor=factor)
     _check_count(len(chosen))
     _check_factor(len(chosen[0]), len(brokers), replication_factor_max)
-    _check_room(image, instance_id, len(chosen), beside)
-    return CreatedTopic(
+    created = CreatedTopic(
         internal_name=internal,
         user_name=name,
         instance_id=instance_id,
@@ -106,6 +81,8 @@ def plan_creation(
         assignment=chosen,
         config=dict(config),
     )
+    _check_room(image, instance_id, len(chosen), stored_bytes.of_created(created), beside)
+    return created
 
 
 def eligible_brokers(image: ClusterImage, instance_id: str | None) -> dict[int, str | None]:
@@ -205,7 +182,9 @@ def _check_count(count: int) -> None:
         raise errors.InvalidPartitions(f"Number of partitions must not exceed {PARTITIONS_PER_TOPIC_MAX}.")
 
 
-def _check_room(image: ClusterImage, instance_id: str | None, added: int, beside: Sequence[CreatedTopic]) -> None:
+def _check_room(
+    image: ClusterImage, instance_id: str | None, added: int, added_bytes: int, beside: Sequence[CreatedTopic]
+) -> None:
     instance: InstanceImage | None = image.instances.get(instance_id) if instance_id is not None else None
     if instance is None or instance.document.partitions_max is None:
         return
@@ -218,6 +197,7 @@ def _check_room(image: ClusterImage, instance_id: str | None, added: int, beside
             f"The instance may have {instance.document.partitions_max} partitions and has {present}; "
             f"{added} more do not fit."
         )
+    stored_bytes.check_documents(instance, added_bytes, beside)
 
 
 def _check_factor(factor: int, live: int, factor_max: int) -> None:
@@ -267,9 +247,10 @@ def plan_growth(
     if total == count:
         raise errors.InvalidPartitions(f"Topic already has {count} partition(s).")
     _check_count(total)
-    _check_room(image, topic.instance_id, total - count, beside)
-    brokers = eligible_brokers(image, topic.instance_id)
     factor = len(present.assignment[0])
+    added_bytes = stored_bytes.of_partitions(topic.name, total - count, (total - count) * factor)
+    _check_room(image, topic.instance_id, total - count, added_bytes, beside)
+    brokers = eligible_brokers(image, topic.instance_id)
     if assignment is None:
         return place(
             _staying(image, brokers, factor),

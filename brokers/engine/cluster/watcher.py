@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from brokers.contract import documents, paths
-from brokers.engine.cluster import broker_config_loader, changes, loader
+from brokers.engine.cluster import broker_config_loader, changes, loader, reservations
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import StoreUnavailable
 from brokers.engine.cluster.image import NO_CHANGE, ClusterImage, TopicImage
@@ -161,6 +161,7 @@ class ClusterWatcher:
                 quotas=image.quotas.with_changes(quotas) if quotas else None,
                 broker_configs=image.broker_configs.with_changes(broker_configs) if broker_configs else None,
                 config_change=config_change,
+                creations=reservations.versions_in(entities),
                 not_understood=not_understood,
             )
         )
@@ -174,6 +175,7 @@ class ClusterWatcher:
         config_change = self._seen[Part.CONFIG_CHANGES]
         brokers = await loader.read_brokers(self._tree, lambda: self.mark(Part.BROKERS))
         controller, epoch = await loader.read_controller(self._tree, lambda: self.mark(Part.CONTROLLER))
+        creations = await reservations.read_versions(self._tree)
         topic_names = sorted(await self._tree.children(paths.TOPICS) or [])
         instance_ids = sorted(await self._tree.children(paths.INSTANCES) or [])
         topics = await loader.read_topics(self._tree, dict.fromkeys(topic_names), before.topics)
@@ -197,6 +199,7 @@ class ClusterWatcher:
             quotas=QuotaImage().with_changes(quotas),
             broker_configs=before.broker_configs.only(configured).with_changes(broker_configs),
             config_change=config_change,
+            creations=creations,
         )
 
     async def _not_understood(self, missing: Iterable[str]) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """Carries the controller's decisions out: one task, one event at a time (CTL-6), every write through the store.
 
 It runs on every broker; where nobody was elected it runs for election, elsewhere it only follows the image. Nothing
-polls: it wakes on a new image, and once a minute to clean the change logs.
+polls: it wakes on a new image, and every ten seconds to clean the change logs.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.cluster.tree import TreeError
 from brokers.engine.cluster.watcher import ClusterWatcher, Part
 from brokers.engine.controller.decide import decide
+from brokers.engine.controller.deletion_queue import DeletionQueue
 from brokers.engine.controller.election import is_over, should_run_for_election
 from brokers.engine.controller.events import (
     BalanceDue,
@@ -45,7 +46,8 @@ from brokers.engine.controller.state import ControllerState
 
 log = structlog.get_logger(__name__)
 
-CLEANING_INTERVAL_S = 60.0
+# Readers list the whole log at each change: it is cut back before it has many entries more than are kept.
+CLEANING_INTERVAL_S = 10.0
 # ZK-32: readers get this long to see a change node.
 CHANGES_KEPT_MS = 15 * 60 * 1000
 RETRY_DELAY_S = 0.5
@@ -75,6 +77,8 @@ class ControllerLoop:
         self._controller_session = 0
         self._unsure = False
         self._next_cleaning_s = self._next_balance_s = math.inf
+        # What takes long and can wait, done one at a time between images.
+        self._deletions = DeletionQueue()
         self._wake = asyncio.Event()
         self._wake.set()
         current.subscribe(self._on_image)
@@ -98,14 +102,20 @@ class ControllerLoop:
         clock = asyncio.get_running_loop().time
         self._next_cleaning_s = clock() + CLEANING_INTERVAL_S
         while True:
-            try:
-                async with asyncio.timeout_at(min(self._next_cleaning_s, self._next_balance_s)):
-                    await self._wake.wait()
-            except TimeoutError:
+            if not self._deletions:
+                try:
+                    async with asyncio.timeout_at(min(self._next_cleaning_s, self._next_balance_s)):
+                        await self._wake.wait()
+                except TimeoutError:
+                    await self._come_round(clock())
+                    continue
+            if self._wake.is_set():
+                self._wake.clear()
+                await self._step(self._current.image)
+            elif clock() >= min(self._next_cleaning_s, self._next_balance_s):
                 await self._come_round(clock())
-                continue
-            self._wake.clear()
-            await self._step(self._current.image)
+            if self._deletions:
+                await self._delete_next()
 
     async def stop(self) -> None:
         """Hands the controllership back, so that the next one need not wait for the session to end. Cancel `run`
@@ -159,12 +169,27 @@ class ControllerLoop:
         log.info("controller_elected", broker_id=held_epoch.broker_id, epoch=held_epoch.epoch)
         return held_epoch
 
+    async def _delete_next(self) -> None:
+        """Topics that wait for their first leaders come in between, whoever deletes how many."""
+        topic = self._deletions.pop()
+        held_epoch = self.state.held_epoch
+        if held_epoch is None:
+            return
+        try:
+            result: Event = await self._apply(topic.name, self._store.finish_deletion(held_epoch, topic))
+        except ControllerMoved as error:
+            self._watcher.mark(Part.CONTROLLER)
+            result = Deposed(str(error))
+        await self._carry(result)
+
     async def _carry(self, event: Event) -> None:
         events: deque[Event] = deque([event])
         while events:
             happened = events.popleft()
             if isinstance(happened, Deposed) and self.state.held_epoch is not None:
                 log.info("controller_deposed", broker_id=self.state.broker_id, epoch=self.epoch, reason=happened.reason)
+            if isinstance(happened, Deposed | Elected):
+                self._deletions.clear()
             self.state, instructions = decide(self.state, happened)
             for instruction in instructions:
                 if self.state.held_epoch is None:
@@ -187,7 +212,7 @@ class ControllerLoop:
             case FinishReassignments():
                 return await self._finish_reassignments(held_epoch, instruction)
             case FinishDeletion(topic):
-                return await self._apply(topic.name, self._store.finish_deletion(held_epoch, topic))
+                self._deletions.put(topic)
             case CreateSystemTopic(name, assignment, config):
                 creation = self._store.create_topic(
                     self.state.image, instance_id=None, name=name, assignment=assignment, config=config

@@ -23,6 +23,7 @@ from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.settings import CoordinatorSettings, from_overrides
 from brokers.engine.deadlines import Deadlines
 from brokers.engine.handlers.broker_layers import BrokerLayers
+from brokers.engine.handlers.change_turns import ChangeTurns, TopicsBeingCreated
 from brokers.engine.loop_turns import LoopTurns
 from brokers.engine.own_turns import OwnTurns
 from brokers.engine.partitions.durable_log_start_offsets import DurableLogStartOffsets
@@ -175,9 +176,11 @@ class Engine:
     loop_turns: LoopTurns = field(default_factory=LoopTurns)
     totals: Totals = field(default_factory=Totals)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    creating: set[str] = field(default_factory=set)
     # Of instances that owe for what coordinators wrote: who waits to write more, by instance id.
     state_write_queues: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    creating: TopicsBeingCreated = field(default_factory=TopicsBeingCreated)
+    # Whose turn it is to change something in ZooKeeper.
+    change_turns: ChangeTurns = field(default_factory=ChangeTurns)
     # Each follower's fetches from this broker, by its id.
     followers: dict[int, FollowerSession] = field(default_factory=dict)
     sessions_made: int = 0
@@ -308,6 +311,8 @@ class Call:
     version: int
     client_id: str
     address: Address
+    # It changed something in ZooKeeper, which its instance pays for (`common.change_turns`).
+    has_changed: bool = False
 
 
 Answer = Any

@@ -21,6 +21,7 @@ from brokers.engine.protocol.errors import UnsupportedApi
 from brokers.engine.protocol.framing import check_frame_size
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 from brokers.engine.protocol.request_limits import limit_of
+from quotas.throttle import DELAY_MS_MAX
 
 # Longer requests are decoded in a thread, which takes about 1 ms for so many bytes.
 DECODED_AT_ONCE_BYTES_MAX: Final = 32 * 1024
@@ -208,6 +209,18 @@ class Session:
         accounting = self.engine.accountings.of(view.instance.id)
         return accounting.request_time.charge(round(spent_s * 1e6), self.engine.clock.monotonic_ms())
 
+    def _change_delay_ms(self, call: Call) -> int:
+        """How long the client is to wait for what its instance changed in ZooKeeper so far."""
+        view, engine = call.view, self.engine
+        if view.instance is None or view.internal:
+            return 0
+        accounting = engine.accountings.of(view.instance.id)
+        delay_ms = min(accounting.change_rate.wait_ms(engine.clock.monotonic_ms()), DELAY_MS_MAX)
+        if delay_ms:
+            engine.totals.delays += 1
+            accounting.remember_change_rate(delay_ms, self.principal.user, call.client_id, engine.clock.now_ms())
+        return delay_ms
+
     def _remember_delay(self, call: Call, delay_ms: int) -> None:
         view = call.view
         assert view.instance is not None, "only instances are charged"
@@ -225,6 +238,8 @@ class Session:
             if owed_ms > delay_ms:
                 delay_ms = owed_ms
                 state_writes.remember(call, self.principal.user, delay_ms)
+        if call.has_changed:
+            delay_ms = max(delay_ms, self._change_delay_ms(call))
         if delay_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = delay_ms
         began_s = perf_counter()

@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Final
 from zlib import crc32
 
+from brokers.contract.instance_limits import CONFIG_VALUE_BYTES_MAX, TOPIC_CONFIG_BYTES_MAX, encoded_bytes
 from brokers.engine.partitions import throttled_replicas, topic_bounds
 from brokers.engine.partitions.throttled_replicas import ThrottledReplicas
 from brokers.engine.partitions.topic_settings import SETTINGS, Setting, ValueType
@@ -20,8 +21,6 @@ from brokers.engine.records.validation import LONG_MAX, BatchRules
 from brokers.engine.storage.compaction.settings import CompactionRules
 from brokers.engine.storage.log import ROLLED_MS_MIN, LogConfig
 from brokers.engine.storage.retention import RetentionRules
-
-CONFIG_VALUE_CHARS_MAX: Final = 1_024
 
 # However small a tenant sets them, a log rolls no oftener than this: each segment costs files and a descriptor.
 ROLLED_BYTES_MIN: Final = 16 * 1024
@@ -110,8 +109,12 @@ def check_value(name: str, value: str | None, *, operator: bool = False) -> str:
     if setting is None:
         raise InvalidTopicConfig(f"Unknown topic config name: {name}")
     check_writable(name, operator=operator)
-    if value is None or len(value) > CONFIG_VALUE_CHARS_MAX:
-        raise InvalidTopicConfig(f"Invalid value for configuration {name}: null or too long")
+    if value is None:
+        raise InvalidTopicConfig(f"Invalid value for configuration {name}: null")
+    if encoded_bytes(value) > CONFIG_VALUE_BYTES_MAX:
+        raise InvalidTopicConfig(
+            f"Invalid value for configuration {name}: more than {CONFIG_VALUE_BYTES_MAX} bytes; make it shorter"
+        )
     try:
         return accepted(name, setting.type, setting.accepts, value.strip())
     except ValueError as error:
@@ -137,7 +140,11 @@ def check_config(config: Mapping[str, str | None], *, operator: bool = False) ->
 
 
 def check_together(topic: Mapping[str, str], defaults: Mapping[str, str]) -> None:
-    """Settings that bound each other, as they are in effect. Raises InvalidTopicConfig."""
+    """Settings that bound each other, as they are in effect, and what all of them weigh. Raises InvalidTopicConfig."""
+    if sum(len(name) + encoded_bytes(value) for name, value in topic.items()) > TOPIC_CONFIG_BYTES_MAX:
+        raise InvalidTopicConfig(
+            f"The configuration of a topic has at most {TOPIC_CONFIG_BYTES_MAX} bytes; remove what is not needed"
+        )
 
     def number(name: str) -> int:
         return int(topic.get(name) or defaults.get(name) or SETTINGS[name].default)

@@ -7,16 +7,46 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 from datetime import UTC, datetime
+from typing import Any
 
 import structlog
+from structlog.typing import EventDict
+
+from brokers.engine.telemetry.line_limit import LineLimit, cut
+
+
+class _Bounded:
+    """What keeps the log small, for our own lines and those of libraries."""
+
+    def __init__(self) -> None:
+        self._limit = LineLimit(lambda: time.monotonic_ns() // 1_000_000)
+
+    def __call__(self, _logger: object, _method: str, line: EventDict) -> EventDict:
+        """A structlog processor."""
+        suppressed = self._limit.admit(str(line.get("event")))
+        if suppressed is None:
+            raise structlog.DropEvent
+        if suppressed:
+            line["suppressed_lines"] = suppressed
+        return line
+
+    def admits(self, record: logging.LogRecord) -> bool:
+        """A filter of `logging`: by the wording, without what is put into it."""
+        return self._limit.admit(f"{record.name} {record.msg}") is not None
+
+
+def _cut(_logger: object, _method: str, line: EventDict) -> EventDict:
+    cut(line)
+    return line
 
 
 class _JsonLines(logging.Formatter):
     """Lines of libraries (kazoo, asyncio) in the shape of our own."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {
+        line: dict[str, Any] = {
             "event": record.getMessage(),
             "logger": record.name,
             "level": record.levelname.lower(),
@@ -24,19 +54,24 @@ class _JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
+        cut(line)
         return json.dumps(line)
 
 
 def configure(broker_id: int) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines())
+    bounded = _Bounded()
+    handler.addFilter(bounded.admits)
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     structlog.configure(
         processors=[
+            bounded,
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            _cut,
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),

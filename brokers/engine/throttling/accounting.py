@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from brokers.engine.throttling import connections, request_time
+from brokers.engine.throttling import change_rate, connections, request_time
+from brokers.engine.throttling.change_rate import ChangeRate
 from brokers.engine.throttling.charging import ClientQuotas
 from brokers.engine.throttling.ledger import Ledger
 from brokers.engine.throttling.refused_topics import RefusedTopics
@@ -19,7 +20,16 @@ from quotas.pacing import BURST_MS
 class InstanceAccounting:
     """Made when an instance first shows up, kept as long as its usage may still have to be reported."""
 
-    __slots__ = ("client_quotas", "ledger", "refused_topics", "request_time", "shares", "traffic", "usage")
+    __slots__ = (
+        "change_rate",
+        "client_quotas",
+        "ledger",
+        "refused_topics",
+        "request_time",
+        "shares",
+        "traffic",
+        "usage",
+    )
 
     def __init__(self, burst_ms: int = BURST_MS, numbers_for: NumbersFor = own_numbers) -> None:
         self.client_quotas = ClientQuotas(burst_ms)
@@ -27,6 +37,7 @@ class InstanceAccounting:
         self.ledger = Ledger()
         self.refused_topics = RefusedTopics()
         self.request_time = RequestTime()
+        self.change_rate = ChangeRate()
         self.traffic = Traffic()
         self.usage = UsageAccounting(numbers_for)
 
@@ -39,6 +50,11 @@ class InstanceAccounting:
         """Writes down that a connection was refused, or that new ones have to wait (`now_ms` is wall time)."""
         rule = connections.LIMIT_RULE if is_refused else connections.RATE_RULE
         self.ledger.record(rule, None, "", "", delay_ms, now_ms)
+
+    def remember_change_rate(self, delay_ms: int, user: str, client_id: str, now_ms: int) -> None:
+        """The same, for what its instance changed in ZooKeeper."""
+        self.traffic.delayed(delay_ms, now_ms)
+        self.ledger.record(change_rate.RULE, None, user, client_id, delay_ms, now_ms)
 
 
 class AccountingRegistry:

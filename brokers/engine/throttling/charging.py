@@ -28,8 +28,10 @@ class Rule(NamedTuple):
     for what is the instance's.
     """
 
-    kind: Literal["client_quota", "instance_bandwidth", "request_time", "connection_limit", "connection_rate"]
-    quota: Quota | Literal["request_time", "connection_limit", "connection_rate"]
+    kind: Literal[
+        "client_quota", "instance_bandwidth", "request_time", "change_rate", "connection_limit", "connection_rate"
+    ]
+    quota: Quota | Literal["request_time", "change_rate", "connection_limit", "connection_rate"]
     level: int | None
     entity: precedence.Entity | None
 

@@ -162,7 +162,7 @@ class Process:
             self.tree, place=Placer(dice.randrange), now_ms=clock.now_ms, random_bytes=dice.randbytes
         )
         self.current = CurrentImage(ClusterImage(CLUSTER_ID))
-        self.current.subscribe(self.store.in_flight_creations.on_image)
+        self.store.follow(self.current)
         self.watcher = ClusterWatcher(self.tree, self.current)
         self.engine = Engine(
             broker_id=self.id,

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import TopicImage
+from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.common.read_your_writes import until_seen
 from brokers.engine.handlers.configs import broker_configs
 from brokers.engine.handlers.configs.config_changes import APPEND, DELETE, SET, SUBTRACT, listed
@@ -173,12 +174,13 @@ async def _write(
         return after
 
     try:
+        checked(dict(topic.config))
         if validate_only:
-            checked(dict(topic.config))
             return None
-        altered = await call.engine.store.alter_topic_config(
-            call.engine.current.image, instance_id=call.view.instance_id, name=name, change=checked
-        )
+        async with changing(call, 1):
+            altered = await call.engine.store.alter_topic_config(
+                call.engine.current.image, instance_id=call.view.instance_id, name=name, change=checked
+            )
         return altered.change
     except topic_config.InvalidTopicConfig as error:
         raise Wrong(ErrorCode.INVALID_CONFIG, str(error)) from error

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from brokers.contract.instance_limits import CONFIG_VALUE_BYTES_MAX, encoded_bytes
 from brokers.engine.handlers.broker_layers import BrokerLayers
 from brokers.engine.handlers.configs.broker_setting_list import CHANGEABLE, FIXED, Row
 from brokers.engine.partitions.topic_bounds import BOUNDS, Bound
-from brokers.engine.partitions.topic_config import CONFIG_VALUE_CHARS_MAX, ConfigSource, accepted
+from brokers.engine.partitions.topic_config import ConfigSource, accepted
 from brokers.engine.partitions.topic_settings import SETTINGS as TOPIC_SETTINGS
 from brokers.engine.partitions.topic_settings import Setting, ValueType
 from brokers.engine.records.validation import LONG_MAX
@@ -109,7 +110,7 @@ def check(name: str, value: str) -> str:
         raise InvalidBrokerSetting(f"Unknown broker config name: {name}")
     if not setting.is_dynamic:
         raise InvalidBrokerSetting(f"Cannot update these configs dynamically: {name}")
-    if len(value) > CONFIG_VALUE_CHARS_MAX:
+    if encoded_bytes(value) > CONFIG_VALUE_BYTES_MAX:
         raise InvalidBrokerSetting(f"Invalid value for configuration {name}: too long")
     try:
         return accepted(name, setting.type, setting.accepts, value)

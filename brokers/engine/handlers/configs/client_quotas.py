@@ -6,6 +6,7 @@ from typing import Final
 
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.quota_image import QuotaEntity as Stored
+from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.common.read_your_writes import until_seen
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.topics.topics import Wrong
@@ -26,8 +27,6 @@ from brokers.engine.protocol.messages.quotas import (
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 EXACT, DEFAULT, ANY = 0, 1, 2
 ENTRIES_MAX: Final = 1_000
-# Whom an instance may have limits for. Each is a node in ZooKeeper and a line in every broker's image.
-ENTITIES_MAX: Final = 10_000
 
 
 def describe_client_quotas(call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
@@ -125,15 +124,21 @@ async def _alter(call: Call, entry: QuotaAlteration, validate_only: bool) -> int
     instance_id = _instance(call)
     entity = stored_entity(entry.entity)
     changes = {operation.key: None if operation.remove else operation.value for operation in entry.ops}
-    known = call.engine.current.image.quotas.of_instance(instance_id)
-    is_more = entity not in known and any(value is not None for value in changes.values())
-    if is_more and len(known) >= ENTITIES_MAX:
-        raise Wrong(
-            ErrorCode.POLICY_VIOLATION, f"The instance has limits for {ENTITIES_MAX} users and clients already."
+
+    async def alter(*, validate_only: bool) -> int | None:
+        return await call.engine.store.alter_client_quotas(
+            call.engine.current.image,
+            instance_id=instance_id,
+            entity=entity,
+            changes=changes,
+            validate_only=validate_only,
         )
-    return await call.engine.store.alter_client_quotas(
-        instance_id=instance_id, entity=entity, changes=changes, validate_only=validate_only
-    )
+
+    change = await alter(validate_only=True)
+    if validate_only:
+        return change
+    async with changing(call, 1):
+        return await alter(validate_only=False)
 
 
 def stored_entity(parts: list[QuotaEntity]) -> Stored:

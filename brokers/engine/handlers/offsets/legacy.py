@@ -12,20 +12,22 @@ from brokers.contract.partitions import PartitionKey
 from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Fetched
-from brokers.engine.handlers.context import Call, Engine
+from brokers.engine.handlers.common.changing import changing
+from brokers.engine.handlers.context import Call
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.offsets import OffsetCommitRequestPartition
 
 # Partitions of one request that are looked up in ZooKeeper.
 PARTITIONS_MAX: Final = 10_000
+# That cost as much as one change of a topic's configuration.
+PARTITIONS_PER_CHANGE: Final = 10
 
 Wanted = Sequence[tuple[str, Sequence[int]]]
 
 
-async def commit(
-    engine: Engine, group_id: str, wanted: Sequence[tuple[str, OffsetCommitRequestPartition]]
-) -> list[int]:
+async def commit(call: Call, group_id: str, wanted: Sequence[tuple[str, OffsetCommitRequestPartition]]) -> list[int]:
     """An error code for each."""
+    engine = call.engine
     if not group_id or len(wanted) > PARTITIONS_MAX:
         code = ErrorCode.INVALID_REQUEST if group_id else ErrorCode.INVALID_GROUP_ID
         return [int(code)] * len(wanted)
@@ -40,7 +42,8 @@ async def commit(
         if not code
     }
     try:
-        await engine.store.write_legacy_offsets(group_id, offsets)
+        async with changing(call, 1 + len(offsets) // PARTITIONS_PER_CHANGE):
+            await engine.store.write_legacy_offsets(group_id, offsets)
     except ClusterError as failure:
         return [code or failure.wire_code for code in codes]
     return codes

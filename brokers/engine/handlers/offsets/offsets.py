@@ -110,7 +110,7 @@ async def _commit_later(lines: PartitionResults[Any, Any], reply: Awaitable[list
 
 
 async def _commit_to_zookeeper(call: Call, group_id: str, lines: PartitionResults[Any, Any]) -> OffsetCommitResponse:
-    lines.complete(await legacy.commit(call.engine, group_id, [(topic, line) for topic, line, _ in lines.allowed]))
+    lines.complete(await legacy.commit(call, group_id, [(topic, line) for topic, line, _ in lines.allowed]))
     return _committed(lines)
 
 

@@ -10,9 +10,10 @@ from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
+from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
-from brokers.engine.handlers.topics.topics import TIMED_OUT, WAIT_S_MAX, Wrong
+from brokers.engine.handlers.topics.topics import TIMED_OUT, Patience, Wrong, refusal
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.topics import (
     CreatePartitionsRequest,
@@ -30,12 +31,13 @@ async def create_partitions(call: Call, request: CreatePartitionsRequest) -> Cre
     results: dict[str, CreatePartitionsTopicResult] = {}
     grown: dict[str, CreatedTopic] = {}
     turns = TurnBudget()
+    patience = None if request.validate_only else Patience(call, request.timeout_ms)
     for topic in request.topics:
         await turns.take(LINES_PER_TOPIC)
         try:
             if names[topic.name] > 1:
                 raise Wrong(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")
-            made = await _grow(call, topic, list(grown.values()), request.validate_only)
+            made = await _grow(call, topic, list(grown.values()), patience)
         except Wrong as wrong:
             results[topic.name] = CreatePartitionsTopicResult(
                 name=topic.name, error_code=wrong.code, error_message=str(wrong)
@@ -43,14 +45,15 @@ async def create_partitions(call: Call, request: CreatePartitionsRequest) -> Cre
         else:
             results[topic.name] = CreatePartitionsTopicResult(name=topic.name, error_code=0)
             grown[topic.name] = made
-    if not request.validate_only:
-        await _complete(call, request.timeout_ms, grown, results)
+    if patience is not None:
+        await _complete(call, patience, grown, results)
     return CreatePartitionsResponse(results=list(results.values()))
 
 
 async def _grow(
-    call: Call, wanted: CreatePartitionsTopic, beside: Sequence[CreatedTopic], validate_only: bool
+    call: Call, wanted: CreatePartitionsTopic, beside: Sequence[CreatedTopic], patience: Patience | None
 ) -> CreatedTopic:
+    """Without patience it is only checked."""
     topic = call.view.namespace.topics.get(wanted.name.encode())
     error = decide(call.view.state, topic, Operation.DESCRIBE, call.address)
     if error:
@@ -60,7 +63,8 @@ async def _grow(
         # Which of its partitions knows about an id goes by their number: nobody would find what was committed before.
         raise Wrong(ErrorCode.INVALID_REQUEST, "The number of partitions of coordinators' topics never changes.")
     assignment = None if wanted.assignments is None else [tuple(line.broker_ids) for line in wanted.assignments]
-    try:
+
+    async def grow(*, validate_only: bool) -> CreatedTopic:
         return await call.engine.store.create_partitions(
             call.engine.current.image,
             instance_id=call.view.instance_id,
@@ -70,12 +74,20 @@ async def _grow(
             validate_only=validate_only,
             beside=beside,
         )
+
+    try:
+        plan = await grow(validate_only=True)
+        if patience is None:
+            return plan
+        added = len(plan.assignment) - (0 if topic is None else len(topic.partitions))
+        async with changing(call, max(added, 1), partitions=len(plan.assignment), wait_s=patience.left_s):
+            return await grow(validate_only=False)
     except ClusterError as failure:
-        raise Wrong(failure.wire_code, str(failure)) from failure
+        raise refusal(call, failure) from failure
 
 
 async def _complete(
-    call: Call, timeout_ms: int, grown: dict[str, CreatedTopic], results: dict[str, CreatePartitionsTopicResult]
+    call: Call, patience: Patience, grown: dict[str, CreatedTopic], results: dict[str, CreatePartitionsTopicResult]
 ) -> None:
     if not grown:
         return
@@ -85,9 +97,9 @@ async def _complete(
         return topic is not None and len(topic.partitions) >= len(made.assignment) and topic.has_leaders
 
     current = call.engine.current
-    timeout_s = min(max(timeout_ms, 0) / 1000, WAIT_S_MAX)
+    timeout_s = 0.0 if patience.is_over_at_once else patience.left_s
     await current.wait_until(lambda image: all(led(image, made) for made in grown.values()), timeout_s)
     for name, made in grown.items():
-        if timeout_ms <= 0 or not led(current.image, made):
+        if patience.is_over_at_once or not led(current.image, made):
             results[name].error_code = int(ErrorCode.REQUEST_TIMED_OUT)
             results[name].error_message = TIMED_OUT

@@ -13,6 +13,7 @@ from brokers.contract.partitions import NO_LEADER
 from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION, Operation, decide
 from brokers.engine.cluster.errors import ClusterError, PolicyViolation, Refused, TopicExists
 from brokers.engine.cluster.image import PartitionImage, TopicImage
+from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX, TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.protocol.errors import ErrorCode
@@ -33,8 +34,9 @@ log = structlog.get_logger(__name__)
 # Which operations the owner may do, as bits by operation number: all that the resource has (no ACLs in force).
 TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-# Topics being created on behalf of clients that asked for their metadata, all instances together.
-CREATING_MAX: Final = 1_000
+# Topics being created on behalf of clients that asked for their metadata, all instances together and of one.
+CREATING_MAX: Final = 10_000
+CREATING_PER_INSTANCE_MAX: Final = 500
 # New topics of one request that are checked before the answer: each is compared with all topics of the instance.
 CHECKED_AT_ONCE_MAX: Final = 10
 
@@ -190,7 +192,8 @@ def _create_if_wanted(call: Call, name: str, error: int, checks: Iterator[bool])
         return error
     internal = view.namespace.internal_topic(name)
     if internal not in engine.creating:
-        if len(engine.creating) >= CREATING_MAX:
+        of_instance = engine.creating.of_instance(view.instance_id)
+        if of_instance >= CREATING_PER_INSTANCE_MAX or len(engine.creating) >= CREATING_MAX:
             return error
         if next(checks, False):
             try:
@@ -206,12 +209,16 @@ def _create_if_wanted(call: Call, name: str, error: int, checks: Iterator[bool])
 
 
 async def _create(call: Call, name: str, internal: str) -> None:
+    engine = call.engine
     try:
-        await call.engine.store.create_topic(call.view.image, instance_id=call.view.instance_id, name=name)
+        plan = engine.store.plan_topic(engine.current.image, instance_id=call.view.instance_id, name=name)
+        count = len(plan.assignment)
+        async with changing(call, count, partitions=count):
+            await engine.store.create_topic(engine.current.image, instance_id=call.view.instance_id, name=name)
     except ClusterError as failure:
         _tell_refused(call, name, failure)
     finally:
-        call.engine.creating.discard(internal)
+        engine.creating.discard(internal)
 
 
 def _shown(refused: Refused) -> int:

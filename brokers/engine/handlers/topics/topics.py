@@ -7,13 +7,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from brokers.engine.access.authorizer import Operation, decide
-from brokers.engine.cluster.errors import ClusterError
+from brokers.engine.cluster.errors import ClusterError, TooManyChanges
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
+from brokers.engine.handlers.common.changing import CHANGE_WAIT_S_MAX, changing
 from brokers.engine.handlers.context import Call
 from brokers.engine.partitions import topic_config
+from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO
 from brokers.engine.protocol.messages.topics import (
@@ -34,6 +37,12 @@ TOO_MANY = f"At most {TOPICS_PER_CALL_MAX} topics in one request."
 # However long a client is willing to wait.
 WAIT_S_MAX = 60.0
 TIMED_OUT = "The operation goes on, but was not finished within the time given."
+# Versions whose clients know what it means to be refused by a rate (KIP-599).
+STRICT_FROM: Final[Mapping[int, int]] = {
+    int(ApiKey.CREATE_TOPICS): 6,
+    int(ApiKey.CREATE_PARTITIONS): 3,
+    int(ApiKey.DELETE_TOPICS): 5,
+}
 
 
 class Wrong(Exception):
@@ -44,6 +53,30 @@ class Wrong(Exception):
         self.code = int(code)
 
 
+def refusal(call: Call, error: ClusterError) -> Wrong:
+    """What a request is refused with by the store."""
+    code = error.wire_code
+    if isinstance(error, TooManyChanges) and call.version < STRICT_FROM[call.api_key]:
+        code = int(ErrorCode.REQUEST_TIMED_OUT)
+    return Wrong(code, str(error))
+
+
+class Patience:
+    """How long the changes of one request may wait, all together: for their turns, and then until all brokers have seen
+    them.
+    """
+
+    def __init__(self, call: Call, timeout_ms: int) -> None:
+        self._clock = call.engine.clock
+        self.is_over_at_once = timeout_ms <= 0
+        wait_ms = round(CHANGE_WAIT_S_MAX * 1000) if self.is_over_at_once else min(timeout_ms, round(WAIT_S_MAX * 1000))
+        self._until_ms = self._clock.monotonic_ms() + wait_ms
+
+    @property
+    def left_s(self) -> float:
+        return max(0, self._until_ms - self._clock.monotonic_ms()) / 1000
+
+
 async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     if len(request.topics) > TOPICS_PER_CALL_MAX:
         refused = Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY)
@@ -52,6 +85,7 @@ async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopic
     results: list[CreatableTopicResult] = []
     made: list[tuple[CreatedTopic, CreatableTopicResult]] = []
     passed: dict[str, str] = {}
+    patience = None if request.validate_only else Patience(call, request.timeout_ms)
     for topic in request.topics:
         # What is only checked waits for nothing, and each is compared with all topics of the instance.
         await asyncio.sleep(0)
@@ -59,15 +93,15 @@ async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopic
             if names[topic.name] > 1:
                 raise Wrong(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")
             _check_collision(call, topic.name, passed)
-            created = await _create(call, topic, [plan for plan, _ in made], request.validate_only)
+            created = await _create(call, topic, [plan for plan, _ in made], patience)
         except Wrong as wrong:
             results.append(_refused(topic.name, wrong))
         else:
             passed[collision_key(topic.name)] = topic.name
             results.append(_created(call, topic.name, created, request.validate_only))
             made.append((created, results[-1]))
-    if not request.validate_only:
-        await _complete(call, request.timeout_ms, made)
+    if patience is not None:
+        await _complete(call, patience, made)
     return CreateTopicsResponse(topics=results)
 
 
@@ -79,8 +113,9 @@ def _check_collision(call: Call, name: str, passed: Mapping[str, str]) -> None:
 
 
 async def _create(
-    call: Call, topic: CreatableTopic, beside: Sequence[CreatedTopic], validate_only: bool
+    call: Call, topic: CreatableTopic, beside: Sequence[CreatedTopic], patience: Patience | None
 ) -> CreatedTopic:
+    """Without patience it is only checked."""
     assignment = None
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
@@ -118,9 +153,14 @@ async def _create(
             # Kafka looks at the configuration last: whatever else is wrong is the answer.
             await create({}, validate_only=True)
             raise Wrong(ErrorCode.INVALID_CONFIG, str(error)) from error
-        return await create(config, validate_only=validate_only)
+        plan = await create(config, validate_only=True)
+        if patience is None:
+            return plan
+        count = len(plan.assignment)
+        async with changing(call, count, partitions=count, wait_s=patience.left_s):
+            return await create(config, validate_only=False)
     except ClusterError as error:
-        raise Wrong(error.wire_code, str(error)) from error
+        raise refusal(call, error) from error
 
 
 def message_bytes_max(call: Call) -> int | None:
@@ -128,7 +168,7 @@ def message_bytes_max(call: Call) -> int | None:
     return None if call.view.instance is None else call.view.instance.document.message_bytes_max
 
 
-async def _complete(call: Call, timeout_ms: int, made: list[tuple[CreatedTopic, CreatableTopicResult]]) -> None:
+async def _complete(call: Call, patience: Patience, made: list[tuple[CreatedTopic, CreatableTopicResult]]) -> None:
     """Waits until every partition of what was made has a leader (CTL-17), which is when a produce can succeed."""
     if not made:
         return
@@ -138,10 +178,10 @@ async def _complete(call: Call, timeout_ms: int, made: list[tuple[CreatedTopic, 
         return topic is not None and topic.topic_id == created.topic_id and topic.has_leaders
 
     current = call.engine.current
-    timeout_s = min(max(timeout_ms, 0) / 1000, WAIT_S_MAX)
+    timeout_s = 0.0 if patience.is_over_at_once else patience.left_s
     await current.wait_until(lambda image: all(led(image, created) for created, _ in made), timeout_s)
     for created, result in made:
-        if timeout_ms <= 0 or not led(current.image, created):
+        if patience.is_over_at_once or not led(current.image, created):
             result.error_code = int(ErrorCode.REQUEST_TIMED_OUT)
             result.error_message = TIMED_OUT
 
@@ -179,13 +219,14 @@ async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopic
     results = []
     deleted: list[tuple[TopicImage, DeletableTopicResult]] = []
     marked: set[str] = set()
+    patience = Patience(call, request.timeout_ms)
     for number, state in enumerate(wanted):
         try:
             if number >= TOPICS_PER_CALL_MAX:
                 raise Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY)
             topic = _find(call, state)
             if topic.name not in marked:
-                await _mark(call, topic)
+                await _mark(call, topic, patience)
                 marked.add(topic.name)
         except Wrong as wrong:
             message = str(wrong) if wrong.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None
@@ -197,7 +238,7 @@ async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopic
             result = DeletableTopicResult(name=shown, topic_id=topic.topic_id, error_code=0)
             deleted.append((topic, result))
         results.append(result)
-    await _await_removal(call, request.timeout_ms, deleted)
+    await _await_removal(call, patience, deleted)
     return DeleteTopicsResponse(responses=results)
 
 
@@ -221,16 +262,19 @@ def _find(call: Call, state: DeleteTopicState) -> TopicImage:
     return topic
 
 
-async def _mark(call: Call, topic: TopicImage) -> None:
+async def _mark(call: Call, topic: TopicImage, patience: Patience) -> None:
     try:
-        await call.engine.store.delete_topic(
-            call.engine.current.image, instance_id=call.view.instance_id, name=call.view.namespace.shown(topic)
-        )
+        async with changing(call, len(topic.partitions), wait_s=patience.left_s):
+            await call.engine.store.delete_topic(
+                call.engine.current.image, instance_id=call.view.instance_id, name=call.view.namespace.shown(topic)
+            )
     except ClusterError as failure:
-        raise Wrong(failure.wire_code, str(failure)) from failure
+        raise refusal(call, failure) from failure
 
 
-async def _await_removal(call: Call, timeout_ms: int, deleted: list[tuple[TopicImage, DeletableTopicResult]]) -> None:
+async def _await_removal(
+    call: Call, patience: Patience, deleted: list[tuple[TopicImage, DeletableTopicResult]]
+) -> None:
     """Until no image shows them any more, so that the names can be used again."""
     if not deleted:
         return
@@ -240,9 +284,9 @@ async def _await_removal(call: Call, timeout_ms: int, deleted: list[tuple[TopicI
         return present is None or present.topic_id != topic.topic_id
 
     current = call.engine.current
-    timeout_s = min(max(timeout_ms, 0) / 1000, WAIT_S_MAX)
+    timeout_s = 0.0 if patience.is_over_at_once else patience.left_s
     await current.wait_until(lambda image: all(gone(image, topic) for topic, _ in deleted), timeout_s)
     for topic, result in deleted:
-        if timeout_ms <= 0 or not gone(current.image, topic):
+        if patience.is_over_at_once or not gone(current.image, topic):
             result.error_code = int(ErrorCode.REQUEST_TIMED_OUT)
             result.error_message = TIMED_OUT

@@ -71,7 +71,10 @@ async def test_nodes_have_kafkas_names_and_contents(members: list[Member], ensem
     store = members[0].store
     await store.next_producer_id_block(2)
     await store.alter_client_quotas(
-        instance_id=OURS, entity=QuotaEntity(True, "alice", True, None), changes={"producer_byte_rate": 1_000.0}
+        members[0].image,
+        instance_id=OURS,
+        entity=QuotaEntity(True, "alice", True, None),
+        changes={"producer_byte_rate": 1_000.0},
     )
     assert set(paths.PERSISTENT_AT_START) <= ensemble.nodes.keys()
     assert body(ensemble, "/cluster/id") == {"version": "1", "id": CLUSTER_ID}

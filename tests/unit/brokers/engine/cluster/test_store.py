@@ -297,10 +297,13 @@ async def test_a_quota_is_in_force_in_the_next_image_and_falls_back_when_removed
     """QUO-7, ZK-32."""
     store = member.store
     await store.alter_client_quotas(
-        instance_id=OURS, entity=entity(client=None), changes={"producer_byte_rate": 1_000.0}
+        member.image, instance_id=OURS, entity=entity(client=None), changes={"producer_byte_rate": 1_000.0}
     )
     await store.alter_client_quotas(
-        instance_id=OURS, entity=entity("alice", "etl"), changes={"producer_byte_rate": 5.0, "request_percentage": 1.5}
+        member.image,
+        instance_id=OURS,
+        entity=entity("alice", "etl"),
+        changes={"producer_byte_rate": 5.0, "request_percentage": 1.5},
     )
 
     def limit() -> tuple[float, int] | None:
@@ -310,7 +313,7 @@ async def test_a_quota_is_in_force_in_the_next_image_and_falls_back_when_removed
     await member.until(lambda image: limit() == (5.0, 1))
     assert member.image.quotas.lookup(THEIRS, "producer_byte_rate", "alice", "etl") is None
     await store.alter_client_quotas(
-        instance_id=OURS, entity=entity("alice", "etl"), changes={"producer_byte_rate": None}
+        member.image, instance_id=OURS, entity=entity("alice", "etl"), changes={"producer_byte_rate": None}
     )
     await member.until(lambda image: limit() == (1_000.0, 8))
 
@@ -319,9 +322,13 @@ async def test_an_emptied_quota_takes_its_empty_parents_along(member: Member, en
     """QUO-73."""
     pair, alone = entity("alice", "etl"), entity("alice")
     for item in (pair, alone):
-        await member.store.alter_client_quotas(instance_id=OURS, entity=item, changes={"consumer_byte_rate": 7.0})
+        await member.store.alter_client_quotas(
+            member.image, instance_id=OURS, entity=item, changes={"consumer_byte_rate": 7.0}
+        )
     for item in (alone, pair):
-        await member.store.alter_client_quotas(instance_id=OURS, entity=item, changes={"consumer_byte_rate": None})
+        await member.store.alter_client_quotas(
+            member.image, instance_id=OURS, entity=item, changes={"consumer_byte_rate": None}
+        )
     assert [path for path in ensemble.nodes if path.startswith(("/config/users/", "/config/clients/"))] == []
 
 
@@ -331,7 +338,7 @@ async def test_credentials_in_the_same_node_survive(member: Member) -> None:
     await member.tree.commit([Create(path, documents.config_to_json({"SCRAM-SHA-256": "salt=x"}))])
     removed_too = {"SCRAM-SHA-256": None}
     for changes in ({"producer_byte_rate": 9.0}, {"producer_byte_rate": None}, removed_too):
-        await member.store.alter_client_quotas(instance_id=OURS, entity=entity("alice"), changes=changes)
+        await member.store.alter_client_quotas(member.image, instance_id=OURS, entity=entity("alice"), changes=changes)
     node = await member.tree.get(path)
     assert node is not None and documents.config_from_json(node.data) == {"SCRAM-SHA-256": "salt=x"}
 
@@ -353,7 +360,7 @@ async def test_credentials_in_the_same_node_survive(member: Member) -> None:
 async def test_wrong_quotas_are_refused(member: Member, wanted: QuotaEntity, changes: dict[str, float]) -> None:
     """QUO-71."""
     with pytest.raises(errors.Refused) as refused:
-        await member.store.alter_client_quotas(instance_id=OURS, entity=wanted, changes=changes)
+        await member.store.alter_client_quotas(member.image, instance_id=OURS, entity=wanted, changes=changes)
     assert refused.value.wire_code == 42
 
 

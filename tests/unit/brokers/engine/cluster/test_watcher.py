@@ -69,7 +69,7 @@ def steps(draw: st.DrawFn) -> Step:
             entity = QuotaEntity(has_user, user if has_user else None, True, client)
             limit = None if amount == 1 else float(amount)
             return await store.alter_client_quotas(
-                instance_id=instance_id, entity=entity, changes={"producer_byte_rate": limit}
+                image, instance_id=instance_id, entity=entity, changes={"producer_byte_rate": limit}
             )
         if kind == "state":
             return await write_state(member, instance_id, name, amount)

@@ -6,8 +6,8 @@ from time import process_time
 
 import pytest
 
+from brokers.engine.cluster import in_flight_quotas
 from brokers.engine.cluster.quota_image import QuotaEntity, QuotaImage
-from brokers.engine.handlers.configs import client_quotas
 from brokers.engine.protocol.errors import ErrorCode
 from tests.unit.brokers.engine.handlers.asking import quotas_of, set_quota
 from tests.unit.brokers.engine.handlers.conftest import House
@@ -71,7 +71,7 @@ async def test_a_filter_that_cannot_be_is_refused(
 async def test_an_instance_has_limits_for_so_many_users_and_clients(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_quotas, "ENTITIES_MAX", 2)
+    monkeypatch.setattr(in_flight_quotas, "QUOTA_ENTITIES_MAX", 2)
     for name in ("a", "b"):
         assert await set_quota(house.mine, {"client-id": name}, "producer_byte_rate", 1.0) == 0
 

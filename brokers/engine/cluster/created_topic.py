@@ -1,0 +1,33 @@
+"""A topic that was or would be written, as CreateTopics and CreatePartitions decide it."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from brokers.contract.documents import TopicDocument
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedTopic:
+    """What was or would be written. `assignment` is the whole one; `instance_document` is there for hashed names."""
+
+    internal_name: str
+    user_name: str
+    instance_id: str | None
+    topic_id: bytes
+    assignment: Mapping[int, tuple[int, ...]]
+    config: Mapping[str, str]
+
+    @property
+    def replication_factor(self) -> int:
+        return len(self.assignment[0])
+
+    @property
+    def document(self) -> TopicDocument:
+        return TopicDocument(topic_id=encode_topic_id(self.topic_id), assignment=dict(self.assignment), identified=True)
+
+
+def encode_topic_id(topic_id: bytes) -> str:
+    return urlsafe_b64encode(topic_id).rstrip(b"=").decode()

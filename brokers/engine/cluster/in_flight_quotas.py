@@ -1,0 +1,69 @@
+"""Client quotas that this broker wrote and that its image has not shown yet: they count against the entities of their
+instance, or one request of many would find room for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from brokers.contract.instance_limits import QUOTA_BYTES_MAX, QUOTA_ENTITIES_MAX
+from brokers.engine.cluster import errors
+from brokers.engine.cluster.quota_image import QuotaEntity, QuotaImage, weight_of
+
+
+class InFlightQuotas:
+    """By instance and entity: the limits that were set last, with the config change that announced them."""
+
+    def __init__(self) -> None:
+        self._written: dict[str, dict[QuotaEntity, tuple[dict[str, float], int]]] = {}
+
+    def check(
+        self,
+        quotas: QuotaImage,
+        config_change: int,
+        instance_id: str,
+        entity: QuotaEntity,
+        limits: Mapping[str, float | None],
+    ) -> dict[str, float]:
+        """What the entity has after `limits` are set, None being removed; `config_change` is that of the image.
+
+        Raises:
+            errors.PolicyViolation: the instance has limits for as many users and clients as it may.
+        """
+        self._drop_shown(instance_id, config_change)
+        stored = quotas.of_instance(instance_id)
+        ahead = self._written.get(instance_id, {})
+        before = ahead[entity][0] if entity in ahead else stored.get(entity, {})
+        after = {name: value for name, value in {**before, **limits}.items() if value is not None}
+        added_bytes = weight_of(instance_id, entity, after) - weight_of(instance_id, entity, before)
+        if added_bytes <= 0:
+            return after
+        count, weight = len(stored), quotas.weights.get(instance_id, 0)
+        for name, (written, _) in ahead.items():
+            shown = stored.get(name, {})
+            count += bool(written) - bool(shown)
+            weight += weight_of(instance_id, name, written) - weight_of(instance_id, name, shown)
+        if not before and count >= QUOTA_ENTITIES_MAX:
+            raise errors.PolicyViolation(
+                f"The instance has limits for {QUOTA_ENTITIES_MAX} users and clients already; remove some first."
+            )
+        if weight + added_bytes > QUOTA_BYTES_MAX:
+            raise errors.PolicyViolation(
+                f"The client quotas of the instance would weigh more than {QUOTA_BYTES_MAX} bytes; remove some first, "
+                "or use shorter names."
+            )
+        return after
+
+    def note(self, instance_id: str, entity: QuotaEntity, limits: dict[str, float], change: int) -> None:
+        """Written and announced."""
+        self._written.setdefault(instance_id, {})[entity] = limits, change
+
+    def _drop_shown(self, instance_id: str, config_change: int) -> None:
+        ahead = self._written.get(instance_id)
+        if ahead is None:
+            return
+        left = {entity: written for entity, written in ahead.items() if written[1] > config_change}
+        if left:
+            self._written[instance_id] = left
+        else:
+            del self._written[instance_id]

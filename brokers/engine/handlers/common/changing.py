@@ -1,0 +1,45 @@
+"""How a handler changes something in ZooKeeper for an instance: in its turn, and charged for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from brokers.engine.handlers.context import Call
+
+# A change waits for its turn no longer than this, below what clients wait for an answer.
+CHANGE_WAIT_S_MAX: Final = 20.0
+# Partitions that an instance has made through this broker and that have no leaders yet: the next ones wait, so that
+# controller and brokers have no more than these to do before another instance's.
+PARTITIONS_UNFINISHED_MAX: Final = 200
+
+
+@asynccontextmanager
+async def changing(
+    call: Call, cost: int, *, partitions: int = 0, wait_s: float = CHANGE_WAIT_S_MAX
+) -> AsyncIterator[None]:
+    """A turn for a change that costs so much (`throttling.change_rate`) and makes so many `partitions`. The cluster's
+    own changes wait for nobody.
+
+    Raises:
+        TooManyChanges: not within `wait_s`. Nothing is charged, and nothing may be changed.
+    """
+    instance_id, engine = call.view.instance_id, call.engine
+    if instance_id is None:
+        yield
+        return
+    rate, now_ms = engine.accountings.of(instance_id).change_rate, engine.clock.monotonic_ms
+    creations = engine.store.in_flight_creations
+
+    async def few_unfinished(timeout_s: float) -> None:
+        most = max(PARTITIONS_UNFINISHED_MAX - partitions, 0)
+        await engine.current.wait_until(lambda _: creations.partitions(instance_id) <= most, timeout_s)
+
+    until_ms = now_ms() + round(min(wait_s, CHANGE_WAIT_S_MAX) * 1000)
+    async with engine.change_turns.turn(
+        instance_id, rate, now_ms=now_ms, until_ms=until_ms, until_ready=few_unfinished if partitions else None
+    ):
+        rate.charge(cost, now_ms())
+        call.has_changed = True
+        yield

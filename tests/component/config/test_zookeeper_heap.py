@@ -1,0 +1,128 @@
+"""ZooKeeper's memory holds what the limits of the instances allow: proved by filling it, with the smallest documents,
+which take the most memory for what they weigh.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+from kazoo.client import KazooClient
+
+from brokers.contract import documents, instance_limits, paths
+from brokers.contract.documents import PartitionStateDocument
+from brokers.engine.cluster import legacy_offsets, stored_bytes
+from brokers.engine.cluster.created_topic import CreatedTopic
+from brokers.engine.cluster.quota_image import QuotaEntity, weight_of
+from config.embedded import zookeeper_heap
+from config.embedded.java import find_java
+from tests.testkit.own_zookeeper import own_zookeeper
+
+INSTANCES: Final = 20
+PARTITIONS_EACH: Final = 75
+# Of the server without documents: far less than what the product gives it, so that the documents decide.
+SERVER_MB: Final = 40
+CREATED_AT_ONCE: Final = 500
+IN_FLIGHT_MAX: Final = 8
+
+Nodes = Iterator[tuple[str, bytes]]
+
+
+def quota_nodes(instance_id: str) -> Nodes:
+    weight = 0
+    for number in range(instance_limits.QUOTA_ENTITIES_MAX):
+        entity = QuotaEntity(False, None, True, str(number))
+        limits = {"producer_byte_rate": 1.0}
+        weight += weight_of(instance_id, entity, limits)
+        if weight > instance_limits.QUOTA_BYTES_MAX:
+            return
+        path = paths.quota_entity(instance_id, None, str(number), has_user=False, has_client=True)
+        yield f"/config/{path}", documents.config_to_json({"producer_byte_rate": "1"})
+
+
+def topic_nodes(instance_id: str) -> Nodes:
+    """Topics of one partition, as many as the plan has or as may weigh so much."""
+    weight = 0
+    state = PartitionStateDocument(
+        leader=1, leader_epoch=7, controller_epoch=3, isr=(1, 2, 3), isr_broker_epochs=(10_000, 10_001, 10_002)
+    ).to_json()
+    for number in range(PARTITIONS_EACH):
+        name = f"{instance_id}.{number}"
+        topic = CreatedTopic(
+            internal_name=name,
+            user_name=str(number),
+            instance_id=instance_id,
+            topic_id=bytes(16),
+            assignment={0: (1, 2, 3)},
+            config={},
+        )
+        weight += stored_bytes.of_created(topic)
+        if weight > instance_limits.document_bytes_max(PARTITIONS_EACH):
+            return
+        yield paths.topic(name), topic.document.to_json()
+        yield paths.topic_config(name), documents.config_to_json({})
+        yield paths.topic_identity(name, topic.document.topic_id), b""
+        yield paths.partitions(name), b""
+        yield paths.partition(name, 0), b""
+        yield paths.partition_state(name, 0), state
+
+
+def offset_nodes(instance_id: str) -> Nodes:
+    group = f"{instance_id}.g"
+    root, topic = f"{legacy_offsets.group_path(group)}/offsets", f"{instance_id}.t"
+    yield legacy_offsets.group_path(group), b""
+    yield root, b""
+    yield f"{root}/{topic}", b""
+    weight = 0
+    for index in range(instance_limits.OLD_OFFSETS_BYTES_MAX):
+        path = legacy_offsets.offset_path(group, topic, index)
+        weight += legacy_offsets.node_bytes(path)
+        if weight > instance_limits.OLD_OFFSETS_BYTES_MAX:
+            return
+        yield path, b"1234567890"
+
+
+def create(client: KazooClient, nodes: Sequence[tuple[str, bytes]]) -> None:
+    pending = []
+    for start in range(0, len(nodes), CREATED_AT_ONCE):
+        transaction = client.transaction()
+        for path, data in nodes[start : start + CREATED_AT_ONCE]:
+            transaction.create(path, data)
+        pending.append(transaction.commit_async())
+        if len(pending) >= IN_FLIGHT_MAX:
+            pending.pop(0).get(60)
+    for result in pending:
+        assert not any(isinstance(item, Exception) for item in result.get(60))
+
+
+@pytest.mark.long("config/embedded/zookeeper_heap.py")
+def test_instances_at_their_limits_fit_into_the_heap_that_is_computed_for_them(tmp_path: Path) -> None:
+    allowed = zookeeper_heap.bytes_allowed(INSTANCES, INSTANCES * PARTITIONS_EACH)
+    heap_mb = SERVER_MB + round(allowed * zookeeper_heap.HEAP_BYTES_PER_BYTE / zookeeper_heap.MIB)
+    count = 0
+    java = find_java(tmp_path / "java")
+    with own_zookeeper(tmp_path, java, heap_mb=heap_mb, options=("-Xlog:gc",)) as server:
+        client = KazooClient(server.address)
+        client.start(timeout=30)
+        for path in paths.PERSISTENT_AT_START:
+            client.ensure_path(path)
+        for number in range(INSTANCES):
+            instance_id = f"ins-{number:08}"
+            nodes = [*quota_nodes(instance_id), *topic_nodes(instance_id), *offset_nodes(instance_id)]
+            create(client, nodes)
+            count += len(nodes)
+        assert len(client.get_children("/config/clients")) > INSTANCES
+        assert server.child.is_running and server.is_ready()
+        client.stop()
+        client.close()
+    after_gc = [int(used) for used in re.findall(r"->(\d+)M\(", server.child.log_file.read_text())]
+    print(f"{count} nodes of {allowed / 1e6:.1f} MB allowed, heap {heap_mb} MB, after collections {after_gc[-5:]} MB")
+    assert "OutOfMemoryError" not in server.child.log_file.read_text()
+
+
+def test_the_products_heap_is_that_of_all_instances_of_a_machine() -> None:
+    assert zookeeper_heap.heap_mb() > zookeeper_heap.heap_mb(1, 50) > zookeeper_heap.BASE_MB
+    assert zookeeper_heap.heap_mb() <= 1_024, "a machine of the smallest size runs it"

@@ -1,0 +1,117 @@
+"""Partitions are reserved by compare-and-set: brokers that are asked at the same time give no room away twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from brokers.contract import paths
+from brokers.engine.cluster import errors
+from brokers.engine.cluster.reservations import Reservation, versions_in
+from brokers.engine.cluster.tree import Create, Set
+from tests.testkit.cluster import Member
+from tests.testkit.fake_store import FakeEnsemble
+
+OURS = "ins-aaaaaaaa"
+PARTITIONS_MAX = 40
+
+
+@pytest.fixture
+async def ensemble() -> FakeEnsemble:
+    return FakeEnsemble()
+
+
+@pytest.fixture
+async def members(ensemble: FakeEnsemble) -> AsyncIterator[list[Member]]:
+    """Three brokers of one instance, which may have so many partitions."""
+    result = [Member(ensemble.connect(), broker_id=id, controls=id == 1) for id in (1, 2, 3)]
+    for member in result:
+        await member.start()
+    for member in result:
+        await member.until(lambda image: len(image.brokers) == 3)
+    await result[0].publish_instance(OURS, [1, 2, 3], partitions_max=PARTITIONS_MAX)
+    for member in result:
+        await member.until(lambda image: OURS in image.instances)
+    yield result
+    for member in result:
+        await member.stop()
+
+
+async def creations(member: Member, count: int) -> tuple[int, int]:
+    """One after the other through one broker, of 2 partitions each: how many were made, how many did not fit."""
+    made = refused = 0
+    for number in range(count):
+        try:
+            await member.store.create_topic(
+                member.image, instance_id=OURS, name=f"t-{member.broker_id}-{number}", partitions=2
+            )
+            made += 1
+        except errors.PolicyViolation:
+            refused += 1
+    return made, refused
+
+
+async def test_three_brokers_asked_at_once_make_as_many_partitions_as_the_plan_has(members: list[Member]) -> None:
+    results = await asyncio.gather(*(creations(member, 20) for member in members))
+
+    assert sum(made for made, _ in results) * 2 == PARTITIONS_MAX
+    assert sum(refused for _, refused in results) == 60 - PARTITIONS_MAX // 2
+    for member in members:
+        image = await member.until(lambda image: len(image.instances[OURS].topics) == PARTITIONS_MAX // 2)
+        assert sum(len(topic.partitions) for topic in image.instances[OURS].topics.values()) == PARTITIONS_MAX
+
+
+async def test_growing_and_creating_at_once_keep_to_the_plan_as_well(members: list[Member]) -> None:
+    for member in members:
+        await member.create_topic(OURS, f"own-{member.broker_id}", partitions=1)
+
+    async def grow(member: Member) -> int:
+        try:
+            made = await member.store.create_partitions(
+                member.image, instance_id=OURS, name=f"own-{member.broker_id}", total=25
+            )
+        except errors.PolicyViolation:
+            return 1
+        return len(made.assignment)
+
+    sizes = await asyncio.gather(*map(grow, members))
+
+    assert sorted(sizes) == [1, 1, 25]
+
+
+async def test_what_is_deleted_makes_room_again(members: list[Member]) -> None:
+    first = members[0]
+    await first.create_topic(OURS, "large", partitions=PARTITIONS_MAX)
+    with pytest.raises(errors.PolicyViolation, match="may have 40 partitions"):
+        await first.store.create_topic(first.image, instance_id=OURS, name="more", partitions=1)
+
+    await first.store.delete_topic(first.image, instance_id=OURS, name="large")
+    await first.until(lambda image: not image.instances[OURS].topics)
+
+    assert len((await first.create_topic(OURS, "more", partitions=PARTITIONS_MAX)).partitions) == PARTITIONS_MAX
+
+
+async def test_a_broker_that_reads_everything_anew_knows_the_last_creation(members: list[Member]) -> None:
+    first, second = members[:2]
+    await first.create_topic(OURS, "orders", partitions=1)
+    await second.until(lambda image: image.creations.get(OURS) == 0)
+
+    image = await second.watcher.load()
+
+    assert image.creations == {OURS: 0}
+    assert len((await second.create_topic(OURS, "more", partitions=1)).partitions) == 1
+
+
+async def test_an_instance_without_a_limit_reserves_nothing(members: list[Member], ensemble: FakeEnsemble) -> None:
+    await members[0].publish_instance("ins-cccccccc", [1, 2, 3])
+    await members[0].create_topic("ins-cccccccc", "orders", partitions=1)
+    assert paths.instance_creations("ins-cccccccc") not in ensemble.nodes
+
+
+def test_a_reservation_sets_the_version_that_it_announces() -> None:
+    first, next_one = Reservation(OURS, -1), Reservation(OURS, 7)
+    assert first.operation == Create(f"/ckafka/creations/{OURS}") and first.change == f"creations/{OURS}/0"
+    assert next_one.operation == Set(f"/ckafka/creations/{OURS}", b"", 7) and next_one.change == f"creations/{OURS}/8"
+    assert versions_in(["topics/a", first.change, next_one.change, "creations/x", f"creations/{OURS}/no"]) == {OURS: 8}
