@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from brokers.engine.access.authorizer import Address
+from brokers.engine.access.authorizer import Address, decide
 from brokers.engine.access.namespace import Namespace
 from brokers.engine.access.principals import Principal
 from brokers.engine.clock import Clock
@@ -22,6 +22,7 @@ from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.settings import CoordinatorSettings, from_overrides
 from brokers.engine.deadlines import Deadlines
 from brokers.engine.handlers.broker_layers import BrokerLayers
+from brokers.engine.handlers.topic_lists import TOPIC_LISTS
 from brokers.engine.loop_turns import LoopTurns
 from brokers.engine.partitions.durable_log_start_offsets import DurableLogStartOffsets
 from brokers.engine.partitions.follower_session import FollowerSession
@@ -281,6 +282,17 @@ class Call:
     version: int
     client_id: str
     address: Address
+
+    def refusal(self, topic: TopicImage | None) -> int:
+        """Why this call may not be made about `topic`, as an error code; 0 if it may. `topic` is as the call's view has
+        it. A long call outlives its view, and the lists in force are asked.
+        """
+        operation = TOPIC_LISTS[self.api_key].operation
+        assert operation is not None, "a call that names topics asks one of their lists"
+        image = self.engine.current.image
+        if topic is not None and image is not self.view.image:
+            topic = image.topics.get(topic.name, topic)
+        return decide(self.view.state, topic, operation, self.address)
 
 
 Answer = Any
