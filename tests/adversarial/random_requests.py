@@ -29,6 +29,8 @@ WAITS: Final = ("_wait_ms", "timeout_ms", "timeout")
 NO_ANSWER: Final = {"acks": 0}
 NULLS: Final = 0.1
 ARRAY_SHAPES: Final = ((0.15, 0), (0.4, 1), (0.75, 8), (0.9, 100), (1.0, 1 << 20))
+# Of most requests; the last is more than any API has.
+BYTES_MAX: Final = (1 << 16, 1 << 16, 1 << 20, 1 << 20, 1 << 23, 1 << 30)
 RECORD_VALUES: Final = (b"", b"x" * 100, bytes(100_000))
 
 
@@ -59,11 +61,12 @@ class Requests:
         version = self._random.choice((high, self._random.randint(low, high)))
         limit = limit_of(api_key)
         items_max = self._random.choice((20, 1_000, limit.items_max))
+        bytes_max = min(self._random.choice(BYTES_MAX), limit.bytes_max)
         while True:
             self._left = items_max
             request = self._message(message_class(api_key, "request"), version)
             body = codec.encode_request(api_key, version, request)
-            if len(body) + SPARE_BYTES <= limit.bytes_max:
+            if len(body) + SPARE_BYTES <= bytes_max:
                 frame = headers.encode_request_frame(api_key, version, 1, self._random.choice(("", "hostile")), body)
                 return Drawn(api_key, version, frame)
             items_max //= 4

@@ -13,13 +13,14 @@ from typing import Any, Final, NamedTuple
 
 from brokers.engine.coordinators.groups import limits as groups
 from brokers.engine.coordinators.transactions import limits as transactions
-from brokers.engine.handlers.common import chunked_encoding, duplicate_limits, turns
+from brokers.engine.handlers.common import background, chunked_encoding, duplicate_limits, turns
 from brokers.engine.handlers.configs import client_quotas, describe_configs
 from brokers.engine.handlers.dispatch import FAST_CODEC_HANDLERS, SHAPES
 from brokers.engine.handlers.fetch import legacy as old_fetch
 from brokers.engine.handlers.fetch import list_offsets, list_offsets_legacy
 from brokers.engine.handlers.groups import describe_groups, find_coordinator
 from brokers.engine.handlers.offsets import deletion, offsets
+from brokers.engine.handlers.produce import long_produce
 from brokers.engine.handlers.session import DECODED_AT_ONCE_BYTES_MAX
 from brokers.engine.handlers.topic_lists import TOPIC_LISTS
 from brokers.engine.handlers.topics import delete_records, metadata, topics
@@ -148,13 +149,21 @@ ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
             (
                 f"batches that inflate to more than {INFLATED_AT_ONCE_BYTES_MAX >> 10} KiB are checked in a thread",
                 f"{INFLATED_PER_REQUEST_MAX >> 20} MiB inflated a request",
+                f"{long_produce.BATCHES_AT_ONCE_MAX} batches a turn, fewer of long ones",
                 "the storage bought",
             ),
         ),
     ),
     K.FETCH: (
         Row((0, 3), ("converted in a thread", f"{old_fetch.READ_BYTES_MAX >> 20} MiB of the log an answer")),
-        Row((4, 17), ("the bytes of an answer are limited by the bandwidth", "read from disk in threads")),
+        Row(
+            (4, 17),
+            (
+                "the bytes of an answer are limited by the bandwidth",
+                "read from disk in threads",
+                f"{background.PARTITIONS_PER_TURN_MAX} partitions of a long request a turn",
+            ),
+        ),
     ),
     K.LIST_OFFSETS: (
         Row((0, 0), (f"{list_offsets_legacy.SEGMENTS_PER_ANSWER_MAX:,} segments an answer",)),

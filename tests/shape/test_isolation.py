@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+
 import pytest
 
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, ApiKey
@@ -39,3 +42,23 @@ def test_no_field_is_described_that_is_in_no_message() -> None:
 def test_the_attacks_exist_and_each_is_of_some_api() -> None:
     assert all((BASE_DIR / path).is_file() for path, _ in ATTACKS.values())
     assert {word for api_key in ADVERTISED_TENANT for word in attacks_on(api_key)} == ATTACKS.keys()
+
+
+def attacks_named() -> list[str]:
+    """The last column of the table of attacks."""
+    text = (BASE_DIR / "docs/explanation/SECURITY.md").read_text(encoding="utf-8").split("## The attacks")[1]
+    return re.findall(r"`(tests/[^`]+)` \|$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("attack", attacks_named(), ids=lambda attack: attack.rpartition("::")[2] or attack)
+def test_each_attack_that_the_security_page_names_is_a_test(attack: str) -> None:
+    file, _, name = attack.partition("::")
+    tree = ast.parse((BASE_DIR / file).read_text(encoding="utf-8"))
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    assert (name in functions) if name else any(each.startswith("test_") for each in functions)
+
+
+def test_every_row_of_the_table_of_attacks_names_its_test() -> None:
+    text = (BASE_DIR / "docs/explanation/SECURITY.md").read_text(encoding="utf-8").split("## The attacks")[1]
+    rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| attack |")]
+    assert len(rows) == len(attacks_named()) >= 10

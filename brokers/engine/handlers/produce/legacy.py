@@ -85,7 +85,9 @@ class _Set:
 
 def produce_old(session: Session, raw: RawRequest) -> None:
     """As `produce.produce`, for versions 0 to 2."""
-    request: ProduceRequest = decode_request(ApiKey.PRODUCE, raw.version, raw.buffer, raw.body, raw.end)
+    request: ProduceRequest = decode_request(
+        ApiKey.PRODUCE, raw.version, raw.buffer, raw.body, raw.end, session.produce_items_max
+    )
     call = _OldProduce(session, raw.version, raw.correlation_id, raw.client_id, request, raw.size_bytes)
     answer_in_background(session, call.run())
 

@@ -10,8 +10,14 @@ from typing import Final
 
 from brokers.engine.handlers.client import Client, Route
 from brokers.engine.handlers.produce.delayed_produce import DelayedProduce
+from brokers.engine.handlers.produce.long_produce import BATCHES_AT_ONCE_MAX, BYTES_AT_ONCE_MAX, append_in_turns
 from brokers.engine.handlers.produce.recompression import recompress_in_background
-from brokers.engine.handlers.produce.request import PartitionResult, ProduceRequest, TransactionVerification
+from brokers.engine.handlers.produce.request import (
+    PartitionResult,
+    ProduceRequest,
+    ProduceTopics,
+    TransactionVerification,
+)
 from brokers.engine.handlers.produce.response import DelayedProduceResponse, encode
 from brokers.engine.handlers.produce.transaction_verification import (
     refuse_without_transactional_id,
@@ -61,13 +67,23 @@ def recompress(request: ProduceRequest) -> None:
 
 
 def append(request: ProduceRequest) -> None:
+    raw, batches = request.raw, request.batch_count
+    if batches > BATCHES_AT_ONCE_MAX or (batches > 1 and raw.end - raw.start > BYTES_AT_ONCE_MAX):
+        append_in_turns(request, append_topics, complete)
+    else:
+        client = request.client()
+        append_topics(request, client, request.topics)
+        complete(request, client)
+
+
+def append_topics(request: ProduceRequest, client: Client, topics: ProduceTopics) -> None:
+    """Appends the batches of `topics`, which are some of the request's."""
     engine = request.session.engine
-    client = request.client()
-    now_ms = engine.clock.now_ms()
+    request.now_ms = now_ms = engine.clock.now_ms()
     if now_ms - engine.stall_detector.checked_ms > engine.stall_detector.pause_ms_max:
         engine.stall_detector.check(now_ms)
     acks, verification, budget = request.acks, request.verification, request.inflation_budget
-    for name, wanted in request.topics:
+    for name, wanted in topics:
         route = client.produce_routes.get(name)
         if route is None:
             route = client.produce_route(name)
@@ -101,13 +117,12 @@ def append(request: ProduceRequest) -> None:
             if route.usage is not None:
                 route.usage.add(topic_bytes)
         request.results.append((name, results))
-    complete(request, client, now_ms)
 
 
-def complete(request: ProduceRequest, client: Client, now_ms: int) -> None:
+def complete(request: ProduceRequest, client: Client) -> None:
     """Charges, then answers, waits until what was appended is committed, or answers nothing at all."""
     session, raw = request.session, request.raw
-    delay_ms = _charged(request, client, now_ms)
+    delay_ms = _charged(request, client)
     if request.acks == 0:
         if request.failed:
             session.channel.close("an append without acknowledgement failed")
@@ -170,9 +185,9 @@ def _append_batch(
     )
 
 
-def _charged(request: ProduceRequest, client: Client, now_ms: int) -> int:
+def _charged(request: ProduceRequest, client: Client) -> int:
     """How long the client is to be left in silence for this request, in milliseconds."""
-    engine, accepted_bytes = request.session.engine, request.accepted_bytes
+    engine, accepted_bytes, now_ms = request.session.engine, request.accepted_bytes, request.now_ms
     if accepted_bytes:
         engine.totals.produce_bytes += accepted_bytes
         if client.accounting is not None:

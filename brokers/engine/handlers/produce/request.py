@@ -17,6 +17,7 @@ from brokers.engine.records.validation import INFLATED_AT_ONCE_BYTES_MAX, Checke
 # costs three times as much, and nearly every request makes one.
 PartitionResult = tuple[int, int, int, int, int, str | None]
 TopicResult = tuple[bytes, list[PartitionResult]]
+ProduceTopics = list[ProduceTopic]
 # What is appended and not yet committed, with its last offset.
 Appended = tuple[Partition, int]
 # Name and index of a partition, as the client says it.
@@ -49,11 +50,14 @@ class ProduceRequest:
         "accepted_bytes",
         "acks",
         "attributes",
+        "batch_count",
         "checking_delay_ms",
         "detailed",
         "failed",
         "inflation_budget",
+        "is_copied",
         "is_kept",
+        "now_ms",
         "pending",
         "raw",
         "recompressed",
@@ -68,17 +72,18 @@ class ProduceRequest:
     def __init__(self, session: Session, raw: RawRequest) -> None:
         self.session = session
         self.raw = raw
-        self.is_kept = False
+        self.is_copied = self.is_kept = False
         self.transactional_id, self.acks, self.timeout_ms, self.topics = decode_produce(
-            raw.buffer, raw.body, raw.end, raw.version
+            raw.buffer, raw.body, raw.end, raw.version, session.produce_items_max
         )
         # Those that any of its batches has, as far as it has a header.
-        self.attributes = _attributes(raw.buffer, self.topics)
+        self.attributes, self.batch_count = _attributes(raw.buffer, self.topics)
         # By the verify stage; None: nothing of a transaction.
         self.verification: TransactionVerification | None = None
         # By the recompress stage, by where the record sets begin; None: nothing.
         self.recompressed: dict[int, CheckedAhead] | None = None
-        # By the append stage.
+        # By the append stage; wall time, of its last turn.
+        self.now_ms = 0
         self.inflation_budget = InflationBudget(batch_bytes_max=INFLATED_AT_ONCE_BYTES_MAX)
         self.results: list[TopicResult] = []
         self.detailed: dict[Place, AppendResult] | None = None
@@ -92,18 +97,28 @@ class ProduceRequest:
         """As the cluster is at this moment: what a stage waited for may have taken long."""
         return self.session.client(self.raw.client_id)
 
+    def copy_frame(self) -> None:
+        """Makes the frame outlive its processing. The positions in `topics` are those of before until `keep`."""
+        if not self.is_kept:
+            self.is_copied = True
+            self.raw = self.raw.copy()
+
     def keep(self) -> None:
         """Makes the request outlive the processing of its frame."""
         if not self.is_kept:
+            if not self.is_copied:
+                self.copy_frame()
             self.is_kept = True
-            self.raw = raw = self.raw.copy()
+            raw = self.raw
             self.topics = decode_produce(raw.buffer, raw.body, raw.end, raw.version).topics
 
 
-def _attributes(buffer: memoryview, topics: list[ProduceTopic]) -> int:
-    attributes = 0
+def _attributes(buffer: memoryview, topics: list[ProduceTopic]) -> tuple[int, int]:
+    """All attributes of the batches, and how many batches there are."""
+    attributes = count = 0
     for _, wanted in topics:
+        count += len(wanted)
         for _, start, end in wanted:
             if start >= 0 and end - start >= HEADER_BYTES:
                 attributes |= buffer[start + ATTRIBUTES_AT]
-    return attributes
+    return attributes, count
