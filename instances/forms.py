@@ -97,6 +97,13 @@ class AllowListForm(forms.Form):
         label=_("May consume"), widget=forms.Textarea, required=False, max_length=LIST_CHARS_MAX,
         help_text=_("One address or network (10.0.0.0/8) a line. Empty: from anywhere."),
     )  # fmt: skip
+    administer = forms.CharField(
+        label=_("May administer"), widget=forms.Textarea, required=False, max_length=LIST_CHARS_MAX,
+        help_text=_(
+            "Delete the topic or its records, change its configuration, add partitions. Empty: whoever may produce and "
+            "consume."
+        ),
+    )  # fmt: skip
 
 
 class EntityForm(forms.Form):

@@ -20,6 +20,8 @@ CONFIG_VALUE_CHARS_MAX = 1_000
 RETENTION_HOURS_MAX = (2**63 - 1) // 3_600_000  # retention.ms is a long
 ALLOW_LIST_ENTRIES_MAX = 512
 ALLOW_LISTS_PER_INSTANCE_MAX = 10_000
+# Every broker reads all of them.
+ALLOW_LIST_ENTRIES_PER_INSTANCE_MAX = 20_000
 # Changes of one topic wait for each other, but no web thread waits long behind a broker that is slow.
 TOPIC_LOCK_WAIT_MS = 3_000
 ADDRESS_CHARS_MAX = 43  # the longest CIDR: 39 characters of IPv6 and /128
@@ -78,6 +80,12 @@ def publish() -> None:
             ALLOW_LISTS_PER_INSTANCE_MAX,
             "topics",
             "Topics with allow-lists in one instance.",
+        ),
+        Limit(
+            "allow_list_entries_per_instance_max",
+            ALLOW_LIST_ENTRIES_PER_INSTANCE_MAX,
+            "entries",
+            "Addresses in all allow-lists of one instance together.",
         ),
         Limit("partitions_per_topic_max", PARTITIONS_PER_TOPIC_MAX, "partitions", "Partitions of one topic."),
         Limit(

@@ -227,7 +227,9 @@ class Operation(models.Model):
 
 
 class TopicAllowList(models.Model):
-    """Which addresses may produce to and consume from a topic (CKA-11); an empty list allows all of the instance's."""
+    """Which addresses may produce to, consume from and administer a topic (CKA-11). An empty list allows all of the
+    instance's, of those that administer all that may produce and consume.
+    """
 
     instance = models.ForeignKey(
         Instance, on_delete=models.PROTECT, related_name="allow_lists", verbose_name=_("instance")
@@ -235,6 +237,7 @@ class TopicAllowList(models.Model):
     topic = models.CharField(_("topic"), max_length=TOPIC_CHARS_MAX)
     produce_ips = models.JSONField(_("may produce"), default=list)
     consume_ips = models.JSONField(_("may consume"), default=list)
+    administer_ips = models.JSONField(_("may administer"), default=list)
     updated_at = models.DateTimeField(_("changed"), auto_now=True)
 
     class Meta:

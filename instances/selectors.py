@@ -60,6 +60,7 @@ class TopicView:
     message_count: int | None
     produce_ips: tuple[str, ...]
     consume_ips: tuple[str, ...]
+    administer_ips: tuple[str, ...]
     config: tuple[ConfigEntry, ...] | None = None
 
     @property
@@ -70,7 +71,8 @@ class TopicView:
     def etag(self) -> tuple[object, ...]:
         """What changes when the owner changes the topic, and does not when messages arrive."""
         config = tuple((entry.name, entry.value) for entry in self.config or ())
-        return self.topic_id, self.name, self.partition_count, config, self.produce_ips, self.consume_ips
+        lists = self.produce_ips, self.consume_ips, self.administer_ips
+        return self.topic_id, self.name, self.partition_count, config, *lists
 
     @property
     def warnings(self) -> tuple[TopicWarning, ...]:
@@ -273,5 +275,6 @@ def _view(
         message_count=messages if is_complete else None,
         produce_ips=tuple(allowed.produce_ips) if allowed else (),
         consume_ips=tuple(allowed.consume_ips) if allowed else (),
+        administer_ips=tuple(allowed.administer_ips) if allowed else (),
         config=tuple(config) if config is not None else None,
     )

@@ -167,12 +167,18 @@ class InstanceAck:
 class InstanceTopicDocument:
     """`/ckafka/instances/<id>/topics/<internal>`: the tenant's name and who may connect for it (CKA-11, CKA-15).
 
-    `topic_id` is set when a broker writes the document for a hashed name; allow-lists hold IPs or CIDRs, empty = all.
+    `topic_id` is set when a broker writes the document for a hashed name; allow-lists hold IPs or CIDRs, empty = all
+    (of `administer_ips`: all that both others admit).
     """
 
     name: str
     produce_ips: tuple[str, ...] = ()
     consume_ips: tuple[str, ...] = ()
+    administer_ips: tuple[str, ...] = ()
+
+    @property
+    def lists_addresses(self) -> bool:
+        return bool(self.produce_ips or self.consume_ips or self.administer_ips)
 
     def to_json(self) -> bytes:
         return _dump(
@@ -181,6 +187,7 @@ class InstanceTopicDocument:
                 "name": self.name,
                 "produce_ips": list(self.produce_ips),
                 "consume_ips": list(self.consume_ips),
+                "administer_ips": list(self.administer_ips),
             }
         )
 
@@ -191,6 +198,7 @@ class InstanceTopicDocument:
             name=body["name"],
             produce_ips=tuple(body.get("produce_ips", ())),
             consume_ips=tuple(body.get("consume_ips", ())),
+            administer_ips=tuple(body.get("administer_ips", ())),
         )
 
 

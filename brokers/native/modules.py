@@ -25,6 +25,7 @@ MODULES: Final = (
     "brokers.engine.handlers.fetch.delayed_fetch",
     "brokers.engine.handlers.fetch.fetch",
     "brokers.engine.handlers.fetch.follower_fetch",
+    "brokers.engine.handlers.fetch.reading",
     "brokers.engine.handlers.produce.delayed_produce",
     "brokers.engine.handlers.produce.produce",
     "brokers.engine.handlers.produce.request",

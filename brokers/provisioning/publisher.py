@@ -204,21 +204,12 @@ class Publisher:
         """Internal names of an instance's topics."""
         return [name for name in self.topics() if name.startswith(f"{instance_id}.")]
 
-    def publish_allow_list(
-        self,
-        instance_id: str,
-        topic: str,
-        internal_name: str,
-        *,
-        produce_ips: Iterable[str],
-        consume_ips: Iterable[str],
-    ) -> bool:
+    def publish_allow_lists(self, instance_id: str, internal_name: str, wanted: InstanceTopicDocument) -> bool:
         """Make a topic's address lists what is given, keeping what a broker wrote beside them; True when written."""
         path = self._at(paths.instance_topic(instance_id, internal_name))
-        wanted = InstanceTopicDocument(name=topic, produce_ips=tuple(produce_ips), consume_ips=tuple(consume_ips))
         for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
             present = self._read(path)
-            if present is None and not wanted.produce_ips and not wanted.consume_ips:
+            if present is None and not wanted.lists_addresses:
                 return False
             if present is not None and InstanceTopicDocument.from_json(present[0]) == wanted:
                 return False

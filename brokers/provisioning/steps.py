@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.db import transaction
 from django.utils import timezone
 
-from brokers.contract.documents import InstanceDocument, InstanceSettings
+from brokers.contract.documents import InstanceDocument, InstanceSettings, InstanceTopicDocument
 from brokers.models import Broker, Cluster, Placement, PortLease
 from brokers.placement import capacity, placement, port_leases
 from brokers.provisioning.publisher import Acks, Publisher
@@ -20,6 +20,7 @@ from instances.models import Instance, Operation, TopicAllowList
 from instances.services.common import set_phase
 from instances.services.ending import suspend_instance
 from instances.services.tenant_suspension import reason_of
+from instances.topics import allow_lists
 from tenants import audit
 from tenants.actors import Actor
 from tenants.models import Tenant
@@ -148,9 +149,8 @@ def publish(work: Work, publisher: Publisher, leases: list[PortLease]) -> bool:
     for row in TopicAllowList.objects.filter(instance=instance):
         internal = naming.internal_topic(instance.pk, row.topic)
         if publisher.topic_exists(internal):
-            publisher.publish_allow_list(
-                instance.pk, row.topic, internal, produce_ips=row.produce_ips, consume_ips=row.consume_ips
-            )
+            lists = {column: tuple(getattr(row, column)) for column in allow_lists.COLUMNS}
+            publisher.publish_allow_lists(instance.pk, internal, InstanceTopicDocument(name=row.topic, **lists))
     fact = f"{instance.bandwidth_mb_s} MB/s each way, {instance.storage_gb} GB"
     work.done(Step.LIMITS_PUBLISHED, fact, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb)
     return written

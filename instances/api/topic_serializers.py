@@ -61,6 +61,11 @@ class AllowListIn(StrictSerializer):
 
     produce = Addresses(required=False)
     consume = Addresses(required=False)
+    administer = Addresses(
+        required=False,
+        help_text="From where it may be deleted, shortened, grown and configured; empty: from wherever it may be "
+        "produced to and consumed from.",
+    )
 
 
 class TopicPatch(StrictSerializer):
@@ -80,6 +85,7 @@ class TopicQuery(StrictSerializer):
 class AllowListOut(serializers.Serializer):
     produce = serializers.ListField(child=serializers.CharField(), source="produce_ips")
     consume = serializers.ListField(child=serializers.CharField(), source="consume_ips")
+    administer = serializers.ListField(child=serializers.CharField(), source="administer_ips")
 
 
 class PartitionOut(serializers.Serializer):

@@ -14,6 +14,7 @@ from instances.api import topic_serializers as s
 from instances.interfaces import ConfigEntry, PartitionSummary
 from instances.models import Instance
 from instances.selectors import TopicView
+from instances.topics.allow_lists import AllowLists
 from tenants.api.base import API_ROOT, ApiView, endpoint
 from tenants.choices import Scope
 from tenants.errors import NotFound, Unavailable
@@ -85,8 +86,7 @@ class TopicResource(ApiView):
                 acting=self.actor,
                 instance=instance,
                 topic=name,
-                produce=lists.get("produce", before.produce_ips),
-                consume=lists.get("consume", before.consume_ips),
+                lists=AllowLists(*(lists.get(name, getattr(before, f"{name}_ips")) for name in AllowLists._fields)),
                 at="/allow_list",
                 dry_run=self.dry_run,
             )
@@ -142,6 +142,7 @@ def _changed(before: TopicView, wanted: Mapping[str, Any]) -> TopicView:
         partitions=(*before.partitions, *(PartitionSummary(index=i, leader=-1, replicas=(), isr=()) for i in more)),
         produce_ips=tuple(lists.get("produce", before.produce_ips)),
         consume_ips=tuple(lists.get("consume", before.consume_ips)),
+        administer_ips=tuple(lists.get("administer", before.administer_ips)),
         config=tuple(sorted((*kept, *given), key=lambda entry: entry.name)),
     )
 
@@ -163,6 +164,7 @@ def _planned(settings: dict[str, int], wanted: Mapping[str, Any]) -> TopicView:
         message_count=0,
         produce_ips=(),
         consume_ips=(),
+        administer_ips=(),
         config=tuple(
             ConfigEntry(name=name, value=value, is_default=False, is_read_only=False)
             for name, value in wanted.get("config", {}).items()

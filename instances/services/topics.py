@@ -6,16 +6,17 @@ nobody says whether it was done, only the row is kept (`audit.in_doubt`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from django.utils.translation import gettext_noop
 
 from instances import interfaces
 from instances.access import require_reachable
-from instances.limits import ALLOW_LISTS_PER_INSTANCE_MAX
+from instances.limits import ALLOW_LIST_ENTRIES_PER_INSTANCE_MAX, ALLOW_LISTS_PER_INSTANCE_MAX
 from instances.models import Instance, TopicAllowList
 from instances.services.common import hold_topic, want_published
 from instances.topics import allow_lists
+from instances.topics.allow_lists import AllowLists
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -108,7 +109,7 @@ def delete_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool 
     before = {"partitions": len(result.partitions)}
     entry = audit.record(acting, "topic.deleted", topic_ref(instance, name), before, None, tenant=instance.tenant)
     # Emptied rather than removed: the brokers keep what they were last told, so they have to be told.
-    if TopicAllowList.objects.filter(instance=instance, topic=name).update(produce_ips=[], consume_ips=[]):
+    if TopicAllowList.objects.filter(instance=instance, topic=name).update(**allow_lists.AllowLists().columns("")):
         want_published(instance, dry_run=dry_run)
     if not dry_run:
         with audit.in_doubt(entry):
@@ -121,12 +122,12 @@ def set_allow_list(
     acting: Actor,
     instance: Instance,
     topic: str,
-    produce: Sequence[str],
-    consume: Sequence[str],
+    lists: AllowLists,
     at: str = "",
     dry_run: bool = False,
 ) -> TopicAllowList:
-    """Say from which addresses (IPs or CIDRs) a topic may be produced to and consumed from; empty = from anywhere.
+    """Say from which addresses (IPs or CIDRs) a topic may be produced to, consumed from and administered; empty = from
+    anywhere, to administer it: from wherever it may be produced to and consumed from.
 
     Brokers act on it within a second, on open connections too (CKA-12). Raises `Invalid` with a place (below `at`) for
     each wrong address and `NotFound` for a topic that is not there.
@@ -135,14 +136,12 @@ def set_allow_list(
     require_reachable(instance)
     hold_topic(instance, topic)
     interfaces.data_plane.it.topic(instance.pk, topic)
-    wanted = {
-        "produce_ips": allow_lists.normalised(produce, f"{at}/produce"),
-        "consume_ips": allow_lists.normalised(consume, f"{at}/consume"),
-    }
+    wanted = lists.columns(at)
     old = TopicAllowList.objects.select_for_update().filter(instance=instance, topic=topic).first()
     if old is None:
         _require_room_for_a_list(instance)
-    before = {"produce_ips": old.produce_ips, "consume_ips": old.consume_ips} if old else None
+    _require_room_for_entries(instance, topic, sum(map(len, wanted.values())))
+    before = {column: getattr(old, column) for column in wanted} if old else None
     result, _ = TopicAllowList.objects.update_or_create(instance=instance, topic=topic, defaults=wanted)
     if before != wanted:
         audit.record(acting, "allow_list.changed", topic_ref(instance, topic), before, wanted, tenant=instance.tenant)
@@ -156,6 +155,18 @@ def _require_room_for_a_list(instance: Instance) -> None:
         detail = Message(
             gettext_noop("At most %(n)s topics of an instance have allow-lists, deleted ones included."),
             n=ALLOW_LISTS_PER_INSTANCE_MAX,
+        )
+        raise QuotaExceeded(detail)
+
+
+def _require_room_for_entries(instance: Instance, topic: str, count: int) -> None:
+    """Raises `QuotaExceeded` when lists with `count` entries for `topic` would be too many beside the others."""
+    others = TopicAllowList.objects.filter(instance=instance).exclude(topic=topic)
+    total = count + sum(len(entries) for row in others.values_list(*allow_lists.COLUMNS) for entries in row)
+    if count and total > ALLOW_LIST_ENTRIES_PER_INSTANCE_MAX:
+        detail = Message(
+            gettext_noop("The allow-lists of an instance have at most %(n)s addresses together."),
+            n=ALLOW_LIST_ENTRIES_PER_INSTANCE_MAX,
         )
         raise QuotaExceeded(detail)
 

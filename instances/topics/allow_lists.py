@@ -4,11 +4,31 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from django.utils.translation import gettext_noop
 
 from instances.limits import ALLOW_LIST_ENTRIES_MAX
 from tenants.errors import FieldError, Invalid, Message
+
+
+class AllowLists(NamedTuple):
+    """The lists of a topic: from where it may be used (`brokers.engine.handlers.topic_lists`)."""
+
+    produce: Sequence[str] = ()
+    consume: Sequence[str] = ()
+    # Empty: whoever the other lists admit, both of them.
+    administer: Sequence[str] = ()
+
+    def columns(self, at: str) -> dict[str, list[str]]:
+        """Checked, by column of `TopicAllowList`; wrong entries are told below the pointer `at`. Raises `Invalid`."""
+        return {
+            column: normalised(addresses, f"{at}/{name}")
+            for column, name, addresses in zip(COLUMNS, self._fields, self, strict=True)
+        }
+
+
+COLUMNS: Final = tuple(f"{name}_ips" for name in AllowLists._fields)
 
 
 def normalised(addresses: Sequence[str], pointer: str) -> list[str]:

@@ -17,6 +17,7 @@ from instances import interfaces, selectors, services
 from instances.forms import AllowListForm, ConfigForm, PartitionsForm, TopicForm
 from instances.models import Instance
 from instances.selectors import TopicView
+from instances.topics.allow_lists import AllowLists
 from instances.views.common import instance_page, render_instance
 from instances.views.looked_at import note_topic
 from tenants import access
@@ -155,14 +156,14 @@ def config_page(request: HttpRequest, instance: Instance, name: str) -> HttpResp
 def access_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
     """From which addresses a topic may be used."""
     topic = selectors.topic_detail(instance, name)
-    initial = {"produce": "\n".join(topic.produce_ips), "consume": "\n".join(topic.consume_ips)}
+    initial = {name: "\n".join(getattr(topic, f"{name}_ips")) for name in AllowLists._fields}
     form = AllowListForm(request.POST or None, initial=initial)
     if form.is_valid():
         try:
             services.set_allow_list(
                 acting=request.actor,  # type: ignore[attr-defined]
                 instance=instance, topic=name,
-                produce=form.cleaned_data["produce"].split(), consume=form.cleaned_data["consume"].split(),
+                lists=AllowLists(*(form.cleaned_data[field].split() for field in AllowLists._fields)),
             )  # fmt: skip
         except DomainError as error:
             add_errors(form, error)

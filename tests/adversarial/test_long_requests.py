@@ -11,11 +11,13 @@ import pytest
 
 from brokers.engine.protocol import codec, headers
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, ApiKey
+from brokers.engine.protocol.messages.produce import PartitionProduceData
 from brokers.engine.protocol.messages.topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from brokers.engine.protocol.request_limits import limit_of
 from tests.adversarial.hostile import TOPIC, Neighbour, attack, longest_requests
 from tests.testkit import depth
 from tests.testkit.engine import EngineCluster
+from tests.testkit.records import FETCH_VERSION, PRODUCE_VERSION, batch, fetch_request, produce_request
 from tests.testkit.wire import WireClient
 
 ATTACK_S: Final = depth.number_from("PENSTOCK_ATTACK_SECONDS", short=1, long=3)
@@ -24,13 +26,55 @@ RSS_GROWTH_BYTES_MAX: Final = 64 * 1024 * 1024
 NEIGHBOUR_P99_MS_MAX: Final = 1_000.0
 # Of requests and answers in memory before anything is measured.
 WARM_UP_S: Final = 0.2
-# Their decoders bound what they read (tests/unit/brokers/engine/protocol); their record sets are bytes to the broker.
+# Attacked apart, with records.
 RECORD_APIS: Final = (ApiKey.PRODUCE, ApiKey.FETCH)
 OTHER_APIS: Final = [
     api_key
     for api_key, (_, version) in ADVERTISED_TENANT.items()
     if api_key not in RECORD_APIS and any(longest_requests(api_key, version, TOPIC))
 ]
+
+
+# Of the topic's only partition, named again and again.
+RECORD_PARTITIONS: Final = 24_000
+
+
+def long_produce() -> bytes:
+    partition = PartitionProduceData(index=0, records=batch(b"x"))
+    request = produce_request(TOPIC, None, acks=-1)
+    request.topic_data[0].partition_data = [partition] * RECORD_PARTITIONS
+    body = codec.encode_request(ApiKey.PRODUCE, PRODUCE_VERSION, request)
+    return headers.encode_request_frame(ApiKey.PRODUCE, PRODUCE_VERSION, 1, "hostile", body)
+
+
+def long_fetch(session_epoch: int) -> bytes:
+    """`session_epoch` -1: without a session; 0: asks for one; 1: of one that there is not."""
+    request = fetch_request(TOPIC, session_epoch=session_epoch, partition_max_bytes=100)
+    request.topics[0].partitions *= RECORD_PARTITIONS
+    body = codec.encode_request(ApiKey.FETCH, FETCH_VERSION, request)
+    return headers.encode_request_frame(ApiKey.FETCH, FETCH_VERSION, 1, "hostile", body)
+
+
+@pytest.mark.parametrize("name", ["produce", "fetch"])
+async def test_very_many_partitions_of_records_leave_the_neighbour_served(
+    cluster: EngineCluster, hostile_port: int, neighbour_port: int, name: str
+) -> None:
+    frames = [long_produce()] if name == "produce" else [long_fetch(epoch) for epoch in (-1, 0, 1)]
+    for frame in frames:
+        await attack(hostile_port, frame, connections=1, seconds=WARM_UP_S)
+    status = cluster.brokers[0].admin("/v1/status")
+    neighbour, stop = Neighbour(neighbour_port, TOPIC), asyncio.Event()
+    producing = asyncio.create_task(neighbour.produce_until(stop))
+    answers = 0
+    for frame in frames:
+        answers += await attack(hostile_port, frame, connections=4, seconds=max(ATTACK_S, 2))
+    stop.set()
+    await producing
+    after = cluster.brokers[0].admin("/v1/status")
+    print(f"{name}: {answers} answers, p99 {neighbour.percentile_ms(99):.1f} ms, {after['loop_turns']}")
+    assert neighbour.latencies_ms and neighbour.errors == 0
+    assert neighbour.percentile_ms(99) <= NEIGHBOUR_P99_MS_MAX
+    assert after["rss_bytes"] - status["rss_bytes"] <= RSS_GROWTH_BYTES_MAX
 
 
 @pytest.mark.parametrize("api_key", depth.day_share(OTHER_APIS, 4), ids=lambda api_key: api_key.name.lower())

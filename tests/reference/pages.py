@@ -11,6 +11,7 @@ from brokers.engine.protocol.errors import ErrorCode
 from config.environment import BASE_DIR
 from tenants.limits import registered
 from tests.reference.environment import VARIABLES
+from tests.reference.isolation import isolation_page_parts
 from tests.reference.sources import log_events, metrics
 
 FOLDER = BASE_DIR / "docs" / "reference"
@@ -24,7 +25,12 @@ def pages() -> dict[str, str]:
         "log-events.md": log_events_page(),
         "error-codes.md": error_codes_page(),
         "limits.md": limits_page(),
+        "../ISOLATION.md": isolation_page(),
     }
+
+
+def isolation_page() -> str:
+    return page("What keeps tenants apart", *isolation_page_parts(table))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -1,4 +1,4 @@
-"""May this connection do that to this topic? Instance state (CKA-14), then the topic's IP allow-list (CKA-11, CKA-12).
+"""May this connection do that to this topic? Instance state (CKA-14), then the topic's IP allow-lists (CKA-11, CKA-12).
 
 Decided anew for every request from the present image, so a change takes effect on open connections at once.
 Unknown and foreign topics get the same answer from the same path (CKA-10).
@@ -7,6 +7,8 @@ Unknown and foreign topics get the same answer from the same path (CKA-10).
 from __future__ import annotations
 
 import enum
+import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,12 +24,18 @@ COMPILED_LISTS_MAX = 4096
 _MAPPED_PREFIX_BITS = 96
 
 Address = IPv4Address | IPv6Address
+_Range = tuple[int, int]
+# How nearly all entries are written, for which `ipaddress` takes thirty times as long. Others are left to it.
+_OCTET = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_PLAIN_V4 = re.compile(rf"{_OCTET}\.{_OCTET}\.{_OCTET}\.{_OCTET}(?:/(3[0-2]|[12]?[0-9]))?")
 
 
 class Operation(enum.Enum):
     PRODUCE = "produce"
     CONSUME = "consume"
-    # Either right shows a topic in listings (CKA-11).
+    # Deletes, shortens, grows or reconfigures a topic, or asks what it takes.
+    ADMINISTER = "administer"
+    # Any of these rights shows a topic in listings (CKA-11).
     DESCRIBE = "describe"
 
 
@@ -36,6 +44,8 @@ class AllowLists(Protocol):
     def produce_ips(self) -> tuple[str, ...]: ...
     @property
     def consume_ips(self) -> tuple[str, ...]: ...
+    @property
+    def administer_ips(self) -> tuple[str, ...]: ...
 
 
 def peer_address(text: str) -> Address:
@@ -70,50 +80,85 @@ def owners_address(text: str) -> Address:
 
 @dataclass(frozen=True, slots=True)
 class AddressList:
-    """Networks as (base, mask) pairs of integers, by address family."""
+    """Networks as ranges of integers by address family: their first addresses in order, and the last one of each. No
+    two of them overlap.
+    """
 
-    v4: tuple[tuple[int, int], ...]
-    v6: tuple[tuple[int, int], ...]
+    v4: tuple[Sequence[int], Sequence[int]]
+    v6: tuple[Sequence[int], Sequence[int]]
 
     def admits(self, address: Address) -> bool:
         value = int(address)
-        networks = self.v4 if address.version == 4 else self.v6
-        return any(value & mask == base for base, mask in networks)
+        first, last = self.v4 if address.version == 4 else self.v6
+        at = bisect_right(first, value) - 1
+        return at >= 0 and value <= last[at]
+
+
+# By the identity of the entries, which the cluster's image keeps: equal ones take long to compare.
+_compiled: dict[int, tuple[tuple[str, ...], AddressList]] = {}
+
+
+def compile_list(entries: tuple[str, ...]) -> AddressList:
+    """Addresses and CIDRs. An entry that does not parse admits nobody: a list with a typing error must not open the
+    topic.
+    """
+    known = _compiled.get(id(entries))
+    if known is not None and known[0] is entries:
+        return known[1]
+    if len(_compiled) >= COMPILED_LISTS_MAX:
+        _compiled.clear()
+    result = _compile(entries)
+    _compiled[id(entries)] = entries, result
+    return result
 
 
 @lru_cache(maxsize=COMPILED_LISTS_MAX)
-def compile_list(entries: tuple[str, ...]) -> AddressList:
-    """Addresses and CIDRs. An entry that does not parse admits nobody: a list with a typing error must not open a
-    admin client.
-    """
-    networks: list[IPv4Network | IPv6Network] = []
+def _compile(entries: tuple[str, ...]) -> AddressList:
+    v4: list[_Range] = []
+    v6: list[_Range] = []
     for entry in entries:
+        plain = _PLAIN_V4.fullmatch(entry)
+        if plain is not None:
+            a, b, c, d, bits = plain.groups(default="32")
+            hosts = (1 << 32 - int(bits)) - 1
+            base = (int(a) << 24 | int(b) << 16 | int(c) << 8 | int(d)) & ~hosts
+            v4.append((base, base + hosts))
+            continue
         try:
-            networks.append(_normalised(ip_network(entry, strict=False)))
+            network = _normalised(ip_network(entry, strict=False))
         except ValueError:
             continue
-    return AddressList(v4=_pairs(networks, 4), v6=_pairs(networks, 6))
+        (v4 if network.version == 4 else v6).append((int(network.network_address), int(network.broadcast_address)))
+    return AddressList(v4=_merged(v4), v6=_merged(v6))
 
 
 def decide(state: str, topic: AllowLists | None, operation: Operation, address: Address) -> int:
     """The protocol error code of `operation` on a topic of an instance in `state`; 0 means go ahead."""
     if topic is None or state == "deleting":
         return UNKNOWN_TOPIC_OR_PARTITION
-    if not _is_admitted(topic, operation, address):
+    if not is_admitted(topic, operation, address):
         return TOPIC_AUTHORIZATION_FAILED
     if state == "frozen" and operation is Operation.PRODUCE:
         return POLICY_VIOLATION
     return NONE
 
 
-def _is_admitted(topic: AllowLists, operation: Operation, address: Address) -> bool:
+def is_admitted(topic: AllowLists, operation: Operation, address: Address) -> bool:
+    """Whether the topic's lists admit `address`."""
     if isinstance(address, Owners):
         return True
     if operation is Operation.PRODUCE:
         return not topic.produce_ips or compile_list(topic.produce_ips).admits(address)
     if operation is Operation.CONSUME:
         return not topic.consume_ips or compile_list(topic.consume_ips).admits(address)
-    return _is_admitted(topic, Operation.PRODUCE, address) or _is_admitted(topic, Operation.CONSUME, address)
+    may_produce = is_admitted(topic, Operation.PRODUCE, address)
+    may_consume = is_admitted(topic, Operation.CONSUME, address)
+    # Without a list of its own: who may do both. A list that keeps writers out would be worth little if they could
+    # delete the topic.
+    may_administer = (
+        compile_list(topic.administer_ips).admits(address) if topic.administer_ips else may_produce and may_consume
+    )
+    return may_administer or (operation is Operation.DESCRIBE and (may_produce or may_consume))
 
 
 def _normalised(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:
@@ -124,5 +169,12 @@ def _normalised(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network
     return network
 
 
-def _pairs(networks: Sequence[IPv4Network | IPv6Network], version: int) -> tuple[tuple[int, int], ...]:
-    return tuple((int(n.network_address), int(n.netmask)) for n in networks if n.version == version)
+def _merged(ranges: list[_Range]) -> tuple[list[int], list[int]]:
+    """First and last addresses in order; of two networks that overlap the wider one holds the other."""
+    first: list[int] = []
+    last: list[int] = []
+    for base, end in sorted(ranges, key=lambda each: (each[0], -each[1])):
+        if not last or end > last[-1]:
+            first.append(base)
+            last.append(end)
+    return first, last

@@ -180,7 +180,7 @@ async def finish_deletion(tree: Tree, held_epoch: ControllerEpoch, topic: TopicI
     ]
     instance_id = naming.split_internal(topic.name)[0]
     # Address lists outlive the topic: one made again under the same name is not open to everybody meanwhile (CKA-11).
-    if instance_id is not None and not (topic.produce_ips or topic.consume_ips):
+    if instance_id is not None and not (topic.produce_ips or topic.consume_ips or topic.administer_ips):
         last.append(paths.instance_topic(instance_id, topic.name))
     present = await tree.get_many(last)
     result: Iterable[Operation] = (Delete(p, None) for p, node in zip(last, present, strict=True) if node is not None)

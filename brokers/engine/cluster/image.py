@@ -72,7 +72,7 @@ class PartitionImage:
 class TopicImage:
     """`name` is internal, `user_name` what the owner calls it (the same for topics of the cluster's own).
 
-    `produce_ips` and `consume_ips` are the allow-lists of CKA-11, empty = everybody. `version` is of
+    `produce_ips`, `consume_ips` and `administer_ips` are its allow-lists (CKA-11). `version` is that of
     `/brokers/topics/<t>`; `identity` is the node that is there as long as this topic and no other one of its name, None
     of a topic that was made without one.
     """
@@ -85,6 +85,7 @@ class TopicImage:
     config: Mapping[str, str]
     produce_ips: tuple[str, ...] = ()
     consume_ips: tuple[str, ...] = ()
+    administer_ips: tuple[str, ...] = ()
     deleting: bool = False
     version: int = 0
     identity: str | None = None

@@ -349,6 +349,7 @@ def _topic(
         config=config,
         produce_ips=owner.produce_ips if owner is not None else (),
         consume_ips=owner.consume_ips if owner is not None else (),
+        administer_ips=owner.administer_ips if owner is not None else (),
         deleting=deleting,
         version=node.version,
         identity=paths.topic_identity(name, document.topic_id) if document.identified else None,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
-from brokers.engine.access.authorizer import Address
+from brokers.engine.access.authorizer import Address, decide
 from brokers.engine.access.namespace import Namespace
 from brokers.engine.access.principals import Principal
 from brokers.engine.clock import Clock
@@ -24,6 +24,7 @@ from brokers.engine.coordinators.settings import CoordinatorSettings, from_overr
 from brokers.engine.deadlines import Deadlines
 from brokers.engine.handlers.broker_layers import BrokerLayers
 from brokers.engine.handlers.change_turns import ChangeTurns, TopicsBeingCreated
+from brokers.engine.handlers.topic_lists import TOPIC_LISTS
 from brokers.engine.loop_turns import LoopTurns
 from brokers.engine.own_turns import OwnTurns
 from brokers.engine.partitions.durable_log_start_offsets import DurableLogStartOffsets
@@ -313,6 +314,17 @@ class Call:
     address: Address
     # It changed something in ZooKeeper, which its instance pays for (`common.change_turns`).
     has_changed: bool = False
+
+    def refusal(self, topic: TopicImage | None) -> int:
+        """Why this call may not be made about `topic`, as an error code; 0 if it may. `topic` is as the call's view has
+        it. A long call outlives its view, and the lists in force are asked.
+        """
+        operation = TOPIC_LISTS[self.api_key].operation
+        assert operation is not None, "a call that names topics asks one of their lists"
+        image = self.engine.current.image
+        if topic is not None and image is not self.view.image:
+            topic = image.topics.get(topic.name, topic)
+        return decide(self.view.state, topic, operation, self.address)
 
 
 Answer = Any

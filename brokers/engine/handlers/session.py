@@ -18,6 +18,7 @@ from brokers.engine.loop_turns import LONG_TURN_S, timed
 from brokers.engine.protocol.apis import APIS, ApiKey, is_served
 from brokers.engine.protocol.codec import REQUEST_ITEMS_MAX, decode_request, encode_response
 from brokers.engine.protocol.errors import UnsupportedApi
+from brokers.engine.protocol.fast_codec_produce import PARTITIONS_MAX
 from brokers.engine.protocol.framing import check_frame_size
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 from brokers.engine.protocol.request_limits import limit_of
@@ -60,9 +61,11 @@ class Session:
         "cancel",
         "channel",
         "engine",
+        "fetch_items_max",
         "frame_bytes_max",
         "hurry",
         "principal",
+        "produce_items_max",
     )
 
     def __init__(
@@ -79,6 +82,9 @@ class Session:
         self.channel = channel
         self.principal = principal
         self.frame_bytes_max = engine.frame_bytes_max
+        # Topics and partitions of one request, for decoders of their own.
+        self.produce_items_max = PARTITIONS_MAX if principal.internal else limit_of(ApiKey.PRODUCE).items_max
+        self.fetch_items_max = PARTITIONS_MAX if principal.internal else limit_of(ApiKey.FETCH).items_max
         self.cancel: Callable[[], object] | None = None
         self.hurry: Callable[[], object] | None = None
         self._advertised = dict(advertised)

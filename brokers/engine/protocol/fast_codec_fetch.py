@@ -61,14 +61,15 @@ _NOTHING_MORE: Final = b"\x01\x01\x00"
 _new_tuple: Final = tuple.__new__
 
 
-def decode_fetch(buffer: Buffer, offset: int, end: int, version: int) -> FetchFrame:
-    """A fetch request body (versions 4 to 17) in `buffer[offset:end]`. Raises MalformedRequest.
+def decode_fetch(buffer: Buffer, offset: int, end: int, version: int, items_max: int = PARTITIONS_MAX) -> FetchFrame:
+    """A fetch request body (versions 4 to 17) in `buffer[offset:end]`, of so many topics and partitions at most. Raises
+    MalformedRequest.
 
     As in the compiled codec, fixed-width fields may be read past `end`; the next length or the last line notices.
     """
     try:
         frame, position = (_decode_flexible if version >= _FLEXIBLE_FROM else _decode_classic)(
-            buffer, offset, end, version
+            buffer, offset, end, version, items_max
         )
     except (IndexError, struct_error) as error:
         raise MalformedRequest("a fetch request ends too early") from error
@@ -77,7 +78,7 @@ def decode_fetch(buffer: Buffer, offset: int, end: int, version: int) -> FetchFr
     return frame
 
 
-def _decode_flexible(b: Buffer, p: int, end: int, version: int) -> tuple[FetchFrame, int]:
+def _decode_flexible(b: Buffer, p: int, end: int, version: int, items_max: int) -> tuple[FetchFrame, int]:
     if version >= _REPLICA_STATE_FROM:
         replica_id = -1
         max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, count = _HEAD_V15.unpack_from(b, p)
@@ -91,7 +92,7 @@ def _decode_flexible(b: Buffer, p: int, end: int, version: int) -> tuple[FetchFr
     topic_bytes_min = 18 if by_id else 3
     if count > 127:
         count, p = rest_of_varint(b, p, count)
-    left = PARTITIONS_MAX - count
+    left = items_max - count + 1
     if not count or count - 1 > (end - p) // topic_bytes_min or left < 0:
         raise MalformedRequest("the topics of a fetch request are null or too many")
     topics: list[TopicWanted] = []
@@ -105,7 +106,7 @@ def _decode_flexible(b: Buffer, p: int, end: int, version: int) -> tuple[FetchFr
         p += 1
         if count > 127:
             count, p = rest_of_varint(b, p, count)
-        left -= count
+        left -= count - 1
         if not count or count - 1 > (end - p) // 33 or left < 0:
             raise MalformedRequest("the partitions of a topic are null or too many")
         partitions: list[PartitionWanted] = []
@@ -137,7 +138,7 @@ def _decode_flexible(b: Buffer, p: int, end: int, version: int) -> tuple[FetchFr
 def _forgotten(b: Buffer, p: int, end: int, by_id: bool, left: int) -> tuple[list[tuple[bytes, list[int]]], int]:
     """The topics that an incremental fetch takes out of its session; `left` more items may come."""
     count, p = read_varint(b, p)
-    left -= count
+    left -= count - 1
     if not count or count - 1 > (end - p) // (18 if by_id else 3) or left < 0:
         raise MalformedRequest("the forgotten topics are null or too many")
     forgotten: list[tuple[bytes, list[int]]] = []
@@ -148,7 +149,7 @@ def _forgotten(b: Buffer, p: int, end: int, by_id: bool, left: int) -> tuple[lis
         else:
             topic, p = _compact_bytes(b, p, end)
         count, p = read_varint(b, p)
-        left -= count
+        left -= count - 1
         if not count or count - 1 > (end - p) // 4 or left < 0:
             raise MalformedRequest("the forgotten partitions are null or too many")
         forgotten.append((topic, [_INT.unpack_from(b, p + 4 * i)[0] for i in range(count - 1)]))
@@ -192,7 +193,7 @@ def _compact_string_end(b: Buffer, p: int, end: int) -> int:
     return stop
 
 
-def _decode_classic(b: Buffer, p: int, end: int, version: int) -> tuple[FetchFrame, int]:
+def _decode_classic(b: Buffer, p: int, end: int, version: int, items_max: int) -> tuple[FetchFrame, int]:
     session_id, session_epoch = 0, -1
     if version >= 7:
         (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, count) = (
@@ -202,7 +203,7 @@ def _decode_classic(b: Buffer, p: int, end: int, version: int) -> tuple[FetchFra
     else:
         replica_id, max_wait_ms, min_bytes, max_bytes, isolation, count = _HEAD_V4.unpack_from(b, p)
         p += 21
-    left = PARTITIONS_MAX - count
+    left = items_max - count
     if count < 0 or count > (end - p) // 6 or left < 0:
         raise MalformedRequest("the topics of a fetch request are null or too many")
     partition_bytes = 28 if version >= 9 else 24 if version >= 5 else 16

@@ -43,13 +43,18 @@ class ProduceFrame(NamedTuple):
     topics: list[ProduceTopic]
 
 
-def decode_produce(buffer: bytes | bytearray | memoryview, offset: int, end: int, version: int) -> ProduceFrame:
-    """A produce request body (versions 3 to 11) in `buffer[offset:end]`. Raises MalformedRequest.
+def decode_produce(
+    buffer: bytes | bytearray | memoryview, offset: int, end: int, version: int, items_max: int = PARTITIONS_MAX
+) -> ProduceFrame:
+    """A produce request body (versions 3 to 11) in `buffer[offset:end]`, of so many topics and partitions at most.
+    Raises MalformedRequest.
 
     As in the compiled codec, fixed-width fields may be read past `end`; the next length or the last line notices.
     """
     try:
-        frame, position = (_decode_flexible if version >= _FLEXIBLE_FROM else _decode_classic)(buffer, offset, end)
+        frame, position = (_decode_flexible if version >= _FLEXIBLE_FROM else _decode_classic)(
+            buffer, offset, end, items_max
+        )
     except (IndexError, struct_error) as error:
         raise MalformedRequest("a produce request ends too early") from error
     if position > end:
@@ -57,7 +62,7 @@ def decode_produce(buffer: bytes | bytearray | memoryview, offset: int, end: int
     return frame
 
 
-def _decode_flexible(b: bytes | bytearray | memoryview, p: int, end: int) -> tuple[ProduceFrame, int]:
+def _decode_flexible(b: bytes | bytearray | memoryview, p: int, end: int, items_max: int) -> tuple[ProduceFrame, int]:
     length = b[p]
     p += 1
     transactional_id = None
@@ -75,7 +80,7 @@ def _decode_flexible(b: bytes | bytearray | memoryview, p: int, end: int) -> tup
         topic_count, p = rest_of_varint(b, p, topic_count)
     if not topic_count:
         raise MalformedRequest("the topics of a produce request are null")
-    left = PARTITIONS_MAX - topic_count
+    left = items_max - topic_count + 1
     if topic_count - 1 > (end - p) // 3 or left < 0:
         raise MalformedRequest("too many topics in a produce request")
     topics: list[ProduceTopic] = []
@@ -92,7 +97,7 @@ def _decode_flexible(b: bytes | bytearray | memoryview, p: int, end: int) -> tup
         p = stop + 1
         if count > 127:
             count, p = rest_of_varint(b, p, count)
-        left -= count
+        left -= count - 1
         if not count or count - 1 > (end - p) // 6 or left < 0:
             raise MalformedRequest("the partitions of a topic are null or too many")
         partitions: list[ProducePartition] = []
@@ -116,7 +121,7 @@ def _decode_flexible(b: bytes | bytearray | memoryview, p: int, end: int) -> tup
     return _new_tuple(ProduceFrame, (transactional_id, acks, timeout_ms, topics)), p
 
 
-def _decode_classic(b: bytes | bytearray | memoryview, p: int, end: int) -> tuple[ProduceFrame, int]:
+def _decode_classic(b: bytes | bytearray | memoryview, p: int, end: int, items_max: int) -> tuple[ProduceFrame, int]:
     (length,) = _SHORT.unpack_from(b, p)
     p += 2
     transactional_id = None
@@ -128,7 +133,7 @@ def _decode_classic(b: bytes | bytearray | memoryview, p: int, end: int) -> tupl
         p = stop
     acks, timeout_ms, topic_count = _HEAD.unpack_from(b, p)
     p += 10
-    left = PARTITIONS_MAX - topic_count
+    left = items_max - topic_count
     if topic_count < 0 or topic_count > (end - p) // 6 or left < 0:
         raise MalformedRequest("the topics of a produce request are null or too many")
     topics: list[ProduceTopic] = []

@@ -24,9 +24,9 @@ class RequestLimit(NamedTuple):
     items_max: int
 
 
-# Record sets; their decoders count partitions themselves.
-_PRODUCE: Final = RequestLimit(FRAME_BYTES_MAX, 100_000)
-_FETCH: Final = RequestLimit(8 * _MIB, 100_000)
+# Record sets; their decoders count topics and partitions themselves. 10,000 topics with one partition each are 20,000.
+_PRODUCE: Final = RequestLimit(FRAME_BYTES_MAX, 25_000)
+_FETCH: Final = RequestLimit(8 * _MIB, 25_000)
 # Lists of topics, partitions, groups or settings.
 _LISTS: Final = RequestLimit(4 * _MIB, 50_000)
 # A consumer of 10,000 topics with one partition each asks for 20,000 items, and of each of them a look-up is made.

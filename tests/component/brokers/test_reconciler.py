@@ -312,12 +312,12 @@ def test_allow_lists_are_published_for_topics_that_exist(brokers: AcknowledgingB
     reconciler.reconcile(instance.pk)
     brokers.create_topic(f"{instance.pk}.orders")
     for topic in ("orders", "ghost"):
-        TopicAllowList.objects.create(instance=instance, topic=topic, produce_ips=["10.0.0.0/8"], consume_ips=[])
+        TopicAllowList.objects.create(instance=instance, topic=topic, administer_ips=["10.0.0.0/8"])
     reconciler.reconcile(instance.pk)
     assert brokers.children(paths.instance_topics(instance.pk)) == [f"{instance.pk}.orders"]
     raw = brokers.read(paths.instance_topic(instance.pk, f"{instance.pk}.orders"))
     assert raw is not None
-    assert InstanceTopicDocument.from_json(raw).produce_ips == ("10.0.0.0/8",)
+    assert InstanceTopicDocument.from_json(raw).administer_ips == ("10.0.0.0/8",)
 
 
 def test_a_probe_that_fails_is_tried_again_and_then_fails_the_instance(

@@ -239,7 +239,7 @@ def test_a_dry_run_of_a_topics_change_answers_what_would_be(
     wanted = {"partitions": 6, "config": {"retention.ms": "1000"}, "allow_list": {"produce": ["10.0.0.1", "10.0.0.1"]}}
     would_be = api.patch(f"{at}?dry_run=true", wanted).json()
     assert would_be["partitions"] == len(would_be["partition_list"]) == 6
-    assert would_be["allow_list"] == {"produce": ["10.0.0.1"], "consume": []}
+    assert would_be["allow_list"] == {"produce": ["10.0.0.1"], "consume": [], "administer": []}
     retention = next(entry for entry in would_be["config"] if entry["name"] == "retention.ms")
     assert (retention["value"], retention["is_default"]) == ("1000", False)
     assert api.get(at).json() == before
@@ -313,9 +313,14 @@ def test_a_topics_etag_changes_with_it_and_not_with_its_messages(
 def test_allow_lists_are_brought_into_one_form(api: Api, instance: Instance, data_plane: FakeDataPlane) -> None:
     data_plane.add(instance.pk, "orders")
     at = f"/instances/{instance.pk}/topics/orders"
-    lists = {"produce": ["10.0.0.0/8", "::ffff:192.0.2.1", "10.0.0.0/8"], "consume": ["2001:db8::/32"]}
+    lists = {
+        "produce": ["10.0.0.0/8", "::ffff:192.0.2.1", "10.0.0.0/8"],
+        "consume": ["2001:db8::/32"],
+        "administer": ["192.0.2.7", "192.0.2.7"],
+    }
     shown = api.patch(at, {"allow_list": lists}).json()["allow_list"]
-    assert shown == {"produce": ["10.0.0.0/8", "192.0.2.1"], "consume": ["2001:db8::/32"]}
+    expected = {"produce": ["10.0.0.0/8", "192.0.2.1"], "consume": ["2001:db8::/32"], "administer": ["192.0.2.7"]}
+    assert shown == expected
     problem = assert_problem(api.patch(at, {"allow_list": {"produce": ["10.0.0.1", "10.1.2.3/8", "x"]}}), 400)
     assert [error["pointer"] for error in problem["errors"]] == ["/allow_list/produce/1", "/allow_list/produce/2"]
     too_many = [f"10.0.{number // 256}.{number % 256}" for number in range(limits.ALLOW_LIST_ENTRIES_MAX + 1)]

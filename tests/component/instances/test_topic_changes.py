@@ -190,3 +190,21 @@ def test_an_instance_has_so_many_allow_lists_and_those_it_has_can_be_changed(
     assert [restrict(name).status_code for name in ("one", "two", "one")] == [200] * 3
     assert_problem(restrict("three"), 403, "quota_exceeded")
     assert set(TopicAllowList.objects.values_list("topic", flat=True)) == {"one", "two"}
+
+
+def test_the_lists_of_an_instance_have_so_many_addresses_together(
+    owner: Member, instance: Instance, data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every broker reads all of them; to make room is always possible."""
+    monkeypatch.setattr(topic_services, "ALLOW_LIST_ENTRIES_PER_INSTANCE_MAX", 3)
+    api = Api.of(owner)
+
+    def restrict(name: str, **lists: list[str]) -> Any:
+        return api.patch(f"/instances/{instance.pk}/topics/{name}", {"allow_list": lists})
+
+    for name in ("one", "two"):
+        data_plane.create_topic(instance.pk, name, partitions=1, replication_factor=1, config={}, validate_only=False)
+    assert restrict("one", produce=["10.0.0.1"], administer=["10.0.0.1", "10.0.0.2"]).status_code == 200
+    assert_problem(restrict("two", consume=["10.0.0.1"]), 403, "quota_exceeded")
+    assert restrict("one", administer=[]).status_code == 200
+    assert restrict("two", consume=["10.0.0.1"]).status_code == 200

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.handlers.context import Call
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode
@@ -71,7 +70,7 @@ def _visible(call: Call, request: DescribeLogDirsRequest) -> Iterable[tuple[str,
     if request.topics is not None:
         wanted = {(line.topic, index) for line in request.topics for index in line.partitions}
     for topic in namespace.topics.values():
-        if decide(call.view.state, topic, Operation.DESCRIBE, call.address):
+        if call.refusal(topic):
             continue
         name = namespace.shown(topic)
         for index in range(len(topic.partitions)):

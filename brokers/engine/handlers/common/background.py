@@ -1,11 +1,21 @@
-"""Requests that take long to work out: done in a task, with the heavy part in a thread, so that nobody else waits."""
+"""Requests that take long to work out: done in a task, with the heavy part in a thread or in turns of the loop, so that
+nobody else waits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from brokers.engine.handlers.session import Session
+from brokers.engine.loop_turns import timed
+from brokers.engine.throttling.accounting import InstanceAccounting
+
+T = TypeVar("T")
+# Partitions of a long Produce or Fetch that are handled in one turn of the loop.
+PARTITIONS_PER_TURN_MAX: Final = 200
 
 
 def answer_in_background(session: Session, work: Coroutine[Any, Any, None]) -> None:
@@ -13,6 +23,69 @@ def answer_in_background(session: Session, work: Coroutine[Any, Any, None]) -> N
     task = session.engine.spawn(_contained(session, work))
     task.add_done_callback(lambda _: work.close())  # of a task that is cancelled before its first turn
     session.cancel = task.cancel
+
+
+def answer_in_turns(session: Session, api_key: int, client_id: str | None, work: Coroutine[Any, Any, None]) -> None:
+    """As `answer_in_background`. Each turn of the loop is counted, and charged to the instance, which begins when what
+    it used before is paid for.
+    """
+    task = session.engine.spawn(_contained(session, _paid(session, api_key, client_id, work)))
+    task.add_done_callback(lambda _: work.close())
+    session.cancel = task.cancel
+
+
+async def _paid(session: Session, api_key: int, client_id: str | None, work: Coroutine[Any, Any, None]) -> None:
+    engine, accounting = session.engine, _accounting(session)
+    if accounting is not None:
+        delay_ms = accounting.request_time.charge(0, engine.clock.monotonic_ms())
+        if delay_ms:
+            user = session.principal.user
+            accounting.remember_request_time(delay_ms, user, client_id or "", engine.clock.now_ms())
+            await asyncio.sleep(delay_ms / 1000)
+    await timed(work, partial(_on_turn, session, api_key))
+
+
+def _accounting(session: Session) -> InstanceAccounting | None:
+    instance_id = session.principal.instance_id
+    return None if instance_id is None or session.principal.internal else session.engine.accountings.of(instance_id)
+
+
+def _on_turn(session: Session, api_key: int, spent_s: float) -> None:
+    engine, accounting = session.engine, _accounting(session)
+    if accounting is not None:
+        accounting.request_time.charge(round(spent_s * 1e6), engine.clock.monotonic_ms())
+    engine.loop_turns.record(api_key, session.principal.instance_id, spent_s)
+
+
+def _one(_: object) -> int:
+    return 1
+
+
+def parts_of(
+    topics: Sequence[tuple[bytes, list[T]]], weigh: Callable[[T], int] = _one
+) -> Iterator[tuple[list[tuple[bytes, list[T]]], bool]]:
+    """Topics with their partitions, in parts of so many, and whether the first topic of a part is the rest of the last
+    one of the part before. A partition counts as many times as `weigh` says.
+    """
+    part: list[tuple[bytes, list[T]]] = []
+    room, goes_on = PARTITIONS_PER_TURN_MAX, False
+    for name, wanted in topics:
+        begin = 0
+        while begin < len(wanted) or not begin:
+            if room < 1:
+                yield part, goes_on
+                part, room, goes_on = [], PARTITIONS_PER_TURN_MAX, begin > 0
+            end = begin
+            while end < len(wanted) and room > 0:
+                room -= weigh(wanted[end])
+                end += 1
+            part.append((name, wanted[begin:end]))
+            if end == begin:  # a topic without partitions
+                room -= 1
+                break
+            begin = end
+    if part:
+        yield part, goes_on
 
 
 async def _contained(session: Session, work: Coroutine[Any, Any, None]) -> None:

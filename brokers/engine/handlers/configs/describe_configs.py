@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Final
 
-from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.cluster.topic_plans import default_replication_factor
 from brokers.engine.handlers.configs import broker_configs
@@ -123,7 +122,7 @@ def check_kind(resource_type: int) -> None:
 def find_topic(call: Call, name: str) -> TopicImage:
     """Raises Wrong for a topic that is not there for this caller."""
     topic = call.view.namespace.topics.get(name.encode())
-    error = decide(call.view.state, topic, Operation.DESCRIBE, call.address)
+    error = call.refusal(topic)
     if topic is None or error:
         raise Wrong(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     return topic

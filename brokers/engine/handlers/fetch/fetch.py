@@ -14,12 +14,14 @@ from typing import Final
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.fetch.current_leaders import LEADERS_FROM, find_leaders
 from brokers.engine.handlers.fetch.delayed_fetch import DelayedFetch, bytes_still_missing, may_be_delayed
-from brokers.engine.handlers.fetch.fetch_errors import Diverging, PartitionResult, diverged, divergence, refused
+from brokers.engine.handlers.fetch.fetch_errors import PartitionResult, diverged, divergence, refused
 from brokers.engine.handlers.fetch.follower_fetch import fetch_as_follower
+from brokers.engine.handlers.fetch.long_fetch import READ_AT_ONCE_BYTES_MAX, serve_long
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch_then
+from brokers.engine.handlers.fetch.reading import Reading
 from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.session import Session
-from brokers.engine.partitions.committed import AbortedByPartition, list_aborted
+from brokers.engine.partitions.committed import list_aborted
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
@@ -38,34 +40,9 @@ FULL_FETCH_EPOCHS: Final = (0, -1)
 FRAME_SIZE_BYTES: Final = 4
 
 
-class Reading:
-    """One pass over the partitions of a request.
-
-    What is `missing` has to come from the disk, which this pass was not to wait for; then the rest is of no use.
-    """
-
-    __slots__ = ("aborted", "answers", "diverging", "metered", "missing", "must_answer", "readable_bytes", "watched")
-
-    def __init__(self) -> None:
-        self.aborted: AbortedByPartition = {}
-        self.answers: list[tuple[bytes, list[PartitionResult]]] = []
-        self.missing: list[Missing] = []
-        self.diverging: Diverging = {}
-        self.metered: list[tuple[UsageCounter | None, int]] = []
-        self.readable_bytes = 0
-        self.watched: list[Partition] = []
-        self.must_answer = False
-
-    def release(self) -> None:
-        for _, lines in self.answers:
-            for line in lines:
-                if line[6] is not None:
-                    line[6].release()
-
-
 def fetch(session: Session, raw: RawRequest) -> None:
     version, correlation_id = raw.version, raw.correlation_id
-    frame = decode_fetch(raw.buffer, raw.body, raw.end, version)
+    frame = decode_fetch(raw.buffer, raw.body, raw.end, version, session.fetch_items_max)
     if not 0 <= frame.isolation <= READ_COMMITTED:
         session.channel.respond(refused(version, correlation_id, int(ErrorCode.UNKNOWN_SERVER_ERROR), frame))
         return
@@ -75,6 +52,9 @@ def fetch(session: Session, raw: RawRequest) -> None:
     error = _refusal(frame)
     if error:
         session.channel.respond_parts(encode_fetch_response(version, correlation_id, 0, error, NO_SESSION, []))
+        return
+    if raw.end - raw.start > READ_AT_ONCE_BYTES_MAX:
+        serve_long(session, raw.client_id, version, correlation_id, frame, read, answer)
         return
     _serve(session, raw.client_id, version, correlation_id, frame, True, 0)
 
@@ -131,8 +111,18 @@ def _refusal(frame: FetchFrame) -> int:
     return 0
 
 
-def read(client: Client, session: Session, frame: FetchFrame, version: int, limit: int, wait: bool) -> Reading:
-    """Reads in the order of the request; the first partition with data gives a whole batch, whatever its size."""
+def read(
+    client: Client,
+    session: Session,
+    frame: FetchFrame,
+    version: int,
+    limit: int,
+    wait: bool,
+    nothing_yet: bool = True,
+) -> Reading:
+    """Reads in the order of the request; the first partition with data gives a whole batch, whatever its size, if there
+    was `nothing_yet` before.
+    """
     engine = session.engine
     by_id = version >= TOPIC_IDS_FROM
     routes = client.consume_routes
@@ -141,7 +131,6 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
     answers, metered, watched = reading.answers, reading.metered, reading.watched
     remaining = limit
     is_unresolved = frame.max_bytes < 0 or version < ZSTD_FROM
-    nothing_yet = True
     for key, wanted in frame.topics:
         route = routes.get(key)
         if route is None:

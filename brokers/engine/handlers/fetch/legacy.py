@@ -62,7 +62,9 @@ class _Part:
 
 def fetch_old(session: Session, raw: RawRequest) -> None:
     """As `fetch.fetch`, for versions 0 to 3."""
-    request: FetchRequest = decode_request(ApiKey.FETCH, raw.version, raw.buffer, raw.body, raw.end)
+    request: FetchRequest = decode_request(
+        ApiKey.FETCH, raw.version, raw.buffer, raw.body, raw.end, session.fetch_items_max
+    )
     answer_in_background(session, _OldFetch(session, raw.version, raw.correlation_id, raw.client_id, request).run())
 
 

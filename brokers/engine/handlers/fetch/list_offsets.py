@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable
 
-from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.fetch.list_offsets_legacy import SEGMENTS_VERSION, list_segments
@@ -43,7 +42,7 @@ def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
     topics = []
     for wanted in request.topics:
         topic = call.view.namespace.topics.get(wanted.name.encode())
-        error = decide(call.view.state, topic, Operation.CONSUME, call.address)
+        error = call.refusal(topic)
         lines = []
         for partition in wanted.partitions:
             if named[wanted.name, partition.partition_index] > 1:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.context import Call
 from brokers.engine.partitions.old_readers import segment_offsets
@@ -28,7 +27,7 @@ def list_segments(call: Call, request: ListOffsetsRequest) -> ListOffsetsRespons
     looked_at = 0
     for wanted in request.topics:
         topic = call.view.namespace.topics.get(wanted.name.encode())
-        error = decide(call.view.state, topic, Operation.CONSUME, call.address)
+        error = call.refusal(topic)
         lines = []
         for partition in wanted.partitions:
             if error or topic is None:

@@ -4,7 +4,6 @@ is the one that stayed (LOG-31, LOG-32, KIP-320).
 
 from __future__ import annotations
 
-from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.context import Call
 from brokers.engine.protocol.errors import ErrorCode
@@ -22,7 +21,7 @@ def offset_for_leader_epoch(call: Call, request: OffsetForLeaderEpochRequest) ->
     topics = []
     for wanted in request.topics:
         topic = call.view.namespace.topics.get(wanted.topic.encode())
-        error = decide(call.view.state, topic, Operation.CONSUME, call.address)
+        error = call.refusal(topic)
         lines = [
             _refused(line, error) if topic is None or error else _line(call, topic, line) for line in wanted.partitions
         ]

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from brokers.contract.partitions import PartitionKey
-from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Fetched
 from brokers.engine.handlers.common.changing import changing
@@ -81,7 +80,7 @@ def _readable(call: Call, wanted: Wanted) -> tuple[dict[PartitionKey, PartitionK
     refused: dict[PartitionKey, int] = {}
     for name, indexes in wanted:
         topic = view.namespace.topics.get(name.encode())
-        error = decide(view.state, topic, Operation.DESCRIBE, call.address)
+        error = call.refusal(topic)
         for index in indexes:
             if topic is not None and not error and 0 <= index < len(topic.partitions):
                 keys[name, index] = (topic.name, index)

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Iterator, Sequence
 from copy import copy
 from typing import Any, Final
 
-from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.coordinators.groups.limits import GROUP_ID_BYTES_MAX
 from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Commit, Fetched, Positions
 from brokers.engine.handlers.common.duplicate_limits import DuplicateLimits, beyond_duplicate_limit
@@ -298,9 +297,8 @@ class _Asked:
         ]
 
     def _refusal(self, name: str) -> int:
-        view = self._call.view
-        topic = view.namespace.topics.get(name.encode())
-        return 0 if topic is None else decide(view.state, topic, Operation.DESCRIBE, self._call.address)
+        topic = self._call.view.namespace.topics.get(name.encode())
+        return 0 if topic is None else self._call.refusal(topic)
 
     def _shown(self, reply: int | list[tuple[str, Positions]]) -> tuple[int, Found]:
         if isinstance(reply, int):

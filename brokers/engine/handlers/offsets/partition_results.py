@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.handlers.context import Call
 from brokers.engine.protocol.errors import ErrorCode
 
@@ -38,7 +37,7 @@ class PartitionResults(Generic[ResultT, WantedT]):
         view = call.view
         for wanted in topics:
             topic = view.namespace.topics.get(wanted.name.encode())
-            error = decide(view.state, topic, Operation.CONSUME, call.address)
+            error = call.refusal(topic)
             lines = []
             for partition in wanted.partitions:
                 line = make(partition.partition_index, error)

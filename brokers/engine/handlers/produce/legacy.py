@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from time import thread_time
 from typing import Final, NamedTuple
 
-from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.client import Client, Route
 from brokers.engine.handlers.common.background import answer_in_background
 from brokers.engine.handlers.produce.delayed_produce import DelayedProduce, PartitionErrors
 from brokers.engine.handlers.raw_request import RawRequest
@@ -42,7 +42,6 @@ from brokers.engine.records.validation import (
     claims_transaction,
 )
 from brokers.engine.throttling.charging import charge
-from brokers.engine.throttling.usage import UsageCounter
 
 # Such a request is decoded at once, and copied: clients of that time send a megabyte at most.
 REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -183,7 +182,9 @@ class _OldProduce:
         for name, sets in topics:
             topic_bytes = 0
             lines: list[PartitionResult] = []
+            route = self._route(client, name)  # once more: who may produce is decided when it is done
             for record_set in sets:
+                record_set.error = record_set.error or route.error
                 if budget.left_bytes < 0:
                     record_set.error = record_set.error or int(ErrorCode.MESSAGE_TOO_LARGE)
                 left -= 1
@@ -204,9 +205,8 @@ class _OldProduce:
                 if result.appended_bytes and partition is not None and partition.high_watermark <= result.last_offset:
                     pending.append(_PendingResult(line, partition, result.last_offset))
             accepted_bytes += topic_bytes
-            usage = self._usage(client, name) if topic_bytes else None
-            if usage is not None:
-                usage.add(topic_bytes)
+            if topic_bytes and route.usage is not None:
+                route.usage.add(topic_bytes)
             answers.append(TopicProduceResponse(name=name, partition_responses=lines))
         if accepted_bytes:
             engine.totals.produce_bytes += accepted_bytes
@@ -233,9 +233,9 @@ class _OldProduce:
         )
 
     @staticmethod
-    def _usage(client: Client, name: str) -> UsageCounter | None:
+    def _route(client: Client, name: str) -> Route:
         key = name.encode()
-        return (client.produce_routes.get(key) or client.produce_route(key)).usage
+        return client.produce_routes.get(key) or client.produce_route(key)
 
     def _charge(self, client: Client, accepted_bytes: int, now_ms: int) -> int:
         if self.converting_delay_ms and client.accounting is not None:

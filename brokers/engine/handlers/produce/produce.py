@@ -10,14 +10,19 @@ from typing import Final
 
 from brokers.engine.handlers.client import Client, Route
 from brokers.engine.handlers.produce.delayed_produce import DelayedProduce
+from brokers.engine.handlers.produce.long_produce import BATCHES_AT_ONCE_MAX, BYTES_AT_ONCE_MAX, append_in_turns
 from brokers.engine.handlers.produce.recompression import LOOKED_AT_BYTES_MIN, recompress_in_background
-from brokers.engine.handlers.produce.request import PartitionResult, ProduceRequest, TransactionVerification
+from brokers.engine.handlers.produce.request import (
+    PartitionResult,
+    ProduceRequest,
+    ProduceTopics,
+    TransactionVerification,
+)
 from brokers.engine.handlers.produce.response import DelayedProduceResponse, encode
 from brokers.engine.handlers.produce.transaction_verification import (
     refuse_without_transactional_id,
     verify_transactions,
 )
-from brokers.engine.handlers.produce.turns import append_in_turns
 from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.partition import Partition
@@ -25,7 +30,6 @@ from brokers.engine.partitions.results import AppendResult
 from brokers.engine.partitions.verification import NO_TXN_ID
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
-from brokers.engine.protocol.fast_codec_produce import ProduceTopic
 from brokers.engine.records.batch import CODEC_MASK, TRANSACTIONAL
 from brokers.engine.records.rejections import TOO_MUCH_INFLATED
 from brokers.engine.throttling.charging import charge
@@ -68,33 +72,21 @@ def recompress(request: ProduceRequest) -> None:
 
 
 def append(request: ProduceRequest) -> None:
+    raw, batches = request.raw, request.batch_count
+    if batches > BATCHES_AT_ONCE_MAX or (batches > 1 and raw.end - raw.start > BYTES_AT_ONCE_MAX):
+        append_in_turns(request, append_topics, complete, charge_for)
+    else:
+        client = request.client()
+        append_topics(request, client, request.topics)
+        complete(request, client)
+
+
+def append_topics(request: ProduceRequest, client: Client, topics: ProduceTopics) -> None:
+    """Appends the batches of `topics`, which are some of the request's."""
     engine = request.session.engine
-    now_ms = engine.clock.now_ms()
+    request.now_ms = now_ms = engine.clock.now_ms()
     if now_ms - engine.stall_detector.checked_ms > engine.stall_detector.pause_ms_max:
         engine.stall_detector.check(now_ms)
-    if request.is_long() and append_in_turns(
-        request, partial(_append_part, request), partial(_complete, request), partial(_charge, request)
-    ):
-        return
-    client = request.client()
-    append_topics(request, client, request.topics, now_ms)
-    complete(request, client, now_ms)
-
-
-def _append_part(request: ProduceRequest, topics: list[ProduceTopic]) -> None:
-    append_topics(request, request.client(), topics, request.session.engine.clock.now_ms())
-
-
-def _complete(request: ProduceRequest) -> None:
-    complete(request, request.client(), request.session.engine.clock.now_ms())
-
-
-def _charge(request: ProduceRequest) -> None:
-    _charged(request, request.client(), request.session.engine.clock.now_ms())
-
-
-def append_topics(request: ProduceRequest, client: Client, topics: list[ProduceTopic], now_ms: int) -> None:
-    """Appends what `request` has for these."""
     acks, verification, budget = request.acks, request.verification, request.inflation_budget
     for name, wanted in topics:
         route = client.produce_routes.get(name)
@@ -132,11 +124,11 @@ def append_topics(request: ProduceRequest, client: Client, topics: list[ProduceT
         request.results.append((name, results))
 
 
-def complete(request: ProduceRequest, client: Client, now_ms: int) -> None:
+def complete(request: ProduceRequest, client: Client) -> None:
     """Charges, then answers, waits until what was appended is committed, or answers nothing at all."""
     session, raw = request.session, request.raw
     request.release()
-    delay_ms = _charged(request, client, now_ms)
+    delay_ms = charge_for(request, client)
     if request.acks == 0:
         if request.failed:
             session.channel.close("an append without acknowledgement failed")
@@ -199,9 +191,9 @@ def _append_batch(
     )
 
 
-def _charged(request: ProduceRequest, client: Client, now_ms: int) -> int:
+def charge_for(request: ProduceRequest, client: Client) -> int:
     """How long the client is to be left in silence for this request, in milliseconds."""
-    engine, accepted_bytes = request.session.engine, request.accepted_bytes
+    engine, accepted_bytes, now_ms = request.session.engine, request.accepted_bytes, request.now_ms
     if accepted_bytes:
         engine.totals.produce_bytes += accepted_bytes
         if client.accounting is not None:
@@ -212,7 +204,7 @@ def _charged(request: ProduceRequest, client: Client, now_ms: int) -> int:
     if not client.produce_limiters:
         return checking_delay_ms
     raw = request.raw
-    # What was recompressed may be larger than what was sent.
+    # What a topic wants uncompressed may be far more than what was sent.
     charged_bytes = max(raw.end - raw.start, accepted_bytes)
     delay_ms, limiter = charge(client.produce_limiters, charged_bytes, engine.clock.monotonic_ms())
     if limiter is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.context import HeldFrame
 from brokers.engine.handlers.raw_request import RawRequest
@@ -16,15 +14,11 @@ from brokers.engine.protocol.fast_codec_produce import ProduceTopic
 from brokers.engine.records.batch import ATTRIBUTES_AT, HEADER_BYTES
 from brokers.engine.records.validation import INFLATED_AT_ONCE_BYTES_MAX, CheckedAhead, InflationBudget
 
-# What is appended in one turn of the loop: an append takes 10 to 30 us and 1 ms for each megabyte, the first one to a
-# partition, which makes its files, up to 300 us.
-PARTITIONS_PER_TURN_MAX: Final = 25
-BYTES_PER_TURN_MAX: Final = 1024 * 1024
-
 # Index, error, base offset, append time, log start offset, message. A plain tuple, as the codec takes it: a named one
 # costs three times as much, and nearly every request makes one.
 PartitionResult = tuple[int, int, int, int, int, str | None]
 TopicResult = tuple[bytes, list[PartitionResult]]
+ProduceTopics = list[ProduceTopic]
 # What is appended and not yet committed, with its last offset.
 Appended = tuple[Partition, int]
 # Name and index of a partition, as the client says it.
@@ -57,12 +51,15 @@ class ProduceRequest:
         "accepted_bytes",
         "acks",
         "attributes",
+        "batch_count",
         "checking_delay_ms",
         "detailed",
         "failed",
         "held",
         "inflation_budget",
+        "is_copied",
         "is_kept",
+        "now_ms",
         "pending",
         "raw",
         "recompressed",
@@ -77,18 +74,19 @@ class ProduceRequest:
     def __init__(self, session: Session, raw: RawRequest) -> None:
         self.session = session
         self.raw = raw
-        self.is_kept = False
+        self.is_copied = self.is_kept = False
         self.held: HeldFrame | None = None
         self.transactional_id, self.acks, self.timeout_ms, self.topics = decode_produce(
-            raw.buffer, raw.body, raw.end, raw.version
+            raw.buffer, raw.body, raw.end, raw.version, session.produce_items_max
         )
         # Those that any of its batches has, as far as it has a header.
-        self.attributes = _attributes(raw.buffer, self.topics)
+        self.attributes, self.batch_count = _attributes(raw.buffer, self.topics)
         # By the verify stage; None: nothing of a transaction.
         self.verification: TransactionVerification | None = None
         # By the recompress stage, by where the record sets begin; None: nothing.
         self.recompressed: dict[int, CheckedAhead] | None = None
-        # By the append stage.
+        # By the append stage; wall time, of its last turn.
+        self.now_ms = 0
         self.inflation_budget = InflationBudget(batch_bytes_max=INFLATED_AT_ONCE_BYTES_MAX)
         self.results: list[TopicResult] = []
         self.detailed: dict[Place, AppendResult] | None = None
@@ -102,38 +100,40 @@ class ProduceRequest:
         """As the cluster is at this moment: what a stage waited for may have taken long."""
         return self.session.client(self.raw.client_id)
 
-    def is_long(self) -> bool:
-        """Whether to append it may take more than one turn."""
-        if self.raw.end - self.raw.start > BYTES_PER_TURN_MAX:
-            return True
-        partitions = 0
-        for _, wanted in self.topics:
-            partitions += len(wanted)
-        return partitions > PARTITIONS_PER_TURN_MAX
+    def copy_frame(self) -> None:
+        """Makes the frame outlive its processing. The positions in `topics` are those of before until `keep`."""
+        if self.is_copied or self.held is not None:
+            return
+        self.held = self.session.channel.hold_frame()
+        if self.held is None:
+            self.is_copied = True
+            self.session.channel.hold(self.raw.size_bytes)
+            self.raw = self.raw.copy()
 
     def keep(self) -> None:
         """Makes the request outlive the processing of its frame."""
         if self.is_kept:
             return
+        self.copy_frame()
         self.is_kept = True
-        self.held = self.session.channel.hold_frame()
-        if self.held is None:
-            self.session.channel.hold(self.raw.size_bytes)
-            self.raw = raw = self.raw.copy()
+        if self.is_copied:
+            raw = self.raw
             self.topics = decode_produce(raw.buffer, raw.body, raw.end, raw.version).topics
 
     def release(self) -> None:
         """Nobody looks into the frame any more."""
         if self.held is not None:
             self.held.release()
-        elif self.is_kept:
+        elif self.is_copied:
             self.session.channel.release()
 
 
-def _attributes(buffer: memoryview, topics: list[ProduceTopic]) -> int:
-    attributes = 0
+def _attributes(buffer: memoryview, topics: list[ProduceTopic]) -> tuple[int, int]:
+    """All attributes of the batches, and how many batches there are."""
+    attributes = count = 0
     for _, wanted in topics:
+        count += len(wanted)
         for _, start, end in wanted:
             if start >= 0 and end - start >= HEADER_BYTES:
                 attributes |= buffer[start + ATTRIBUTES_AT]
-    return attributes
+    return attributes, count

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
@@ -55,7 +54,7 @@ async def _grow(
 ) -> CreatedTopic:
     """Without patience it is only checked."""
     topic = call.view.namespace.topics.get(wanted.name.encode())
-    error = decide(call.view.state, topic, Operation.DESCRIBE, call.address)
+    error = call.refusal(topic)
     if error:
         raise Wrong(error, "This server does not host this topic-partition." if topic is None else "Not allowed.")
     settings = call.engine.coordination

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 from typing import Final
 
-from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.context import Call
 from brokers.engine.partitions.delayed_operations import DelayedDeletion
@@ -39,7 +38,7 @@ async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRec
     followed: _Done = []
     for wanted in request.topics:
         topic = call.view.namespace.topics.get(wanted.name.encode())
-        error = decide(call.view.state, topic, Operation.DESCRIBE, call.address)
+        error = call.refusal(topic)
         if topic is not None and topic.instance_id is None and topic.name.startswith(INTERNAL_PREFIX):
             error = error or int(ErrorCode.INVALID_TOPIC_EXCEPTION)
         lines = [

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from itertools import repeat
 from typing import Final
 
 import structlog
 
 from brokers.contract.partitions import NO_LEADER
-from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION, Operation, decide
+from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION, Operation, is_admitted
 from brokers.engine.cluster.errors import ClusterError, PolicyViolation, Refused, TopicExists
 from brokers.engine.cluster.image import PartitionImage, TopicImage
 from brokers.engine.handlers.common.changing import changing
@@ -31,8 +31,13 @@ from instances.naming import is_valid_topic_name
 
 log = structlog.get_logger(__name__)
 
-# Which operations the owner may do, as bits by operation number: all that the resource has (no ACLs in force).
-TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+# Which operations the owner may do, as bits by operation number (no ACLs in force): those of a topic by allow-list.
+TOPIC_OPERATIONS: Final[Mapping[Operation, int]] = {
+    Operation.CONSUME: 1 << 3,
+    Operation.PRODUCE: 1 << 4,
+    Operation.ADMINISTER: sum(1 << operation for operation in (5, 6, 7, 11)),
+    Operation.DESCRIBE: sum(1 << operation for operation in (8, 10)),
+}
 CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 # Topics being created on behalf of clients that asked for their metadata, all instances together and of one.
 CREATING_MAX: Final = 10_000
@@ -109,7 +114,7 @@ def _visible(call: Call) -> Iterable[TopicImage]:
     """CKA-11: a topic with neither right does not exist in a listing."""
     view = call.view
     for _, topic in sorted(view.namespace.topics.items()):
-        if not decide(view.state, topic, Operation.DESCRIBE, call.address):
+        if not call.refusal(topic):
             yield topic
 
 
@@ -124,9 +129,12 @@ def _asked(
         by_id = namespace.topic_by_id(wanted.topic_id)
         if by_id is None:
             return _failed(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
+        if refusal := call.refusal(by_id):
+            is_gone = refusal == UNKNOWN_TOPIC_OR_PARTITION
+            return _failed(ErrorCode.UNKNOWN_TOPIC_ID if is_gone else refusal, None, wanted.topic_id)
         return _described(call, by_id, request)
     topic = namespace.topics.get(name.encode())
-    error = decide(call.view.state, topic, Operation.DESCRIBE, call.address)
+    error = call.refusal(topic)
     if topic is not None and not error:
         return _described(call, topic, request)
     if error == UNKNOWN_TOPIC_OR_PARTITION:
@@ -149,9 +157,13 @@ def _described(call: Call, topic: TopicImage, request: MetadataRequest) -> Metad
         is_internal=False,
         partitions=[_partition(call, partition) for partition in topic.partitions],
         topic_authorized_operations=(
-            TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED
+            _operations(call, topic) if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED
         ),
     )
+
+
+def _operations(call: Call, topic: TopicImage) -> int:
+    return sum(bits for operation, bits in TOPIC_OPERATIONS.items() if is_admitted(topic, operation, call.address))
 
 
 def _partition(call: Call, partition: PartitionImage) -> MetadataResponsePartition:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.errors import ClusterError, TooManyChanges
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
@@ -254,7 +253,7 @@ def _find(call: Call, state: DeleteTopicState) -> TopicImage:
     else:
         topic = namespace.topics.get(state.name.encode())
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    error = decide(call.view.state, topic, Operation.DESCRIBE, call.address)
+    error = call.refusal(topic)
     if topic is None or error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise Wrong(missing, "This server does not host this topic-partition.")
     if error:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from brokers.contract.partitions import PartitionKey
-from brokers.engine.access.authorizer import Operation, decide
+from brokers.engine.cluster.image import TopicImage
 from brokers.engine.coordinators.transactions.replies import NO_COORDINATOR, Verified
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.transactions.transactions import asked, id_refusal
@@ -106,12 +106,16 @@ def _named(topics: Iterable[AddPartitionsToTxnTopic]) -> Iterable[Named]:
 
 def _allowed(call: Call, named: Iterable[Named]) -> tuple[dict[Named, PartitionKey], dict[Named, int]]:
     """Which partitions are meant, and the error codes of those that this client may not write to or that are none."""
-    view = call.view
+    topics = call.view.namespace.topics
     partitions: dict[Named, PartitionKey] = {}
     refused: dict[Named, int] = {}
+    topic: TopicImage | None = None
+    last_name, refusal = None, 0
     for name, index in named:
-        topic = view.namespace.topics.get(name.encode())
-        code = decide(view.state, topic, Operation.PRODUCE, call.address)
+        if name != last_name:
+            topic = topics.get(name.encode())
+            last_name, refusal = name, call.refusal(topic)
+        code = refusal
         if topic is None or not 0 <= index < len(topic.partitions):
             code = code or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if code or topic is None:

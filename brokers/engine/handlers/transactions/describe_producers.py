@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
@@ -63,7 +62,7 @@ def settings_described(response: DescribeProducersResponse) -> int:
 def _error(call: Call, name: str, topic: TopicImage | None) -> int:
     if topic is None and not naming.is_valid_topic_name(name):
         return int(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    return decide(call.view.state, topic, Operation.CONSUME, call.address)
+    return call.refusal(topic)
 
 
 def _refused(index: int, code: int) -> DescribeProducersPartitionResult:

@@ -88,6 +88,9 @@ def _shown(call: Call, internal: str) -> str | None:
         return internal
     if instance is None or naming.split_internal(internal)[0] != instance.id:
         return None
+    topic = call.view.image.topics.get(internal)
+    if topic is not None and call.refusal(topic):
+        return None
     # A deleted topic is in a transaction until that has ended.
     return instance.topic_names.get(internal) or naming.plain_topic(internal)
 

@@ -56,6 +56,7 @@ samples = st.one_of(
         name=texts,
         produce_ips=st.lists(texts, max_size=3).map(tuple),
         consume_ips=st.lists(texts, max_size=3).map(tuple),
+        administer_ips=st.lists(texts, max_size=3).map(tuple),
     ),
     st.builds(
         TopicDocument,
@@ -112,7 +113,7 @@ def test_missing_optional_keys_are_defaulted() -> None:
     )
     assert BrokerDocument.from_json(b'{"host":"h","port":1}').rack is None
     assert TopicDocument.from_json(b'{"version":1,"partitions":{"0":[1]}}').topic_id == ""
-    assert InstanceTopicDocument.from_json(b'{"name":"orders"}').produce_ips == ()
+    assert not InstanceTopicDocument.from_json(b'{"name":"orders"}').lists_addresses
 
 
 def test_a_broker_registers_in_kafkas_shape() -> None:

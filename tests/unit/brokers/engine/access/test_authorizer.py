@@ -22,6 +22,7 @@ OUTSIDE = peer_address("192.168.0.1")
 class Lists:
     produce_ips: tuple[str, ...] = ()
     consume_ips: tuple[str, ...] = ()
+    administer_ips: tuple[str, ...] = ()
 
 
 LISTED = ("10.1.0.0/16",)
@@ -48,7 +49,35 @@ def test_the_state_and_the_produce_list_decide(
     assert decide(state, Lists(produce_ips=LISTED), operation, address) == expected
 
 
-def test_a_topic_with_neither_right_is_not_even_described() -> None:
+@pytest.mark.parametrize(
+    ("lists", "expected"),
+    [
+        (Lists(), 0),
+        (Lists(produce_ips=LISTED), 29),
+        (Lists(consume_ips=LISTED), 29),
+        (Lists(produce_ips=LISTED, consume_ips=LISTED), 29),
+        (Lists(administer_ips=LISTED), 29),
+        (Lists(administer_ips=("192.168.0.1",)), 0),
+        (Lists(produce_ips=LISTED, consume_ips=LISTED, administer_ips=("192.168.0.1",)), 0),
+    ],
+)
+@pytest.mark.parametrize("state", ["active", "frozen"])
+def test_without_a_list_of_its_own_whoever_may_produce_and_consume_administers(
+    state: str, lists: Lists, expected: int
+) -> None:
+    """A list that keeps an address from writing would be worth little if it could delete the topic."""
+    assert decide(state, lists, Operation.ADMINISTER, OUTSIDE) == expected
+    assert decide("deleting", lists, Operation.ADMINISTER, OUTSIDE) == 3
+
+
+def test_any_right_shows_a_topic() -> None:
+    closed, open_to = ("10.1.0.0/16",), ("192.168.0.1",)
+    for rights in itertools.product((closed, open_to), repeat=3):
+        expected = 0 if open_to in rights else 29
+        assert decide("active", Lists(*rights), Operation.DESCRIBE, OUTSIDE) == expected
+
+
+def test_a_topic_with_no_right_is_not_even_described() -> None:
     closed = Lists(produce_ips=LISTED, consume_ips=LISTED)
     assert decide("active", closed, Operation.DESCRIBE, OUTSIDE) == 29
     assert decide("active", closed, Operation.DESCRIBE, INSIDE) == 0
@@ -98,7 +127,14 @@ networks = st.one_of(
 ).map(lambda pair: f"{pair[0]}/{pair[1]}")
 
 
-@given(st.lists(networks, min_size=1, max_size=5), st.ip_addresses())
+# So that lists often hold the address, and networks each other.
+near = st.one_of(
+    networks,
+    st.tuples(st.integers(0, 300), st.integers(20, 32)).map(lambda pair: f"{IPv4Address(pair[0])}/{pair[1]}"),
+)
+
+
+@given(st.lists(near, min_size=1, max_size=8), st.one_of(st.ip_addresses(), st.integers(0, 400).map(IPv4Address)))
 def test_compiled_lists_agree_with_the_standard_library(entries: list[str], address: IPv4Address | IPv6Address) -> None:
     """The slow twin; mapped addresses have their own tests."""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
@@ -113,7 +149,7 @@ def test_compiled_lists_agree_with_the_standard_library(entries: list[str], addr
 @pytest.mark.parametrize("operation", Operation)
 def test_lists_do_not_shut_out_who_acts_for_the_owner_inside_the_cluster(peer: str, operation: Operation) -> None:
     """Or nobody could see a closed topic any more, and open it again."""
-    closed = Lists(produce_ips=LISTED, consume_ips=LISTED)
+    closed = Lists(produce_ips=LISTED, consume_ips=LISTED, administer_ips=LISTED)
     assert decide("active", closed, operation, peer_address(peer)) == 29
     assert decide("active", closed, operation, owners_address(peer)) == 0
     assert decide("deleting", closed, operation, owners_address(peer)) == 3

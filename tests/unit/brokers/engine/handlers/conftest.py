@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from brokers.contract import paths
+from brokers.contract.documents import InstanceTopicDocument, change_to_json
+from brokers.engine.cluster.tree import Create, Operation, Set
 from tests.testkit.in_process import InProcessBroker
 from tests.testkit.wire import WireClient
 
@@ -25,6 +28,27 @@ class House:
 
     async def topic(self, name: str = "orders", partitions: int = 1, **config: str) -> bytes:
         return await self.broker.create_topic(self.mine, name, partitions, **config)
+
+    async def allow(self, topic: str = "orders", **lists: tuple[str, ...]) -> None:
+        """Publishes the allow-lists of a topic of `mine`, and waits until the broker has them."""
+        internal = f"{MINE}.{topic}"
+        document, tree = InstanceTopicDocument(name=topic, **lists), self.broker.tree
+        path, folder = paths.instance_topic(MINE, internal), paths.instance_topics(MINE)
+        writes: list[Operation] = [Create(folder)] if await tree.get(folder) is None else []
+        is_new = await tree.get(path) is None
+        writes.append(Create(path, document.to_json()) if is_new else Set(path, document.to_json(), None))
+        change = change_to_json([f"topics/{internal}"])
+        await tree.commit([*writes, Create(paths.CHANGE_PREFIX, change, sequence=True)])
+
+        def in_force() -> bool:
+            topic = self.broker.broker.current.image.topics[internal]
+            return (topic.produce_ips, topic.consume_ips, topic.administer_ips) == (
+                document.produce_ips,
+                document.consume_ips,
+                document.administer_ips,
+            )
+
+        await self.broker.until(in_force)
 
 
 @pytest.fixture

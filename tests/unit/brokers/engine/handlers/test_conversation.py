@@ -7,9 +7,6 @@ from struct import pack
 
 import pytest
 
-from brokers.contract import paths
-from brokers.contract.documents import InstanceTopicDocument, change_to_json
-from brokers.engine.cluster.tree import Create, Set
 from brokers.engine.handlers.dispatch import FAST_CODEC_HANDLERS, HANDLERS
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ADVERTISED_TENANT, APIS, ApiKey
 from brokers.engine.protocol.codec import encode_response
@@ -127,7 +124,7 @@ async def test_before_the_login_nothing_else_is_answered(house: House) -> None:
 
 async def test_an_allow_list_counts_for_the_next_request_of_open_connections(house: House) -> None:
     await house.topic()
-    await close_to_us(house, produce_ips=("10.0.0.0/8",))
+    await house.allow(produce_ips=("10.0.0.0/8",))
 
     assert (await produce(house.mine, "orders", batch(b"a"))).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert (await fetch(house.mine, "orders")).error_code == 0
@@ -139,7 +136,7 @@ async def test_lists_that_shut_out_everybody_here_leave_the_topic_to_the_control
     """
     await house.topic()
     owner = await house.broker.internal_client(MINE)
-    await close_to_us(house, produce_ips=("10.0.0.0/8",), consume_ips=("10.0.0.0/8",))
+    await house.allow(produce_ips=("10.0.0.0/8",), consume_ips=("10.0.0.0/8",))
 
     async def seen_by(client: WireClient) -> list[str | None]:
         answer = await client.call(ApiKey.METADATA, 12, MetadataRequest(topics=None))
@@ -147,20 +144,6 @@ async def test_lists_that_shut_out_everybody_here_leave_the_topic_to_the_control
 
     assert await seen_by(house.mine) == []
     assert await seen_by(owner) == ["orders"]
-
-
-async def close_to_us(house: House, **lists: tuple[str, ...]) -> None:
-    """Publishes the lists of `orders` and waits until the broker has them."""
-    document = InstanceTopicDocument(name="orders", **lists)
-    path = paths.instance_topic(MINE, f"{MINE}.orders")
-    change = change_to_json([f"topics/{MINE}.orders"])
-    tree = house.broker.tree
-    write = Create(path, document.to_json()) if await tree.get(path) is None else Set(path, document.to_json(), None)
-    if await tree.get(paths.instance_topics(MINE)) is None:
-        await tree.commit([Create(paths.instance_topics(MINE))])
-    await tree.commit([write, Create(paths.CHANGE_PREFIX, change, sequence=True)])
-    current = house.broker.broker.current
-    await house.broker.until(lambda: current.image.instances[MINE].topics[b"orders"].produce_ips)
 
 
 async def test_no_answer_names_an_instance(house: House) -> None:

@@ -8,30 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brokers.engine.handlers.produce.long_produce import BATCHES_AT_ONCE_MAX
 from brokers.engine.handlers.produce.recompression import (
     HEADERS_AT_ONCE_MAX,
     HOPPED_AT_ONCE_RECORDS_MAX,
     WALKED_AT_ONCE_RECORDS_MAX,
 )
-from brokers.engine.handlers.produce.turns import BYTES_PER_TURN_MAX, PARTITIONS_PER_TURN_MAX, parts_of
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.fast_codec_produce import ProduceTopic
 from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.records.walk import has_headers_at_most
 from tests.testkit.records import PRODUCE_VERSION, batch, fetch, produce, values
-from tests.testkit.turns import counted_turns
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 from tests.unit.brokers.engine.handlers.test_recompression import busy
 
-TOPICS = st.lists(
-    st.tuples(
-        st.sampled_from([b"a", b"b", b"c"]),
-        st.integers(0, 3 * PARTITIONS_PER_TURN_MAX),
-        st.integers(0, 2 * BYTES_PER_TURN_MAX),
-    ),
-    max_size=4,
-)
+BYTES_PER_TURN_MAX = 1024 * 1024
 
 
 def long_request(partitions: int, records: bytes, acks: int = 1) -> ProduceRequest:
@@ -53,24 +44,9 @@ async def topic_with(house: House, partitions: int) -> None:
     )
 
 
-@given(TOPICS)
-def test_parts_are_the_whole_in_its_order_and_none_is_too_long(drawn: list[tuple[bytes, int, int]]) -> None:
-    topics: list[ProduceTopic] = [
-        (name, [(index, 100, 100 + size_bytes // (index + 1)) for index in range(count)])
-        for name, count, size_bytes in drawn
-    ]
-    parts = parts_of(topics)
-    lines = [[(name, line) for name, wanted in part for line in wanted] for part in parts]
-    assert [line for part in lines for line in part] == [(name, line) for name, wanted in topics for line in wanted]
-    assert {name for part in parts for name, _ in part} == {name for name, _ in topics}
-    for part in lines:
-        assert len(part) <= PARTITIONS_PER_TURN_MAX
-        assert len(part) == 1 or sum(end - start for _, (_, start, end) in part) <= BYTES_PER_TURN_MAX
-
-
 @pytest.mark.parametrize(
     ("partitions", "value_bytes"),
-    [(2 * PARTITIONS_PER_TURN_MAX + 50, 100), (5, BYTES_PER_TURN_MAX - 1_000), (3, 0)],
+    [(2 * BATCHES_AT_ONCE_MAX + 50, 100), (5, BYTES_PER_TURN_MAX - 1_000), (3, 0)],
     ids=["many partitions", "many bytes", "no more than one turn"],
 )
 async def test_a_long_request_stores_and_answers_what_it_would_at_once(
@@ -86,14 +62,6 @@ async def test_a_long_request_stores_and_answers_what_it_would_at_once(
     for index in (0, partitions - 1):
         assert values((await fetch(house.mine, "orders", partition=index)).records) == [b"v" * value_bytes]
     assert house.broker.broker.listeners.buffers.rented_bytes == 0
-
-
-async def test_others_are_served_while_a_long_request_is_appended(house: House) -> None:
-    await topic_with(house, 1_000)
-    request = long_request(1_000, batch(b"v"))
-    async with counted_turns() as turns:
-        await house.mine.call(ApiKey.PRODUCE, PRODUCE_VERSION, request)
-    assert turns() >= 1_000 // PARTITIONS_PER_TURN_MAX
 
 
 async def test_a_client_that_goes_in_the_middle_pays_for_its_request(house: House) -> None:

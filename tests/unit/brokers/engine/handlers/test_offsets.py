@@ -7,7 +7,7 @@ from collections.abc import Generator
 import pytest
 
 from brokers.contract import paths
-from brokers.contract.documents import InstanceTopicDocument, change_to_json
+from brokers.contract.documents import change_to_json
 from brokers.engine.cluster.tree import Create, Delete
 from brokers.engine.handlers.common import chunked_encoding
 from brokers.engine.handlers.offsets import deletion, offsets
@@ -239,7 +239,7 @@ async def test_offsets_of_a_deleted_topic_go(ready: House) -> None:
 
 async def test_who_may_not_consume_a_topic_commits_nothing_there(ready: House) -> None:
     await commit(ready.mine, {ORDERS: 5})
-    await allow(ready, "orders", produce=("10.0.0.1",), consume=("10.0.0.1",))
+    await ready.allow(consume_ips=("10.0.0.1",))
 
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert await commit(ready.mine, {ORDERS: 6}) == {ORDERS: denied}
@@ -247,17 +247,6 @@ async def test_who_may_not_consume_a_topic_commits_nothing_there(ready: House) -
     _, lines = await fetch(ready.mine, {"orders": [0]})
     assert (lines[ORDERS].committed_offset, lines[ORDERS].error_code) == (-1, denied)
     assert await offsets_of(ready.mine, None) == {}
-
-
-async def allow(house: House, topic: str, *, produce: tuple[str, ...], consume: tuple[str, ...]) -> None:
-    internal = f"{MINE}.{topic}"
-    document = InstanceTopicDocument(name=topic, produce_ips=produce, consume_ips=consume)
-    folder = Create(paths.instance_topics(MINE))
-    write = Create(paths.instance_topic(MINE, internal), document.to_json())
-    announce = Create(paths.CHANGE_PREFIX, change_to_json([f"topics/{internal}"]), sequence=True)
-    await house.broker.tree.commit([folder, write, announce])
-    current = house.broker.broker.current
-    await house.broker.until(lambda: current.image.topics[internal].consume_ips == consume)
 
 
 async def test_a_frozen_instance_still_commits(ready: House) -> None:

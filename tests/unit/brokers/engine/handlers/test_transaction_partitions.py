@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.contract import documents, paths
 from brokers.contract.process import CLUSTER_USER
-from brokers.engine.cluster.tree import Create
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.transactions import (
@@ -16,7 +14,7 @@ from brokers.engine.protocol.messages.transactions import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from tests.unit.brokers.engine.handlers.conftest import MINE, House
+from tests.unit.brokers.engine.handlers.conftest import House
 from tests.unit.brokers.engine.handlers.transactional import GROUP, Transactional, coordinated
 
 NONE = 0
@@ -40,22 +38,10 @@ async def test_one_bad_partition_spoils_the_others(house: House) -> None:
     assert (await producer.describe()).transaction_state == "Empty"
 
 
-async def lock(house: House, topic: str) -> None:
-    """Nobody in this house may write to it."""
-    internal = f"{MINE}.{topic}"
-    document = documents.InstanceTopicDocument(name=topic, produce_ips=("203.0.113.7",))
-    folder = Create(paths.instance_topics(MINE))
-    write = Create(paths.instance_topic(MINE, internal), document.to_json())
-    announce = Create(paths.CHANGE_PREFIX, documents.change_to_json([f"topics/{internal}"]), sequence=True)
-    await house.broker.tree.commit([folder, write, announce])
-    current = house.broker.broker.current
-    await house.broker.until(lambda: current.image.topics[internal].produce_ips)
-
-
 async def test_a_topic_that_may_not_be_written_to_spoils_the_others(house: House) -> None:
     await house.topic()
     await house.topic("locked")
-    await lock(house, "locked")
+    await house.allow("locked", produce_ips=("203.0.113.7",))
     producer = await Transactional.begin(house.mine, "tx")
 
     codes = await producer.add(("orders", 0), ("locked", 0))

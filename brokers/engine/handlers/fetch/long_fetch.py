@@ -1,0 +1,133 @@
+"""A Fetch of very many partitions: read some at a time, and other requests come in between (I.6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.common.background import answer_in_turns, parts_of
+from brokers.engine.handlers.fetch.delayed_fetch import bytes_still_missing, may_be_delayed
+from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, prefetch
+from brokers.engine.handlers.fetch.reading import Reading
+from brokers.engine.handlers.session import Session
+from brokers.engine.partitions.delayed_operations import DelayedCommittedRead, DelayedRead
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.fast_codec import FetchFrame
+from brokers.engine.throttling.charging import fetch_cap_bytes
+
+# Longer requests take turns: this is some 500 partitions.
+READ_AT_ONCE_BYTES_MAX: Final = 16 * 1024
+
+Read = Callable[[Client, Session, FetchFrame, int, int, bool, bool], Reading]
+Answer = Callable[[Session, Client, int, int, FetchFrame, Reading], None]
+
+
+def serve_long(
+    session: Session,
+    client_id: str | None,
+    version: int,
+    correlation_id: int,
+    frame: FetchFrame,
+    read: Read,
+    answer: Answer,
+) -> None:
+    """As any fetch is served, with `read` of some partitions at a time and `answer` in a turn of its own."""
+    long_fetch = _LongFetch(session, client_id, version, frame, read)
+
+    async def work() -> None:
+        reading = await long_fetch.reading()
+        session.cancel = None
+        answer(session, session.client(client_id), version, correlation_id, frame, reading)
+
+    answer_in_turns(session, int(ApiKey.FETCH), client_id, work())
+
+
+class _LongFetch:
+    def __init__(self, session: Session, client_id: str | None, version: int, frame: FetchFrame, read: Read) -> None:
+        self._session = session
+        self._client_id = client_id
+        self._version = version
+        self._frame = frame
+        self._read = read
+
+    async def reading(self) -> Reading:
+        """All that there is to answer, after the wait that was asked for."""
+        reading = await self._everything()
+        missing_bytes = self._missing_bytes(reading)
+        if missing_bytes > 0:
+            reading.release()
+            await self._until_readable(reading.watched, missing_bytes)
+            reading = await self._everything()
+        return reading
+
+    def _limit(self) -> int:
+        most = min(self._frame.max_bytes, self._session.engine.fetch_bytes_max)
+        return fetch_cap_bytes(self._session.client(self._client_id).consume_limiters, most)
+
+    async def _everything(self) -> Reading:
+        for round_number in range(ROUNDS_MAX + 1):
+            reading = await self._once(wait=round_number == ROUNDS_MAX)
+            if not reading.missing:
+                return reading
+            reading.release()
+            await prefetch(self._session.engine, reading.missing)
+        raise AssertionError("a reading that waits for the disk misses nothing")
+
+    async def _once(self, *, wait: bool) -> Reading:
+        reading, limit = Reading(), self._limit()
+        try:
+            for part, goes_on in parts_of(self._frame.topics):
+                client = self._session.client(self._client_id)
+                left_bytes = max(limit - reading.readable_bytes, 0)
+                share = self._frame._replace(topics=part)
+                later = self._read(
+                    client, self._session, share, self._version, left_bytes, wait, not reading.readable_bytes
+                )
+                reading.extend(later, goes_on)
+                await asyncio.sleep(0)
+        except BaseException:
+            reading.release()
+            raise
+        return reading
+
+    def _missing_bytes(self, reading: Reading) -> int:
+        """How many bytes there have to be more until the fetch is answered, 0 if it is not to wait (WIRE-27)."""
+        frame = self._frame
+        wanted_bytes = min(frame.min_bytes, self._limit())
+        partitions = sum(len(wanted) for _, wanted in frame.topics)
+        may_wait = frame.max_wait_ms > 0 and not reading.must_answer and bool(reading.watched)
+        if wanted_bytes <= reading.readable_bytes or not may_wait:
+            return 0
+        if not may_be_delayed(partitions, self._session.view()):
+            return 0
+        if not reading.readable_bytes:
+            return wanted_bytes
+        routes = self._session.client(self._client_id).consume_routes
+        asked = []
+        for (key, wanted), (_, lines) in zip(frame.topics, reading.answers, strict=True):
+            if key not in routes:  # the lists, or the topic, changed meanwhile
+                return 0
+            found = routes[key].partitions
+            asked += [
+                (found[wish[0]], wish[2], wish[5])
+                for wish, line in zip(wanted, lines, strict=True)
+                if not line[1] and wish[0] in found
+            ]
+        return bytes_still_missing(asked, frame.isolation, wanted_bytes)
+
+    async def _until_readable(self, watched: list[Partition], missing_bytes: int) -> None:
+        readable = asyncio.Event()
+        kind = DelayedCommittedRead if self._frame.isolation else DelayedRead
+        operation = kind(readable.set, missing_bytes)
+        for partition in watched:
+            operation.watch(partition)
+        engine = self._session.engine
+        tick = engine.deadlines.add(operation, self._frame.max_wait_ms)
+        try:
+            await readable.wait()
+        finally:
+            engine.deadlines.drop(operation, tick)
+            operation.cancel()

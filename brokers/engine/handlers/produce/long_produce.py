@@ -1,0 +1,64 @@
+"""A Produce of very many batches: appended some at a time, and other requests come in between (I.6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, answer_in_turns, parts_of
+from brokers.engine.handlers.produce.request import ProduceRequest, ProduceTopics
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.fast_codec_produce import ProducePartition
+
+# What an append counts as: it takes 10 to 30 us, and the first one to a partition, which makes its files, up to 300 us.
+BATCH_WEIGHT: Final = 8
+# Requests of more batches take turns. Producers send one for each partition that a broker leads.
+BATCHES_AT_ONCE_MAX: Final = PARTITIONS_PER_TURN_MAX // BATCH_WEIGHT
+# The same of several batches that are longer together.
+BYTES_AT_ONCE_MAX: Final = 1024 * 1024
+# To check and append so many bytes takes about as long as to read a partition.
+BYTES_OF_WEIGHT: Final = 8 * 1024
+
+
+AppendTopics = Callable[[ProduceRequest, Client, ProduceTopics], object]
+Complete = Callable[[ProduceRequest, Client], object]
+
+
+def append_in_turns(
+    request: ProduceRequest, append_topics: AppendTopics, complete: Complete, charge_for: Complete
+) -> None:
+    """`append_topics` with some of the request's topics at a time, then `complete`. Where the client goes meanwhile,
+    what was appended stays, and is charged.
+    """
+    request.copy_frame()
+    work = _append_in_turns(request, append_topics, complete, charge_for)
+    answer_in_turns(request.session, int(ApiKey.PRODUCE), request.raw.client_id, work)
+
+
+async def _append_in_turns(
+    request: ProduceRequest, append_topics: AppendTopics, complete: Complete, charge_for: Complete
+) -> None:
+    try:
+        request.keep()
+        await asyncio.sleep(0)
+        for part, goes_on in parts_of(request.topics, _weigh):
+            before = len(request.results)
+            append_topics(request, request.client(), part)
+            if goes_on:
+                rest = request.results.pop(before)
+                request.results[before - 1][1].extend(rest[1])
+            await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        charge_for(request, request.client())
+        raise
+    # Who waits for the last offset of a partition has waited for those before.
+    request.pending = list(dict(request.pending).items())
+    request.session.cancel = None
+    complete(request, request.client())
+
+
+def _weigh(wanted: ProducePartition) -> int:
+    _, records_start, records_end = wanted
+    return BATCH_WEIGHT + max(0, records_end - records_start) // BYTES_OF_WEIGHT

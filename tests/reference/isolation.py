@@ -1,0 +1,379 @@
+"""docs/ISOLATION.md: of each API and version that tenants are served, what keeps names apart and what a request costs.
+
+Limits, turns, lists and fields come from the code. What needs a sentence is in two tables: `FIELDS` says of every text,
+id and blob of a message what becomes of it, `ROWS` of every API what else bounds it. A field, an API or a version that
+is in neither cannot be written, and fails the suite (tests/shape/test_isolation.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from textwrap import wrap
+from typing import Any, Final, NamedTuple
+
+from brokers.engine.coordinators.groups import limits as groups
+from brokers.engine.coordinators.transactions import limits as transactions
+from brokers.engine.handlers.common import background, chunked_encoding, duplicate_limits, turns
+from brokers.engine.handlers.configs import client_quotas, describe_configs
+from brokers.engine.handlers.dispatch import FAST_CODEC_HANDLERS, SHAPES
+from brokers.engine.handlers.fetch import legacy as old_fetch
+from brokers.engine.handlers.fetch import list_offsets, list_offsets_legacy
+from brokers.engine.handlers.groups import describe_groups, find_coordinator
+from brokers.engine.handlers.offsets import deletion, offsets
+from brokers.engine.handlers.produce import long_produce
+from brokers.engine.handlers.session import DECODED_AT_ONCE_BYTES_MAX
+from brokers.engine.handlers.topic_lists import TOPIC_LISTS
+from brokers.engine.handlers.topics import delete_records, metadata, topics
+from brokers.engine.handlers.transactions import describe_producers, listing
+from brokers.engine.protocol.apis import ADVERTISED_TENANT, FETCH_BATCHES_FROM, PRODUCE_BATCHES_FROM, ApiKey
+from brokers.engine.protocol.fields import FieldSpec, fields_of
+from brokers.engine.protocol.registry import message_class
+from brokers.engine.protocol.request_limits import limit_of
+from brokers.engine.records.validation import INFLATED_AT_ONCE_BYTES_MAX, INFLATED_PER_REQUEST_MAX
+from brokers.engine.throttling.request_time import REQUEST_TIME_PERCENT
+
+K = ApiKey
+COLUMNS_MAX: Final = 130
+NAMING_KINDS: Final = ("text", "uuid", "blob", "records")
+
+TOPIC: Final = "topic"
+TOPIC_ID: Final = "topic id"
+GROUP: Final = "group"
+TRANSACTION: Final = "transactional id"
+QUOTA: Final = "quota entity"
+BROKER: Final = "broker"
+OPAQUE: Final = "opaque"
+MEMBER: Final = "member"
+SETTING: Final = "setting"
+WORD: Final = "word"
+
+KINDS: Final[Mapping[str, tuple[str, str]]] = {
+    TOPIC: (
+        "mapped",
+        "Looked up among the instance's own topics, by its name without the instance's id; shown the same way. A "
+        "foreign name and one that does not exist are the same miss.",
+    ),
+    TOPIC_ID: ("mapped", "Ids are the cluster's; one of another instance is answered as one that does not exist."),
+    GROUP: ("mapped", "Stored under the instance's id, and shown without it; only ids of the instance are listed."),
+    TRANSACTION: ("mapped", "Stored under the instance's id, and shown without it."),
+    QUOTA: ("mapped", "Users and client ids are the instance's own; stored under its id, and shown without it."),
+    BROKER: (
+        "mapped",
+        "Brokers that serve the instance, by its own addresses; the cluster id is made of the instance's id. Racks and "
+        "log directories have no names for tenants.",
+    ),
+    OPAQUE: ("harmless", "Bytes that clients write for clients of the same instance; stored, never looked up."),
+    MEMBER: ("harmless", "Compared with members of the group that is named beside it, which is the instance's own."),
+    SETTING: ("harmless", "A name or value that is the same for all instances, or of the topic named beside it."),
+    WORD: ("harmless", "One of the protocol's or broker's own words, or a filter for them."),
+}
+
+# By field, or by (API, field) where a name means something else there.
+FIELDS: Final[Mapping[str | tuple[ApiKey, str], str]] = {
+    **dict.fromkeys(("name", "topic", "topic_names", "resource_name"), TOPIC),
+    "topic_id": TOPIC_ID,
+    **dict.fromkeys(("group_id", "groups", "groups_names"), GROUP),
+    **dict.fromkeys(("transactional_id", "transactional_ids", "v3_and_below_transactional_id"), TRANSACTION),
+    **dict.fromkeys(("key", "coordinator_keys"), f"{GROUP} or {TRANSACTION}"),
+    **dict.fromkeys(("cluster_id", "host", "rack", "rack_id", "log_dir", "replica_directory_id"), BROKER),
+    **dict.fromkeys(
+        ("records", "assignment", "member_assignment", "member_metadata", "metadata", "committed_metadata", "reason"),
+        OPAQUE,
+    ),
+    **dict.fromkeys(("member_id", "group_instance_id", "leader", "client_id", "client_host"), MEMBER),
+    **dict.fromkeys(("protocol_name", "protocol_type", "protocol_data"), OPAQUE),
+    **dict.fromkeys(("value", "configuration_keys", "documentation"), SETTING),
+    **dict.fromkeys(("client_software_name", "client_software_version"), WORD),
+    **dict.fromkeys(("group_state", "group_type", "state_filters", "states_filter", "types_filter"), WORD),
+    **dict.fromkeys(("transaction_state", "unknown_state_filters", "error_message", "batch_index_error_message"), WORD),
+    **dict.fromkeys(("entity_type",), WORD),
+    **dict.fromkeys(("entity_name", "match"), QUOTA),
+    (K.DESCRIBE_CLIENT_QUOTAS, "values.key"): SETTING,
+    (K.ALTER_CLIENT_QUOTAS, "ops.key"): SETTING,
+    (K.API_VERSIONS, "name"): WORD,
+    (K.JOIN_GROUP, "protocols.name"): OPAQUE,
+    (K.ALTER_CONFIGS, "configs.name"): SETTING,
+    (K.INCREMENTAL_ALTER_CONFIGS, "configs.name"): SETTING,
+    (K.DESCRIBE_CONFIGS, "configs.name"): SETTING,
+    (K.DESCRIBE_CONFIGS, "synonyms.name"): SETTING,
+    (K.CREATE_TOPICS, "configs.name"): SETTING,
+}
+
+
+class Row(NamedTuple):
+    """`versions`: to which of them it applies. `bounds`: beside the limits of the request, its turns and its price."""
+
+    versions: tuple[int, int]
+    bounds: tuple[str, ...] = ()
+    denied: str = ""
+
+
+# The tests that attack them, by the word that stands for them.
+RANDOM, LONG, INFLATING, NAMES, TORN = "random", "long", "inflating", "names", "torn"
+ATTACKS: Final[Mapping[str, tuple[str, str]]] = {
+    RANDOM: ("tests/adversarial/test_random_requests.py", "random legal requests of any size, in every version"),
+    LONG: ("tests/adversarial/test_long_requests.py", "each array as long as it may be"),
+    INFLATING: ("tests/adversarial/test_inflating_batches.py", "batches that inflate a thousandfold"),
+    NAMES: ("tests/product/system/test_isolation.py", "another instance's names and ids in every field"),
+    TORN: ("tests/product/system/test_malformed.py", "requests that end too early or contradict themselves"),
+}
+
+_GROUP_BOUNDS: Final = (
+    f"{groups.GROUPS_PER_INSTANCE_MAX:,} groups of an instance in each partition of the offsets topic",
+    f"{groups.MEMBER_BYTES_PER_INSTANCE_MAX >> 20} MiB of its members there",
+)
+_OFFSET_BOUNDS: Final = (
+    f"{groups.OFFSETS_PER_GROUP_MAX:,} offsets of a group",
+    f"{groups.OFFSET_BYTES_PER_INSTANCE_MAX >> 20} MiB of an instance's offsets in each partition of the offsets topic",
+)
+_TRANSACTION_BOUNDS: Final = (
+    f"{transactions.IDS_PER_INSTANCE_AND_SHARD_MAX:,} ids of an instance in each partition of the state topic",
+)
+_TRANSACTION_PARTITIONS: Final = (
+    f"{transactions.PARTITIONS_PER_TRANSACTION_MAX:,} partitions of a transaction",
+    f"{transactions.OPEN_PARTITIONS_PER_INSTANCE_AND_SHARD_MAX:,} of an instance in each partition of the state topic",
+)
+_TOPICS: Final = f"{topics.TOPICS_PER_CALL_MAX:,} topics a request"
+_PARTITIONS: Final = "the partitions bought"
+_CONFIGS: Final = (
+    f"{describe_configs.RESOURCES_MAX:,} resources a request, {describe_configs.DESCRIBED_AT_ONCE_MAX} a turn",
+)
+_LINES: Final = f"{turns.LINES_PER_TURN_MAX} lines a turn"
+_REPEATED: Final = f"{duplicate_limits.REPEATED_IDS_MAX} repeated ids"
+
+ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
+    K.PRODUCE: (
+        Row((0, 2), ("converted in a thread", f"{INFLATED_PER_REQUEST_MAX >> 20} MiB inflated a request")),
+        Row(
+            (3, 11),
+            (
+                f"batches that inflate to more than {INFLATED_AT_ONCE_BYTES_MAX >> 10} KiB are checked in a thread",
+                f"{INFLATED_PER_REQUEST_MAX >> 20} MiB inflated a request",
+                f"{long_produce.BATCHES_AT_ONCE_MAX} batches a turn, fewer of long ones",
+                "the storage bought",
+            ),
+        ),
+    ),
+    K.FETCH: (
+        Row((0, 3), ("converted in a thread", f"{old_fetch.READ_BYTES_MAX >> 20} MiB of the log an answer")),
+        Row(
+            (4, 17),
+            (
+                "the bytes of an answer are limited by the bandwidth",
+                "read from disk in threads",
+                f"{background.PARTITIONS_PER_TURN_MAX} partitions of a long request a turn",
+            ),
+        ),
+    ),
+    K.LIST_OFFSETS: (
+        Row((0, 0), (f"{list_offsets_legacy.SEGMENTS_PER_ANSWER_MAX:,} segments an answer",)),
+        Row((1, 9), (f"{list_offsets.SEARCHED_AT_ONCE_MAX} searches by time a turn",)),
+    ),
+    K.METADATA: (
+        Row(
+            (0, 12),
+            (_LINES, f"{metadata.CHECKED_AT_ONCE_MAX} creations checked a request", "each topic answered once"),
+        ),
+    ),
+    K.OFFSET_COMMIT: (Row((0, 0), ("100 groups of an instance in ZooKeeper",)), Row((1, 9), _OFFSET_BOUNDS)),
+    K.OFFSET_FETCH: (
+        Row((0, 7), (_LINES,)),
+        Row((8, 9), (_LINES, f"{offsets.GROUPS_PER_REQUEST_MAX:,} groups a request", _REPEATED)),
+    ),
+    K.FIND_COORDINATOR: (Row((0, 6), (f"{find_coordinator.KEYS_MAX:,} keys a request",)),),
+    K.JOIN_GROUP: (Row((0, 9), (*_GROUP_BOUNDS, f"{groups.MEMBER_METADATA_BYTES_MAX:,} bytes of a member")),),
+    K.HEARTBEAT: (Row((0, 4), ("one look-up",)),),
+    K.LEAVE_GROUP: (Row((0, 5), (f"{groups.LEAVING_MAX:,} members a request",)),),
+    K.SYNC_GROUP: (Row((0, 5), (f"{groups.GROUP_RECORD_BYTES_MAX:,} bytes of a group's record",)),),
+    K.DESCRIBE_GROUPS: (
+        Row(
+            (0, 5),
+            (f"{describe_groups.DESCRIBED_MAX:,} groups a request, {describe_groups.DESCRIBED_PER_TURN_MAX} a turn",),
+        ),
+    ),
+    K.LIST_GROUPS: (Row((0, 5), _GROUP_BOUNDS[:1]),),
+    K.API_VERSIONS: (Row((0, 4), ("a constant",)),),
+    K.CREATE_TOPICS: (Row((2, 7), (_TOPICS, _PARTITIONS, "one topic a turn")),),
+    K.DELETE_TOPICS: (Row((1, 6), (_TOPICS, "one change in ZooKeeper at a time")),),
+    K.DELETE_RECORDS: (Row((0, 2), (f"waits {delete_records.FOLLOWERS_MS_MAX // 1000} s for followers",)),),
+    K.INIT_PRODUCER_ID: (Row((0, 5), _TRANSACTION_BOUNDS),),
+    K.OFFSET_FOR_LEADER_EPOCH: (Row((0, 4), ("out of memory",)),),
+    K.ADD_PARTITIONS_TO_TXN: (
+        Row((0, 3), _TRANSACTION_PARTITIONS),
+        Row((4, 5), denied="asked by brokers alone: CLUSTER_AUTHORIZATION_FAILED"),
+    ),
+    K.ADD_OFFSETS_TO_TXN: (Row((0, 4), _TRANSACTION_PARTITIONS[:1]),),
+    K.END_TXN: (Row((0, 4), ("a marker for each partition of the transaction",)),),
+    K.TXN_OFFSET_COMMIT: (Row((0, 4), _OFFSET_BOUNDS),),
+    K.DESCRIBE_CONFIGS: (Row((1, 4), _CONFIGS),),
+    K.ALTER_CONFIGS: (Row((0, 2), _CONFIGS),),
+    K.DESCRIBE_LOG_DIRS: (Row((0, 4), (_PARTITIONS,)),),
+    K.CREATE_PARTITIONS: (Row((0, 3), (_PARTITIONS, _LINES)),),
+    K.DELETE_GROUPS: (
+        Row((0, 2), (f"{deletion.GROUPS_PER_REQUEST_MAX:,} groups a request, {deletion.GROUPS_AT_ONCE} at once",)),
+    ),
+    K.INCREMENTAL_ALTER_CONFIGS: (Row((0, 1), _CONFIGS),),
+    K.OFFSET_DELETE: (Row((0, 0), ("one append of 256 KB of keys at a time",)),),
+    K.DESCRIBE_CLIENT_QUOTAS: (Row((0, 1), (f"{client_quotas.ENTITIES_MAX:,} entities of an instance",)),),
+    K.ALTER_CLIENT_QUOTAS: (
+        Row((0, 1), (f"{client_quotas.ENTRIES_MAX:,} entries a request", f"{client_quotas.ENTITIES_MAX:,} entities")),
+    ),
+    K.DESCRIBE_CLUSTER: (Row((0, 1), ("the instance's brokers",)),),
+    K.DESCRIBE_PRODUCERS: (
+        Row((0, 0), (_LINES, f"{describe_producers.PRODUCERS_PER_ANSWER_MAX:,} producers an answer")),
+    ),
+    K.DESCRIBE_TRANSACTIONS: (
+        Row(
+            (0, 0),
+            (
+                f"{listing.IDS_PER_REQUEST_MAX:,} ids a request, {listing.DESCRIBED_PER_TURN_MAX} a turn",
+                _REPEATED,
+            ),
+        ),
+    ),
+    K.LIST_TRANSACTIONS: (Row((0, 1), _TRANSACTION_BOUNDS),),
+}
+
+
+class NamedField(NamedTuple):
+    """A text, id or blob of a message: the names that lead to it, and in which versions it is."""
+
+    path: tuple[str, ...]
+    versions: tuple[int, int]
+
+
+def named_fields(cls: type[Any], versions: tuple[int, int], path: tuple[str, ...] = ()) -> Iterator[NamedField]:
+    """Those of a message class within `versions`."""
+    for name, spec, _default in fields_of(cls):
+        within = max(versions[0], spec.since), min(versions[1], spec.until)
+        if within[0] > within[1]:
+            continue
+        inner: FieldSpec = spec
+        while inner.kind == "array":
+            inner = inner.of
+        if inner.kind == "nested":
+            yield from named_fields(inner.of, within, (*path, name))
+        elif inner.kind in NAMING_KINDS:
+            yield NamedField((*path, name), within)
+
+
+def kind_of(api_key: ApiKey, field: NamedField) -> str:
+    """What the field is about. Raises KeyError for one that nobody has thought about."""
+    name = field.path[-1]
+    for key in ((api_key, ".".join(field.path[-2:])), (api_key, name)):
+        if key in FIELDS:
+            return FIELDS[key]
+    return FIELDS[name]
+
+
+def kinds_of(api_key: ApiKey, versions: tuple[int, int]) -> dict[str, list[str]]:
+    """By kind, the fields of requests and answers in these versions."""
+    result: dict[str, list[str]] = {}
+    for direction in ("request", "response"):
+        for field in named_fields(message_class(api_key, direction), versions):  # type: ignore[arg-type]
+            for kind in kind_of(api_key, field).split(" or "):
+                names = result.setdefault(kind, [])
+                if field.path[-1] not in names:
+                    names.append(field.path[-1])
+    return result
+
+
+def has_arrays(cls: type[Any], version: int) -> bool:
+    return any(spec.kind == "array" and spec.exists(version) and spec.tag is None for _, spec, _ in fields_of(cls))
+
+
+def attacks_on(api_key: ApiKey) -> list[str]:
+    """Which of `ATTACKS` send requests of this API, in all of its versions."""
+    is_long = has_arrays(message_class(api_key, "request"), ADVERTISED_TENANT[api_key][1])
+    return [RANDOM, *([LONG] if is_long else []), NAMES, TORN, *([INFLATING] if api_key is K.PRODUCE else [])]
+
+
+def isolation_page_parts(table: Callable[[Sequence[str], Iterable[Sequence[str]]], str]) -> list[str]:
+    kinds = ([f"**{name}**", way, text] for name, (way, text) in KINDS.items())
+    return [
+        _wrapped(
+            "Tenants share brokers. Of each API that a tenant's port serves this page says what keeps its names apart",
+            "from those of others, and what bounds the cost of a request. [Security](explanation/SECURITY.md) says",
+            "whom we trust with what.",
+        ),
+        "## What names are\n",
+        _wrapped(
+            "Every text, id and blob of a request or an answer is one of these. The port decides the instance; nothing",
+            "in a request can.",
+        ),
+        table(["kind", "kept apart", "how"], kinds),
+        _wrapped(
+            "Numbers are the cluster's: producer ids, broker ids, epochs. A producer id of another instance opens",
+            "nothing, since partitions and transactional ids are the instance's own.",
+        ),
+        "## What every request costs\n",
+        *(_wrapped(f"* {bound}") for bound in _common_bounds()),
+        "\n## The attacks\n",
+        *(_wrapped(f"* *{word}*: {text} (`{path}`)") for word, (path, text) in ATTACKS.items()),
+        "\n## Each API\n",
+        "*List*: which allow-list of a topic is asked. *Turns*: how often others come in between.\n",
+        *_sections(),
+    ]
+
+
+def _wrapped(*sentences: str) -> str:
+    text = " ".join(sentences)
+    indent = "  " if text.startswith("* ") else ""
+    return "\n".join(
+        wrap(text, COLUMNS_MAX, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    ) + ("" if indent else "\n")
+
+
+def _common_bounds() -> list[str]:
+    return [
+        "A frame over the API's bytes is not received, one over its items is not decoded: the connection is closed.",
+        f"Over {DECODED_AT_ONCE_BYTES_MAX >> 10} KiB it is decoded in a thread, one at a time, where the API has no "
+        "decoder of its own (Produce, Fetch).",
+        f"Answers over {chunked_encoding.LINES_AT_ONCE_MAX:,} lines are encoded in pieces.",
+        f"The time it takes is charged to the instance, which may use {REQUEST_TIME_PERCENT} % of a broker's. Produce "
+        "and Fetch are charged in bytes of the bandwidth bought.",
+        "Turns of the event loop over 10 ms are counted by API and instance.",
+    ]
+
+
+def _sections() -> Iterator[str]:
+    for api_key in sorted(ADVERTISED_TENANT):
+        for row in ROWS[api_key]:
+            yield _section(api_key, row)
+
+
+def _section(api_key: ApiKey, row: Row) -> str:
+    low, high = row.versions
+    title = "".join(word.capitalize() for word in api_key.name.split("_"))
+    limit, asked = limit_of(api_key), TOPIC_LISTS[api_key]
+    shown = f" {low}" if low == high else f"s {low} to {high}"
+    lines = []
+    if row.denied:
+        lines.append(f"Denied: {row.denied}.")
+    else:
+        for kind, names in kinds_of(api_key, row.versions).items():
+            lines.append(f"{KINDS[kind][0].capitalize()}, as {kind}: {', '.join(f'`{name}`' for name in names)}")
+    lines.append(f"List: {'none' if asked.operation is None else asked.operation.value} ({asked.why})")
+    size = f"{limit.bytes_max >> 20} MiB" if limit.bytes_max >= 1 << 20 else f"{limit.bytes_max >> 10} KiB"
+    lines.append(f"A request: {size}, {limit.items_max:,} items; {_price(api_key)}")
+    if row.bounds:
+        lines.append(f"Beside that: {'; '.join(row.bounds)}")
+    lines.append(f"Turns: {_turns(api_key, row)}")
+    lines.append(f"Attacked: {', '.join(attacks_on(api_key))}")
+    return "\n".join([f"### {title}, version{shown}\n", *(_wrapped(f"* {line}") for line in lines), ""])
+
+
+def _price(api_key: ApiKey) -> str:
+    return "paid in bandwidth" if api_key in FAST_CODEC_HANDLERS else "paid in request time"
+
+
+def _turns(api_key: ApiKey, row: Row) -> str:
+    if api_key in SHAPES:
+        return _LINES
+    of_row = [bound for bound in row.bounds if "turn" in bound or "at a time" in bound or "at once" in bound]
+    if of_row:
+        return "; ".join(of_row)
+    is_old = (api_key is K.PRODUCE and row.versions[1] < PRODUCE_BATCHES_FROM) or (
+        api_key is K.FETCH and row.versions[1] < FETCH_BATCHES_FROM
+    )
+    return "one, and a thread" if is_old else "one"

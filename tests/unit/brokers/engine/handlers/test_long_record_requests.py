@@ -1,0 +1,240 @@
+"""Produce and Fetch of very many partitions: handled in turns, answered as short ones are (I.6)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, parts_of
+from brokers.engine.handlers.fetch.long_fetch import READ_AT_ONCE_BYTES_MAX
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.fields import UUID_ZERO
+from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from brokers.engine.protocol.request_limits import limit_of
+from tests.testkit.records import batch, fetch_request, produce, values
+from tests.unit.brokers.engine.handlers.conftest import MINE, House
+
+MANY = 2 * PARTITIONS_PER_TURN_MAX + 50
+NOT_US = ("203.0.113.7",)
+
+
+def produce_of(topics: list[tuple[str, list[int]]], records: bytes, acks: int = 1) -> ProduceRequest:
+    return ProduceRequest(
+        transactional_id=None,
+        acks=acks,
+        timeout_ms=1_000,
+        topic_data=[
+            TopicProduceData(
+                name=name, partition_data=[PartitionProduceData(index=index, records=records) for index in indexes]
+            )
+            for name, indexes in topics
+        ],
+    )
+
+
+def fetch_of(topics: list[tuple[str, list[int]]], **more: Any) -> FetchRequest:
+    request = fetch_request("", **more)
+    request.topics = [
+        FetchTopic(
+            topic=name,
+            topic_id=UUID_ZERO,
+            partitions=[FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=100) for index in indexes],
+        )
+        for name, indexes in topics
+    ]
+    return request
+
+
+def lines_of(topics: list[tuple[str, list[int]]], *, unknown: int) -> list[tuple[str, int, int]]:
+    """Name, partition and error code, where partitions from `unknown` on do not exist."""
+    missing = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return [(name, index, missing if index >= unknown else 0) for name, indexes in topics for index in indexes]
+
+
+TOPICS = [("orders", list(range(MANY))), ("others", [0]), ("orders", [1]), ("others", list(range(MANY)))]
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_every_batch_of_a_long_produce_is_appended_and_answered_in_its_place(house: House, acks: int) -> None:
+    await house.topic(partitions=2)
+    await house.topic("others", partitions=2)
+
+    answer = await house.mine.call(ApiKey.PRODUCE, 9, produce_of(TOPICS, batch(b"a"), acks))
+
+    lines = [
+        (topic.name, line.index, line.error_code) for topic in answer.responses for line in topic.partition_responses
+    ]
+    assert lines == lines_of(TOPICS, unknown=2)
+    offsets = [line.base_offset for line in answer.responses[2].partition_responses]
+    assert offsets == [1]
+    table = house.broker.broker.engine.table
+    ends = [table.get(f"{MINE}.{name}", index) for name in ("orders", "others") for index in (0, 1)]
+    assert [partition.log_end_offset for partition in ends if partition is not None] == [1, 2, 2, 1]
+
+
+async def test_a_long_produce_without_acknowledgement_is_appended_before_what_follows(house: House) -> None:
+    await house.topic()
+    await house.mine.send(ApiKey.PRODUCE, 9, produce_of([("orders", [0] * MANY)], batch(b"a"), acks=0))
+
+    assert (await produce(house.mine, "orders", batch(b"last"))).base_offset == MANY
+
+
+async def test_a_few_batches_of_many_bytes_take_turns_too(house: House) -> None:
+    await house.topic()
+    engine = house.broker.broker.engine
+    turns: list[tuple[int, str | None]] = []
+    record = engine.loop_turns.record
+    request = produce_of([("orders", [0] * 30)], batch(bytes(100_000)))
+
+    class Recorded:
+        def record(self, api_key: int, instance_id: str | None, spent_s: float) -> None:
+            turns.append((api_key, instance_id))
+            record(api_key, instance_id, spent_s)
+
+    engine.loop_turns = Recorded()  # type: ignore[assignment]
+    answer = await house.mine.call(ApiKey.PRODUCE, 9, request)
+
+    assert [line.base_offset for line in answer.responses[0].partition_responses] == list(range(30))
+    assert turns.count((ApiKey.PRODUCE, MINE)) > 2
+
+
+@pytest.mark.parametrize("session_epoch", [-1, 0])
+async def test_every_partition_of_a_long_fetch_is_answered_in_its_place(house: House, session_epoch: int) -> None:
+    await house.topic(partitions=2)
+    await house.topic("others", partitions=2)
+    for name in ("orders", "others"):
+        assert (await produce(house.mine, name, batch(b"a"), partition=1)).error_code == 0
+    topics = [(name, [*indexes, *range(2, MANY)]) for name, indexes in TOPICS]
+
+    answer = await house.mine.call(ApiKey.FETCH, 12, fetch_of(topics, session_epoch=session_epoch, max_wait_ms=10_000))
+
+    lines = [(topic.topic, line) for topic in answer.responses for line in topic.partitions]
+    assert [(name, line.partition_index, line.error_code) for name, line in lines] == lines_of(topics, unknown=2)
+    read = [(name, line.partition_index, *values(line.records)) for name, line in lines if line.records]
+    assert read == [("orders", 1, b"a"), ("orders", 1, b"a"), ("others", 1, b"a")]
+
+
+async def a_wide_topic(house: House) -> tuple[int, Partition]:
+    """Of so many partitions that a fetch of each of them is a long one, all led; their number, and one of them."""
+    count = READ_AT_ONCE_BYTES_MAX // 30
+    await house.topic(partitions=count)
+    table = house.broker.broker.engine.table
+
+    def led() -> bool:
+        found = [table.get(f"{MINE}.orders", index) for index in range(count)]
+        return all(partition is not None and partition.is_leader for partition in found)
+
+    await house.broker.until(led)
+    watched = table.get(f"{MINE}.orders", 3)
+    assert watched is not None
+    return count, watched
+
+
+async def test_a_long_fetch_is_answered_when_there_is_something_to_read(house: House) -> None:
+    partitions, watched = await a_wide_topic(house)
+    request = fetch_of([("orders", list(range(partitions)))], max_wait_ms=60_000)
+    writer = await house.broker.client(house.my_port)
+    await house.mine.send(ApiKey.FETCH, 12, request)
+    await house.broker.until(lambda: watched.waits)
+
+    assert (await produce(writer, "orders", batch(b"new"), partition=3)).error_code == 0
+
+    answer = await house.mine.receive(ApiKey.FETCH, 12)
+    read = [(line.partition_index, *values(line.records)) for line in answer.responses[0].partitions if line.records]
+    assert read == [(3, b"new")]
+    assert not watched.waits
+
+
+async def test_a_long_fetch_is_answered_when_its_time_is_over(house: House) -> None:
+    partitions, _ = await a_wide_topic(house)
+
+    answer = await house.mine.call(ApiKey.FETCH, 12, fetch_of([("orders", list(range(partitions)))], max_wait_ms=50))
+
+    assert [line.error_code for line in answer.responses[0].partitions] == [0] * partitions
+
+
+async def test_a_long_fetch_that_waits_ends_with_its_connection(house: House) -> None:
+    partitions, watched = await a_wide_topic(house)
+    client = await house.broker.client(house.my_port)
+    await client.send(ApiKey.FETCH, 12, fetch_of([("orders", list(range(partitions)))], max_wait_ms=60_000))
+    await house.broker.until(lambda: watched.waits)
+
+    await client.close()
+
+    await house.broker.until(lambda: not watched.waits)
+
+
+async def test_what_a_list_closes_between_two_turns_is_not_read(house: House) -> None:
+    partitions, watched = await a_wide_topic(house)
+    owner = await house.broker.internal_client(MINE)
+    await house.mine.send(ApiKey.FETCH, 12, fetch_of([("orders", list(range(partitions)))], max_wait_ms=60_000))
+    await house.broker.until(lambda: watched.waits)
+
+    await house.allow(consume_ips=NOT_US)
+    assert (await produce(owner, "orders", batch(b"secret"), partition=3)).error_code == 0
+
+    answer = await house.mine.receive(ApiKey.FETCH, 12)
+    codes = {line.error_code for line in answer.responses[0].partitions}
+    assert codes == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+
+
+@pytest.mark.parametrize("version", [1, 3, 8, 9])
+async def test_a_produce_of_more_partitions_than_one_may_have_ends_the_connection(house: House, version: int) -> None:
+    request = produce_of([("orders", [0] * limit_of(ApiKey.PRODUCE).items_max)], b"")
+    await house.mine.send(ApiKey.PRODUCE, version, request)
+    assert await house.mine.is_closed()
+
+
+@pytest.mark.parametrize("version", [2, 4, 11, 12])
+async def test_a_fetch_of_more_partitions_than_one_may_have_ends_the_connection(house: House, version: int) -> None:
+    request = fetch_of([("orders", [0] * limit_of(ApiKey.FETCH).items_max)])
+    await house.mine.send(ApiKey.FETCH, version, request)
+    assert await house.mine.is_closed()
+
+
+def test_a_consumer_and_a_producer_of_ten_thousand_topics_are_within_the_limits() -> None:
+    assert min(limit_of(api_key).items_max for api_key in (ApiKey.PRODUCE, ApiKey.FETCH)) >= 20_000
+
+
+@pytest.mark.parametrize("sizes", [[0], [1], [200], [201], [0, 0, 0], [199, 0, 5], [1] * 450, [1000], [3, 700, 0, 1]])
+def test_parts_put_together_again_are_the_whole(sizes: list[int]) -> None:
+    topics = [(b"%d" % number, list(range(size))) for number, size in enumerate(sizes)]
+    whole: list[tuple[bytes, list[int]]] = []
+    for part, goes_on in parts_of(topics):
+        assert part
+        assert sum(max(len(wanted), 1) for _, wanted in part) <= PARTITIONS_PER_TURN_MAX
+        if goes_on:
+            assert whole[-1][0] == part[0][0]
+            whole[-1][1].extend(part[0][1])
+        whole += [(name, list(wanted)) for name, wanted in part[1 if goes_on else 0 :]]
+    assert whole == topics
+
+
+def test_what_weighs_more_comes_in_smaller_parts() -> None:
+    parts = list(parts_of([(b"t", list(range(10)))], lambda _: PARTITIONS_PER_TURN_MAX))
+    assert [wanted for part, _ in parts for _, wanted in part] == [[number] for number in range(10)]
+    assert [goes_on for _, goes_on in parts] == [False] + [True] * 9
+
+
+async def test_others_are_answered_while_a_long_produce_is_appended(house: House) -> None:
+    await house.topic()
+    await house.broker.create_topic(house.theirs, "orders")
+    answered: list[str] = []
+
+    async def long() -> None:
+        await house.mine.call(ApiKey.PRODUCE, 9, produce_of([("orders", [0] * 20_000)], batch(b"a")))
+        answered.append("long")
+
+    task = asyncio.create_task(long())
+    partition = house.broker.broker.engine.table.get(f"{MINE}.orders", 0)
+    assert partition is not None
+    await house.broker.until(lambda: partition.log_end_offset > 0)
+    assert (await produce(house.theirs, "orders", batch(b"b"))).error_code == 0
+    answered.append("theirs")
+    await task
+    assert answered == ["theirs", "long"]
