@@ -110,6 +110,9 @@ CACHES = {
         "BACKEND": "config.cache.ForgivingRedisCache",
         "LOCATION": REDIS_URL,
         "KEY_PREFIX": "penstock",
+        # 1 was pickled: what is left of it expires unread.
+        "VERSION": 2,
+        "KEY_FUNCTION": "config.cache.bounded_key",
         "OPTIONS": {"socket_connect_timeout": 1, "socket_timeout": 2},
     }
 }
