@@ -18,6 +18,7 @@ from typing import IO
 import psutil
 
 from brokers.agent.successor import Successor
+from brokers.infra.child_environment import broker_variables
 from brokers.infra.process_identity import identity_of
 from brokers.limits import AGENT_LOG_BYTES_MAX
 
@@ -75,6 +76,7 @@ class BrokerProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                env=broker_variables(),
                 preexec_fn=self.before_exec,
             )
         self._own(child)
@@ -95,7 +97,7 @@ class BrokerProcess:
         self.directory.mkdir(parents=True, exist_ok=True)
         if self.log_file.exists() and self.log_file.stat().st_size > AGENT_LOG_BYTES_MAX:
             self.log_file.rename(self.log_file.with_suffix(".log.old"))
-        return self.log_file.open("ab")
+        return os.fdopen(os.open(self.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")
 
     def _own(self, child: subprocess.Popen[bytes]) -> None:
         self._child, self._adopted, self._is_noted = child, None, False

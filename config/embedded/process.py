@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 PR_SET_PDEATHSIG = 1
 LOG_TAIL_BYTES = 4_096
@@ -21,6 +22,8 @@ OUTGOING_PORTS_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 OUTGOING_PORTS = range(32_768, 61_000)
 LOWEST_SERVICE_PORT = 10_000
 PORTS_END = 65_536
+# What children make is for their owner alone.
+PRIVATE_UMASK = 0o077
 
 # Loaded before any fork: a child between fork and exec may not import or allocate much.
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -70,7 +73,7 @@ class Child:
             if os.getppid() != parent_pid:
                 os._exit(1)
 
-        with self.log_file.open("ab") as log:
+        with private_log(self.log_file) as log:
             self.process = subprocess.Popen(
                 list(self.command),
                 stdin=subprocess.DEVNULL,
@@ -79,6 +82,7 @@ class Child:
                 env=None if self.environment is None else dict(self.environment),
                 cwd=self.directory,
                 start_new_session=True,
+                umask=PRIVATE_UMASK,
                 preexec_fn=prepare,
             )
 
@@ -121,6 +125,11 @@ class Child:
             stream.seek(0, os.SEEK_END)
             stream.seek(max(0, stream.tell() - LOG_TAIL_BYTES))
             return stream.read().decode("utf-8", "replace").strip()
+
+
+def private_log(file: Path) -> IO[bytes]:
+    """To be appended to; only its owner may read it."""
+    return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")
 
 
 def wait_until(

@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brokers.infra.child_environment import RUN_VARIABLE
 from brokers.infra.process_identity import identity_of
 from config.embedded.process import Child, StartFailed, free_port, outgoing_ports
 from config.environment import BASE_DIR
 from config.supervisor import preflight
 from config.supervisor.external import check as check_external
-from config.supervisor.family import RUN_VARIABLE, Family
+from config.supervisor.family import Family
 from config.supervisor.options import DownOptions, UpOptions, parse
 from config.supervisor.progress import Progress
 from config.supervisor.ready import DemoInstance, DemoTenant, Login, Ready, down_command
