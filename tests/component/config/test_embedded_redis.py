@@ -43,15 +43,15 @@ def test_it_listens_on_a_socket_of_its_owners_and_on_no_port(redis_server: Embed
 
 def test_memory_buffers_and_clients_are_limited_and_queues_are_never_evicted(redis_url: str) -> None:
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
-        told = client.config_get("*")
+        answered = client.config_get("*")
         version = client.info("server")
-    assert int(told["maxmemory"]) == MEMORY_MB_MAX * MB
-    assert told["maxmemory-policy"] == "volatile-lru"
-    assert int(told["maxclients"]) == CLIENTS_MAX
-    assert int(told["maxmemory-clients"]) == 64 * MB
-    assert f"normal {32 * MB} {8 * MB} 60" in told["client-output-buffer-limit"]
-    assert f"pubsub {32 * MB} {8 * MB} 60" in told["client-output-buffer-limit"]
-    assert (told["enable-debug-command"], told["enable-module-command"]) == ("no", "no")
+    assert int(answered["maxmemory"]) == MEMORY_MB_MAX * MB
+    assert answered["maxmemory-policy"] == "volatile-lru"
+    assert int(answered["maxclients"]) == CLIENTS_MAX
+    assert int(answered["maxmemory-clients"]) == 64 * MB
+    assert f"normal {32 * MB} {8 * MB} 60" in answered["client-output-buffer-limit"]
+    assert f"pubsub {32 * MB} {8 * MB} 60" in answered["client-output-buffer-limit"]
+    assert (answered["enable-debug-command"], answered["enable-module-command"]) == ("no", "no")
     assert int(version["valkey_version"].split(".")[0]) >= 9
 
 
