@@ -57,7 +57,7 @@ class ForgivingRedisCache(RedisCache):
 
     def __init__(self, server: Any, params: dict[str, Any]) -> None:
         super().__init__(server, params)
-        self._options = {**self._options, "serializer": JsonSerializer}
+        self._options: dict[str, Any] = {**params.get("OPTIONS", {}), "serializer": JsonSerializer}
 
     def _forgiving(self, name: str, otherwise: Any, *args: Any, **options: Any) -> Any:
         if time.monotonic() < ForgivingRedisCache._resting_until_s:
