@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,17 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE
 
+from brokers.contract.documents import InstanceAck
 from brokers.contract.zookeeper_access import Credentials, TreeAccess
+from brokers.engine.cluster.quota_image import QuotaEntity
 from brokers.engine.cluster.tree import Create, Set
 from brokers.engine.cluster.zookeeper import Identity, ZooKeeperTree
+from brokers.provisioning.publisher import Publisher
 from config.embedded.java import Java
 from config.embedded.process import StartFailed, free_port, wait_until
 from config.embedded.zookeeper import EmbeddedZooKeeper
 from config.embedded.zookeeper_acls import ForeignGuard, Guard
+from tests.testkit.cluster import CLUSTER_ID, Member, instance_document, is_complete
 from tests.testkit.own_zookeeper import own_zookeeper
 
 START_TIMEOUT_S = 60.0
@@ -155,6 +161,54 @@ async def test_what_a_broker_makes_has_its_access_list(upgraded: EmbeddedZooKeep
             client.get("/penstock/cl-2/brokers/topics/ins-1.t")
 
     await asyncio.to_thread(stranger)
+
+
+async def test_the_life_of_an_instance_needs_no_right_that_a_role_does_not_have(
+    upgraded: EmbeddedZooKeeper, tmp_path: Path, settings: Any
+) -> None:
+    for name, known in (("CONTROL", CONTROL), ("BROKER", BROKER)):
+        file = tmp_path / name
+        file.write_text(f"{known.user}:{known.password}\n")
+        setattr(settings, f"ZOOKEEPER_{name}_FILE", str(file))
+    chroot, instance = f"/penstock/{CLUSTER_ID}", "ins-7k2m9qxa"
+    document = instance_document([1])
+    with session(upgraded.address, CONTROL) as client:
+        publisher = Publisher(client, chroot)
+        # The first instance may come before the first broker: then the control plane makes the tree's beginning.
+        assert await asyncio.to_thread(publisher.publish_instance, instance, document)
+        tree = ZooKeeperTree(f"{upgraded.address}{chroot}", session_timeout_ms=6_000, identity=Identity(BROKER, ACCESS))
+        await tree.start()
+        member = Member(tree, broker_id=1)
+        try:
+            await member.start()
+            await member.until(lambda image: is_complete(image) and instance in image.instances)
+            await member.store.acknowledge_instance(1, instance, InstanceAck(generation=1, port=24_061, listening=True))
+            wait = partial(publisher.await_acks, instance, 1, [1], timeout_s=START_TIMEOUT_S)
+            assert (await asyncio.to_thread(wait)).is_complete
+            topic = await member.create_topic(instance, "orders", partitions=2)
+            allow = partial(
+                publisher.publish_allow_list, instance, "orders", topic.name, produce_ips=[], consume_ips=[]
+            )
+            await asyncio.to_thread(partial(allow, produce_ips=["10.0.0.1"]))
+            limits = {"producer_byte_rate": 1_000.0}
+            for entity in (QuotaEntity(True, "alice", True, None), QuotaEntity(False, None, True, "etl")):
+                await member.store.alter_client_quotas(instance_id=instance, entity=entity, changes=limits)
+            await member.store.delete_topic(member.image, instance_id=instance, name="orders")
+            await member.until(lambda image: topic.name not in image.topics)
+            later = replace(document, generation=2)
+            assert await asyncio.to_thread(publisher.publish_instance, instance, later)
+            await asyncio.to_thread(publisher.unpublish_instance, instance, later.ports)
+            await member.until(lambda image: instance not in image.instances)
+            await asyncio.to_thread(publisher.forget_quotas, instance)
+            await asyncio.to_thread(publisher.forget_acks, instance)
+            assert member.fatal == []
+            await member.stop()
+        finally:
+            await tree.stop()
+        assert publisher.generations() == {}
+    with session(upgraded.address, SUPER) as everything:
+        for path in contents(everything, chroot):
+            assert {acl.id.id for acl in everything.get_acls(path)[0]} == {BROKER.digest, CONTROL.digest}, path
 
 
 def test_secrets_that_were_made_anew_are_taken_up_and_nothing_is_written_twice(upgraded: EmbeddedZooKeeper) -> None:
