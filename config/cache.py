@@ -1,33 +1,72 @@
 """The cache, which may be lost: without Redis every look-up is a miss and every write is dropped.
 
+Values are JSON, never pickle: whoever writes into Redis must not be able to have us run something. Keys and values have
+a largest size, whatever a tenant's names and documents are like.
+
 Sign-in limits and cached pages live here. Losing them degrades; a page that fails because a counter could not be read
 would be worse.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from typing import Any
 
 from django.core.cache.backends.redis import RedisCache
 from redis.exceptions import RedisError
+from unfold.dataclasses import SearchResult
+
+from tenants import cached_values
 
 logger = logging.getLogger(__name__)
 
 REST_S = 5.0  # after a failure Redis is left alone this long: a dead server costs one timeout, not one per call
 
+KEY_CHARS_MAX = 250
+
+cached_values.cacheable(SearchResult)  # the operator panel keeps what was searched for
+
+
+class JsonSerializer:
+    """Integers as they are, so that Redis can count them; everything else as `cached_values` writes it."""
+
+    def dumps(self, value: Any) -> int | bytes:
+        return value if type(value) is int else cached_values.dumps(value)
+
+    def loads(self, data: bytes) -> Any:
+        try:
+            return int(data)
+        except ValueError:
+            return cached_values.loads(data)
+
+
+def bounded_key(key: str, key_prefix: str, version: int) -> str:
+    """Django's key; a long one by its hash."""
+    made = f"{key_prefix}:{version}:{key}"
+    if len(made) <= KEY_CHARS_MAX:
+        return made
+    return f"{key_prefix}:{version}:sha256:{hashlib.sha256(str(key).encode()).hexdigest()}"
+
 
 class ForgivingRedisCache(RedisCache):
-    """Django's Redis cache that answers "not there" where Redis does not answer."""
+    """Django's Redis cache that answers "not there" where Redis does not answer, or answers what nobody can read."""
 
     _resting_until_s = 0.0
+
+    def __init__(self, server: Any, params: dict[str, Any]) -> None:
+        super().__init__(server, params)
+        self._options: dict[str, Any] = {**params.get("OPTIONS", {}), "serializer": JsonSerializer}
 
     def _forgiving(self, name: str, otherwise: Any, *args: Any, **options: Any) -> Any:
         if time.monotonic() < ForgivingRedisCache._resting_until_s:
             return otherwise
         try:
             return getattr(super(), name)(*args, **options)
+        except (cached_values.NotKeepable, cached_values.TooLarge, cached_values.Unreadable) as error:
+            logger.warning("the cache does not hold a value: %s: %s", type(error).__name__, error)
+            return otherwise
         except (RedisError, OSError):
             ForgivingRedisCache._resting_until_s = time.monotonic() + REST_S
             logger.warning("the cache is off: redis does not answer")

@@ -11,6 +11,7 @@ import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 SERVICES_FILE = "services.json"
@@ -42,7 +43,7 @@ def read_secret(directory: Path, name: str) -> str | None:
     return file.read_text(encoding="ascii").strip() if file.exists() else None
 
 
-def ensure_secret(directory: Path, name: str) -> Path:
+def ensure_secret(directory: Path, name: str, *, prefix: str = "") -> Path:
     """The file of a secret, generated once, readable by its owner only."""
     folder = directory / SECRETS_DIR
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -51,7 +52,7 @@ def ensure_secret(directory: Path, name: str) -> Path:
         draft = folder / f".{name}.{os.getpid()}"
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as stream:
-            stream.write(secrets.token_urlsafe(SECRET_BYTES))
+            stream.write(prefix + secrets.token_urlsafe(SECRET_BYTES))
             stream.flush()
             os.fsync(stream.fileno())
         draft.rename(file)
@@ -77,6 +78,18 @@ class Environment:
     spark_master: str
     public_url: str
     control_secret_file: Path
+    # "" where ZooKeeper has no access lists.
+    zookeeper_control_file: str
+    zookeeper_broker_file: str
+
+    @property
+    def celery_broker_url(self) -> str:
+        """Redis' address as Celery spells it: that of a unix socket has another scheme, and another word for `db`."""
+        parts = urlsplit(self.redis_url)
+        if parts.scheme != "unix":
+            return self.redis_url
+        query = urlencode([("virtual_host" if name == "db" else name, value) for name, value in parse_qsl(parts.query)])
+        return f"redis+socket://{parts.netloc}{parts.path}" + (f"?{query}" if query else "")
 
     @classmethod
     def read(cls) -> Environment:
@@ -86,6 +99,11 @@ class Environment:
 
         def address(name: str, default: str) -> str:
             return os.environ.get(name) or written.get(name) or default
+
+        def of_zookeeper(name: str) -> str:
+            # What was written belongs to the ZooKeeper that was written beside it.
+            is_written = os.environ.get("ZOOKEEPER_URL") in (None, "", written.get("ZOOKEEPER_URL"))
+            return os.environ.get(name) or (written.get(name, "") if is_written else "")
 
         kept = os.environ.get("SECRET_KEY") or read_secret(directory, "secret_key")
         return cls(
@@ -97,6 +115,8 @@ class Environment:
             zookeeper_url=address("ZOOKEEPER_URL", "127.0.0.1:2181"),
             spark_master=address("SPARK_MASTER", "local[*]"),
             public_url=address("PENSTOCK_PUBLIC_URL", "http://127.0.0.1:8000").rstrip("/"),
+            zookeeper_control_file=of_zookeeper("PENSTOCK_ZOOKEEPER_CONTROL_FILE"),
+            zookeeper_broker_file=of_zookeeper("PENSTOCK_ZOOKEEPER_BROKER_FILE"),
             control_secret_file=Path(
                 os.environ.get("PENSTOCK_CONTROL_SECRET_FILE") or directory / SECRETS_DIR / "control_secret"
             ),

@@ -20,6 +20,8 @@ STATE_DIR = ENVIRONMENT.state_dir
 PUBLIC_URL = ENVIRONMENT.public_url
 REDIS_URL = ENVIRONMENT.redis_url
 ZOOKEEPER_URL = ENVIRONMENT.zookeeper_url  # host:port[,host:port]; the cluster's chroot comes after it
+ZOOKEEPER_CONTROL_FILE = ENVIRONMENT.zookeeper_control_file  # a file with user:password each, or "" for neither
+ZOOKEEPER_BROKER_FILE = ENVIRONMENT.zookeeper_broker_file
 SPARK_MASTER = ENVIRONMENT.spark_master
 CONTROL_SECRET_FILE = ENVIRONMENT.control_secret_file
 
@@ -110,6 +112,9 @@ CACHES = {
         "BACKEND": "config.cache.ForgivingRedisCache",
         "LOCATION": REDIS_URL,
         "KEY_PREFIX": "penstock",
+        # 1 was pickled: what is left of it expires unread.
+        "VERSION": 2,
+        "KEY_FUNCTION": "config.cache.bounded_key",
         "OPTIONS": {"socket_connect_timeout": 1, "socket_timeout": 2},
     }
 }
@@ -189,7 +194,9 @@ SPECTACULAR_SETTINGS = tenants_conf.SPECTACULAR_SETTINGS | {
 
 # --- work in the background ---------------------------------------------------------------------------------------
 
-CELERY_BROKER_URL = REDIS_URL
+CELERY_BROKER_URL = ENVIRONMENT.celery_broker_url
+CELERY_TASK_SERIALIZER = CELERY_EVENT_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = CELERY_RESULT_ACCEPT_CONTENT = ["json"]
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 # Who asks for work must not wait for a Redis that keeps silent, nor beat and workers for ever.
 CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 1, "socket_timeout": 2}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tenants.cached_values import cacheable
 from tenants.interfaces import Interface
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class DataPlane(Protocol):
 # --- brokers: what is seen ------------------------------------------------------------------------------------------
 
 
+@cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerUnresponsive:
     """A broker that did not answer, so that a sum without it is known to be partial."""

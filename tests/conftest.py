@@ -46,7 +46,7 @@ pytest_plugins = [
 def pytest_configure() -> None:
     """Settings that make tests fast and keep them off services they did not ask for."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+    settings.CACHES = {"default": {"BACKEND": "tests.testkit.json_cache.JsonLocMemCache"}}
     settings.CELERY_BROKER_URL = "memory://"
     settings.WHITENOISE_USE_FINDERS = False
     settings.WHITENOISE_AUTOREFRESH = True  # no scan, and no warning about a directory nobody collected

@@ -7,6 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from brokers.infra.child_environment import as_spark_driver
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -23,7 +25,7 @@ def session(*, master: str, local_dir: str) -> SparkSession:
 
     from billing.pipeline.source import UsageSource
 
-    spark = (
+    builder = (
         SparkSession.builder.appName("penstock-usage")
         .master(master)
         .config("spark.ui.enabled", "false")
@@ -34,7 +36,8 @@ def session(*, master: str, local_dir: str) -> SparkSession:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.log.level", "ERROR")
-        .getOrCreate()
     )
+    with as_spark_driver():
+        spark = builder.getOrCreate()
     spark.dataSource.register(UsageSource)
     return spark

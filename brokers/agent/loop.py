@@ -35,9 +35,10 @@ from brokers.agent.supervision import Act, Seen, decide, failures_after_end
 from brokers.choices import ProcessState, WantedState
 from brokers.contract.agent_channel import AGENT_CHANNEL
 from brokers.contract.process import BrokerProcessSettings
-from brokers.infra.zookeeper import ensemble_of
+from brokers.infra.zookeeper import ensemble_of, identity
 from brokers.limits import AGENT_POLL_S, AGENT_STAND_BY_TIMEOUT_S, AGENT_STOP_TIMEOUT_S, AGENT_WATCH_S
 from brokers.models import Broker, Host
+from tenants.errors import Unavailable
 
 log = structlog.get_logger(__name__)
 
@@ -373,11 +374,14 @@ def _apply_settings(broker: Broker, file: Path) -> None:
         if not file.exists():
             raise
         log.warning("agent.no_database", reason=type(error).__name__)
+    except Unavailable as error:
+        raise OSError(error.detail) from error
 
 
 def process_settings(broker: Broker) -> BrokerProcessSettings:
     """The settings file of a broker's process."""
     brokers = Broker.objects.filter(cluster=broker.cluster_id, removed_at=None).count()
+    own = identity()
     return BrokerProcessSettings(
         broker_id=broker.number,
         cluster_id=broker.cluster_id,
@@ -388,6 +392,8 @@ def process_settings(broker: Broker) -> BrokerProcessSettings:
         internal_port=broker.internal_port,
         admin_port=broker.admin_port,
         control_secret_file=broker.cluster.control_secret_file,
+        zookeeper_credentials_file=settings.ZOOKEEPER_BROKER_FILE if own else "",
+        zookeeper_control_digest=own.access.control if own else "",
         rack=broker.rack or None,
         overrides=cluster_defaults(brokers) | {str(key): str(value) for key, value in broker.overrides.items()},
     )

@@ -18,6 +18,7 @@ from typing import IO
 import psutil
 
 from brokers.agent.successor import Successor
+from brokers.infra.child_environment import broker_variables
 from brokers.infra.log_rotation import open_log, rotate
 from brokers.infra.process_identity import identity_of
 
@@ -75,6 +76,7 @@ class BrokerProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                env=broker_variables(),
                 preexec_fn=self.before_exec,
             )
         self._own(child)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import IO
 
 from brokers.contract.process import CALLED, STANDS_BY
+from brokers.infra.child_environment import broker_variables
 
 
 class Successor:
@@ -28,6 +29,7 @@ class Successor:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                env=broker_variables(),
                 preexec_fn=before_exec,
             )
 

@@ -35,12 +35,16 @@ class BrokerProcessSettings:
     control_secret_file: str
     rack: str | None = None
     session_timeout_ms: int = 6_000
+    # A file with `user:password`, and how access lists name the control plane; "" where ZooKeeper has no access lists.
+    zookeeper_credentials_file: str = ""
+    zookeeper_control_digest: str = ""
     # Broker-level Kafka keys that differ from the defaults of spec N, e.g. {"log.segment.bytes": "1073741824"}.
     overrides: dict[str, str] = field(default_factory=dict)
 
     def write(self, file: Path) -> None:
         """Replace the file in one step: on a full disk the one before stays whole."""
         draft = file.with_suffix(".draft")
+        draft.touch(mode=0o600)
         draft.write_text(json.dumps(asdict(self), indent=1))
         draft.replace(file)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def main() -> int:
     from brokers.engine import lifecycle
     from brokers.engine.errors import EngineError
 
+    os.umask(lifecycle.PRIVATE_UMASK)
     if arguments.stand_by:
         from brokers.engine.assembly import broker
 

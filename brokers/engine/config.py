@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from brokers.contract.process import BrokerProcessSettings
+from brokers.contract.zookeeper_access import Credentials, read_credentials
 from brokers.engine.errors import SettingsWrong
 from quotas.pacing import BURST_MS
 
@@ -75,6 +76,9 @@ class EngineConfig:
     replica_lag_ms_max: int
     leader_throttle_bytes_per_s: int
     follower_throttle_bytes_per_s: int
+    # Where ZooKeeper has access lists.
+    zookeeper_credentials: Credentials | None = None
+    zookeeper_control_digest: str = ""
 
     def __repr__(self) -> str:
         return f"EngineConfig(broker_id={self.broker_id}, cluster_id={self.cluster_id!r})"
@@ -112,6 +116,8 @@ def from_settings(settings: BrokerProcessSettings) -> EngineConfig:
         admin_port=settings.admin_port,
         rack=settings.rack,
         control_secret=_read_secret(Path(settings.control_secret_file)),
+        zookeeper_credentials=_zookeeper_credentials(settings.zookeeper_credentials_file),
+        zookeeper_control_digest=settings.zookeeper_control_digest,
         overrides=dict(settings.overrides),
         connections_max=numbers["max.connections"],
         connections_per_instance_max=numbers["max.connections.per.instance"],
@@ -146,6 +152,17 @@ def _burst(overrides: Mapping[str, str]) -> int:
     """`quota.burst.ms`: how long a client may run ahead of its limit; -1 asks for Kafka's window alone."""
     value = overrides.get("quota.burst.ms", str(BURST_MS))
     return -1 if value == "-1" else _number("quota.burst.ms", value, BURST_MS)
+
+
+def _zookeeper_credentials(file: str) -> Credentials | None:
+    if not file:
+        return None
+    try:
+        return read_credentials(Path(file))
+    except OSError as error:
+        raise SettingsWrong(f"cannot read ZooKeeper's credentials {file}: {error.strerror}") from error
+    except ValueError as error:
+        raise SettingsWrong(str(error)) from error
 
 
 def _read_secret(file: Path) -> str:

@@ -10,7 +10,8 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -27,6 +28,20 @@ THREAD_TURN_S: Final = 0.001
 DESCRIPTORS_KEPT: Final = 2_000
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _STANDARD_INPUT: Final = 0
+PRIVATE_UMASK: Final = 0o077
+PRIVATE_DIRECTORY: Final = 0o700
+
+
+def close_to_others(directories: Iterable[Path]) -> None:
+    """Log directories of an earlier version are open to others, as their files are: nobody else passes them from here
+    on.
+    """
+    for directory in directories:
+        try:
+            if directory.is_dir():
+                directory.chmod(PRIVATE_DIRECTORY)
+        except OSError as error:
+            log.warning("log_directory_open_to_others", directory=str(directory), reason=error.strerror)
 
 
 def is_called() -> bool:

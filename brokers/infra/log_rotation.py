@@ -19,10 +19,10 @@ COPIED_AT_ONCE_BYTES: Final = 1024 * 1024
 
 
 def open_log(file: Path) -> IO[bytes]:
-    """To be handed to a program; its folder is made."""
+    """To be handed to a program; its folder is made, and only its owner may read it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     rotate(file)
-    return file.open("ab")
+    return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")
 
 
 def rotate(file: Path, bytes_max: int | None = None, kept: int = LOG_FILES_KEPT) -> bool:

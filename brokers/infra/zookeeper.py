@@ -9,12 +9,18 @@ import atexit
 import logging
 import os
 import threading
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
 
 from django.conf import settings
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.security import ACL, Id
 
+from brokers.contract.zookeeper_access import DIGEST, Credentials, Grant, TreeAccess, read_credentials
 from brokers.limits import ZOOKEEPER_CONNECT_TIMEOUT_S
 from brokers.models import Cluster
 from tenants.errors import Unavailable
@@ -28,6 +34,38 @@ TROUBLE = (KazooException, KazooTimeoutError)
 
 _clients: dict[tuple[int, str], KazooClient] = {}
 _lock = threading.Lock()
+
+
+class Identity(NamedTuple):
+    """As whom the control plane speaks, and what the nodes that it makes allow to whom."""
+
+    credentials: Credentials
+    access: TreeAccess
+
+
+def identity() -> Identity | None:
+    """None where no credentials are named: ZooKeeper is then open to whoever reaches it.
+
+    Raises `Unavailable` when a file that is named cannot be used.
+    """
+    files = (settings.ZOOKEEPER_CONTROL_FILE, settings.ZOOKEEPER_BROKER_FILE)
+    if not all(files):
+        return None
+    try:
+        return _identity(*files)
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"ZooKeeper's credentials cannot be read: {error}.") from error
+
+
+@cache
+def _identity(control_file: str, broker_file: str) -> Identity:
+    control, broker = read_credentials(Path(control_file)), read_credentials(Path(broker_file))
+    return Identity(control, TreeAccess(broker=broker.digest, control=control.digest))
+
+
+def kazoo_acl(grants: Iterable[Grant]) -> list[ACL]:
+    """Access lists as kazoo wants them."""
+    return [ACL(grant.permissions, Id(DIGEST, grant.digest)) for grant in grants]
 
 
 def ensemble_of(cluster: Cluster) -> str:
@@ -44,7 +82,13 @@ def session(cluster: Cluster) -> KazooClient:
     with _lock:
         client = _clients.get(key)
         if client is None:
-            client = KazooClient(hosts=key[1], timeout=SESSION_TIMEOUT_S, connection_retry={"max_tries": -1})
+            own = identity()
+            client = KazooClient(
+                hosts=key[1],
+                timeout=SESSION_TIMEOUT_S,
+                connection_retry={"max_tries": -1},
+                auth_data=[own.credentials.auth] if own else None,
+            )
             _clients[key] = client
             atexit.register(close, *key)
     try:

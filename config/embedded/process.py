@@ -22,6 +22,8 @@ OUTGOING_PORTS_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 OUTGOING_PORTS = range(32_768, 61_000)
 LOWEST_SERVICE_PORT = 10_000
 PORTS_END = 65_536
+# What children make is for their owner alone.
+PRIVATE_UMASK = 0o077
 
 # Loaded before any fork: a child between fork and exec may not import or allocate much.
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -77,6 +79,7 @@ class Child:
                 env=None if self.environment is None else dict(self.environment),
                 cwd=self.directory,
                 start_new_session=True,
+                umask=PRIVATE_UMASK,
                 preexec_fn=prepare,
             )
 

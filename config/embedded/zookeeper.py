@@ -7,9 +7,12 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
+from brokers.infra.child_environment import java_variables
 from config.embedded import zookeeper_heap
 from config.embedded.java import Java
 from config.embedded.process import Child, StartFailed
+from config.embedded.sockets import make_private
+from config.embedded.zookeeper_acls import Guard
 
 HEAP_MB = zookeeper_heap.heap_mb()
 TICK_MS = 500
@@ -42,7 +45,7 @@ JARS = (
 
 
 class EmbeddedZooKeeper:
-    """A standalone server on a loopback port."""
+    """A standalone server on a loopback port. With a guard its nodes have access lists; without one they are open."""
 
     def __init__(
         self,
@@ -51,11 +54,14 @@ class EmbeddedZooKeeper:
         port: int,
         java: Java,
         log_file: Path,
+        guard: Guard | None = None,
         heap_mb: int = HEAP_MB,
         options: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         self.port = port
+        self._guard = guard
+        self._is_guarded = guard is None
         self.address = f"127.0.0.1:{port}"
         self.child = Child(
             name="zookeeper",
@@ -76,16 +82,31 @@ class EmbeddedZooKeeper:
                 str(directory / "zoo.cfg"),
             ),
             log_file=log_file,
+            environment=java_variables(),
         )
 
     def start(self) -> None:
         """Write the configuration and start the process; `is_ready` tells when it serves."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        (self.directory / "zoo.cfg").write_text(self._configuration(), encoding="utf-8")
+        make_private(self.directory)
+        file = self.directory / "zoo.cfg"
+        file.touch(mode=0o600)
+        file.chmod(0o600)
+        file.write_text(self._configuration(), encoding="utf-8")
         self.child.start()
 
     def is_ready(self) -> bool:
-        """Whether the server answers `srvr` with its mode."""
+        """Whether the server serves; the first time its tree is given its access lists.
+
+        Raises:
+            StartFailed: it cannot be given them.
+        """
+        if not self._answers():
+            return False
+        if self._guard is not None and not self._is_guarded:
+            self._is_guarded = self._guard.apply(self.address)
+        return self._is_guarded
+
+    def _answers(self) -> bool:
         try:
             with socket.create_connection(("127.0.0.1", self.port), PROBE_TIMEOUT_S) as link:
                 link.settimeout(PROBE_TIMEOUT_S)
@@ -108,9 +129,12 @@ class EmbeddedZooKeeper:
             "autopurge.purgeInterval": PURGE_HOURS,
             "snapCount": SNAPSHOT_EVERY_CHANGES,
             "preAllocSize": 4096,
-            "4lw.commands.whitelist": "srvr,ruok,mntr",
+            "4lw.commands.whitelist": "srvr",
             "admin.enableServer": "false",
+            "skipACL": "no",
         }
+        if self._guard is not None:
+            settings["DigestAuthenticationProvider.superDigest"] = self._guard.superuser.digest
         return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import psutil
 
-from config.embedded.process import StartFailed
+from config.embedded.process import PRIVATE_UMASK, StartFailed
 from config.environment import BASE_DIR
 from config.supervisor.options import DownOptions, UpOptions, parse
 from config.supervisor.progress import Progress
@@ -36,6 +36,7 @@ def run(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     if isinstance(options, DownOptions):
         return down(options)
+    os.umask(PRIVATE_UMASK)  # of all that is started from here on too
     return detach(options) if options.detach else up(options)
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import psutil
 
+from brokers.infra.child_environment import RUN_VARIABLE
 from brokers.infra.process_identity import identity_of
 
-RUN_VARIABLE = "PENSTOCK_RUN"
 POLL_S = 0.1
 NAME_WORDS = 5
 TERMINATE_WAIT_S = 5.0

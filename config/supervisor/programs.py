@@ -1,4 +1,8 @@
-"""The programs of the product that are ours: web, worker with beat, agent."""
+"""The programs of the product that are ours: web, worker with beat, agent, pipeline.
+
+Web and worker are given the whole environment, for a mail backend or another one of an operator's choice may read any
+variable; agent and pipeline only what they use.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from functools import partial
 
+from brokers.infra.child_environment import agent_variables, pipeline_variables
 from config.embedded.niceness import give_way
 from config.embedded.process import Child
 from config.environment import BASE_DIR
@@ -76,7 +81,7 @@ def pipeline(state: StateDirectory, environment: Mapping[str, str]) -> Child:
             "--hostname", "pipeline@penstock",
         ),
         log_file=state.log_file("pipeline"),
-        environment=dict(environment) | WORKER_VARIABLES,
+        environment=pipeline_variables(environment) | WORKER_VARIABLES,
         directory=BASE_DIR,
         stop_timeout_s=WORKER_STOP_S,
         before_exec=partial(give_way, PIPELINE_NICENESS),
@@ -89,7 +94,7 @@ def agent(state: StateDirectory, environment: Mapping[str, str], *, host: str) -
         name="agent",
         command=(sys.executable, str(BASE_DIR / "manage.py"), "agent", "--host", host),
         log_file=state.log_file("agent"),
-        environment=environment,
+        environment=agent_variables(environment),
         directory=BASE_DIR,
         stop_signal=signal.SIGTERM,
         stop_timeout_s=AGENT_STOP_S,

@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
+from brokers.contract.zookeeper_access import Credentials, TreeAccess, read_credentials
 from config.embedded.java import Java, find_java
 from config.embedded.postgres import EmbeddedPostgres
-from config.embedded.process import Child
+from config.embedded.process import Child, StartFailed
 from config.embedded.redis import EmbeddedRedis
 from config.embedded.zookeeper import EmbeddedZooKeeper
+from config.embedded.zookeeper_acls import ForeignGuard, Guard
 from config.environment import ensure_secret
 from config.supervisor.external import check as check_external
 from config.supervisor.options import UpOptions
 from config.supervisor.state import StateDirectory
 
 START_TIMEOUT_S = 30.0
+# Files with user:password: as whom the control plane, and brokers, speak to ZooKeeper.
+CONTROL_FILE = "PENSTOCK_ZOOKEEPER_CONTROL_FILE"
+BROKER_FILE = "PENSTOCK_ZOOKEEPER_BROKER_FILE"
 
 
 class Service(Protocol):
@@ -70,31 +76,64 @@ def plan(options: UpOptions, state: StateDirectory) -> Services:
             check_external(variable, given)
             external.append(variable)
             addresses[variable] = given
+            if variable == "ZOOKEEPER_URL":
+                addresses |= _guard_foreign(given)
         else:
-            service, address = build(options, state, java)
+            service, named = build(options, state, java)
             embedded.append(service)
-            addresses[variable] = address
+            addresses |= named
     return Services(embedded=tuple(embedded), external=tuple(external), addresses=addresses, java=java)
 
 
-def _zookeeper(options: UpOptions, state: StateDirectory, java: Java) -> tuple[Service, str]:
+def _zookeeper(options: UpOptions, state: StateDirectory, java: Java) -> tuple[Service, dict[str, str]]:
     log_file = state.log_file("zookeeper")
     port = state.port("zookeeper", options)
-    server = EmbeddedZooKeeper(state.root / "zookeeper", port=port, java=java, log_file=log_file)
-    return server, server.address
+    files = {role: _ensure_zookeeper_credentials(state, role) for role in ("super", "control", "broker")}
+    known = {role: read_credentials(file) for role, file in files.items()}
+    guard = Guard(known["super"], TreeAccess(broker=known["broker"].digest, control=known["control"].digest))
+    server = EmbeddedZooKeeper(state.root / "zookeeper", port=port, java=java, log_file=log_file, guard=guard)
+    named = {CONTROL_FILE: str(files["control"]), BROKER_FILE: str(files["broker"])}
+    return server, {"ZOOKEEPER_URL": server.address} | named
 
 
-def _redis(options: UpOptions, state: StateDirectory, _java: Java) -> tuple[Service, str]:
+def _ensure_zookeeper_credentials(state: StateDirectory, role: str) -> Path:
+    return ensure_secret(state.root, f"zookeeper_{role}", prefix=f"{role}:")
+
+
+def _guard_foreign(address: str) -> dict[str, str]:
+    """Access lists in a ZooKeeper that is not ours, where credentials for it are named.
+
+    Raises:
+        StartFailed: only one of the two is named, or they cannot be used.
+    """
+    named = {variable: os.environ.get(variable, "") for variable in (CONTROL_FILE, BROKER_FILE)}
+    if not any(named.values()):
+        return {}
+    known: list[Credentials] = []
+    for variable, file in named.items():
+        try:
+            known.append(read_credentials(Path(file)))
+        except (OSError, ValueError) as error:
+            raise StartFailed(
+                f"{variable} does not name a file with user:password: {error}.",
+                f"Name one with {CONTROL_FILE} and another one with {BROKER_FILE}, or neither.",
+            ) from error
+    control, broker = known
+    ForeignGuard(known, TreeAccess(broker=broker.digest, control=control.digest)).apply(
+        address.removeprefix("zookeeper://").split("/")[0]
+    )
+    return named
+
+
+def _redis(_options: UpOptions, state: StateDirectory, _java: Java) -> tuple[Service, dict[str, str]]:
     password = ensure_secret(state.root, "redis_password").read_text(encoding="ascii").strip()
-    log_file = state.log_file("redis")
-    port = state.port("redis", options)
-    server = EmbeddedRedis(state.root / "redis", port=port, password=password, log_file=log_file)
-    return server, server.url
+    server = EmbeddedRedis(state.root / "redis", password=password, log_file=state.log_file("redis"))
+    return server, {"REDIS_URL": server.url}
 
 
-def _postgres(_options: UpOptions, state: StateDirectory, _java: Java) -> tuple[Service, str]:
+def _postgres(_options: UpOptions, state: StateDirectory, _java: Java) -> tuple[Service, dict[str, str]]:
     server = EmbeddedPostgres(state.root / "postgres", log_file=state.log_file("postgres"))
-    return server, server.url
+    return server, {"DATABASE_URL": server.url}
 
 
 # In the order they are started: a Java virtual machine takes longest to wake up.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -20,6 +22,13 @@ PORTS_FILE = "ports.json"
 LOCK_FILE = "supervisor.lock"
 SHAPE_FILE = "shape.json"
 RUN_FILE = "run.json"
+MODES_FILE = "modes.json"
+# All that a run makes below the state directory.
+MADE_HERE = (
+    "agent", "brokers", "celerybeat-schedule*", "java", "logs", "postgres", "redis", "secrets", "spark", "zookeeper",
+    LOCK_FILE, PORTS_FILE, RUN_FILE, SERVICES_FILE, SHAPE_FILE,
+)  # fmt: skip
+FOR_OTHERS = 0o077
 
 
 class AlreadyRunning(StartFailed):
@@ -47,7 +56,13 @@ class StateDirectory:
         """
         probe = self.root / f".writable.{os.getpid()}"
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self.root.stat().st_mode & stat.S_ISVTX:
+                raise StartFailed(
+                    f"{self.root} is shared by all users of this machine.",
+                    "Choose a directory in it, or elsewhere, with --state-dir.",
+                )
+            self.root.chmod(0o700)
             # The supervisor's own log has the ready block, others what is sent by mail while no mail server is named.
             self.logs.mkdir(mode=0o700, exist_ok=True)
             self.logs.chmod(0o700)
@@ -58,6 +73,16 @@ class StateDirectory:
                 f"The state directory {self.root} cannot be written: {error.strerror or error}.",
                 "Choose another one with --state-dir, or change its owner.",
             ) from error
+
+    def tighten(self) -> None:
+        """What an earlier version made readable for others is its owner's from here on. Hold the lock."""
+        if self._read(MODES_FILE).get("private"):
+            return
+        for pattern in MADE_HERE:
+            for top in self.root.glob(pattern):
+                for path in _below(top):
+                    _close(path)
+        self._write(MODES_FILE, {"private": True})
 
     def lock(self) -> IO[str]:
         """Take the directory for this process; the lock goes with the returned file (and with the process).
@@ -156,6 +181,23 @@ class StateDirectory:
 
     def _write(self, name: str, body: dict[str, Any]) -> None:
         write_private_json(self.root / name, body)
+
+
+def _below(top: Path) -> Iterator[str]:
+    """It, and what is in it."""
+    yield str(top)
+    for folder, folders, files in os.walk(top):
+        yield from (f"{folder}/{name}" for name in (*folders, *files))
+
+
+def _close(path: str) -> None:
+    """Links lead elsewhere, and what vanishes or belongs to somebody else is not ours to change."""
+    try:
+        mode = os.lstat(path).st_mode
+        if not stat.S_ISLNK(mode) and mode & FOR_OTHERS:
+            os.chmod(path, stat.S_IMODE(mode) & ~FOR_OTHERS)  # noqa: PTH101 (a path of thousands)
+    except (FileNotFoundError, PermissionError):
+        return
 
 
 def write_private_json(file: Path, body: dict[str, Any]) -> None:

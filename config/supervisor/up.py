@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import IO
 
+from brokers.infra.child_environment import RUN_VARIABLE, system_variables
 from brokers.native.notes import Build, Note
 from config.embedded.process import Child, StartFailed, wait_until
 from config.supervisor import outgoing, preflight, programs, services
-from config.supervisor.family import RUN_VARIABLE
 from config.supervisor.options import UpOptions
 from config.supervisor.probe import answers_ok
 from config.supervisor.progress import Progress
@@ -69,11 +69,13 @@ class Supervisor:
         for warning in outgoing.check(self.options, is_complete=self.state.has_resolved_port_base()):
             self.progress.step(warning)
         preflight.check(self.options)
+        self.state.tighten()
         services.ensure_secrets(self.state)
+        os.environ[RUN_VARIABLE] = self.run
         plan = services.plan(self.options, self.state)
-        os.environ.update(plan.environment() | {RUN_VARIABLE: self.run})
+        os.environ.update(plan.environment())
         self.state.remember(self.run, {})
-        self._warden = Warden(self.state, dict(os.environ))
+        self._warden = Warden(self.state, system_variables())
         self._start_services(plan)
         self._prepare_database()
         self._start_programs(plan)

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from brokers.infra.child_environment import RUN_VARIABLE
 from config.environment import BASE_DIR
-from config.supervisor.family import RUN_VARIABLE
 from config.supervisor.state import StateDirectory
 
 PATIENCE_S = 10.0

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from instances.interfaces import BrokerUnresponsive
+from tenants.cached_values import cacheable
 from tenants.errors import DomainError
 from tenants.interfaces import Interface
 
@@ -28,6 +29,7 @@ DEAD = "Dead"
 # --- groups -----------------------------------------------------------------------------------------------------------
 
 
+@cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupListing:
     """A group as ListGroups tells it, with the broker that coordinates it."""
@@ -38,6 +40,7 @@ class GroupListing:
     coordinator: int
 
 
+@cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupList:
     """Every group of an instance; those of a silent broker are missing."""
@@ -46,6 +49,7 @@ class GroupList:
     silent: tuple[BrokerUnresponsive, ...]
 
 
+@cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """A consumer in a group. `assignment` is None when its bytes are not those of the consumer protocol."""
@@ -57,6 +61,7 @@ class Member:
     assignment: tuple[Partition, ...] | None
 
 
+@cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
     """A group as DescribeGroups tells it. `protocol` is the assignor that the members agreed on."""
@@ -69,6 +74,7 @@ class GroupDescription:
     members: tuple[Member, ...]
 
 
+@cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
     """How far a group has read a partition: the offset of the next message."""
@@ -84,6 +90,7 @@ class Committed:
         return self.topic, self.partition
 
 
+@cacheable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSummary:
     """One group: who is in it and how far it is. A part that is not known is None, and `trouble` says why."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 VARIABLES = {
     "DATABASE_URL": "PostgreSQL, as `postgres://user:password@host:5432/name`",
-    "REDIS_URL": "Redis, as `redis://:password@host:6379/0`",
+    "REDIS_URL": "Redis or Valkey, as `redis://:password@host:6379/0` or `unix://:password@/path/to/socket?db=0`",
     "ZOOKEEPER_URL": "ZooKeeper, as `zk1:2181,zk2:2181,zk3:2181`",
     "SPARK_MASTER": "where the pipeline runs; `local[*]` by default",
     "SECRET_KEY": "Django's key; by default `secrets/secret_key` of the state directory",
@@ -23,5 +23,7 @@ VARIABLES = {
     "PENSTOCK_PUBLIC_URL": "the console's address; `https://` turns on secure cookies, HSTS and the redirect",
     "PENSTOCK_STATE_DIR": "the state directory; `var/` by default",
     "PENSTOCK_STATIC_ROOT": "where `collectstatic` puts files, if another program serves them",
+    "PENSTOCK_ZOOKEEPER_BROKER_FILE": "a file with `user:password`, as whom brokers speak to an external ZooKeeper",
+    "PENSTOCK_ZOOKEEPER_CONTROL_FILE": "the same for web, worker and agent; both or neither",
     "PENSTOCK_WORKER_SOFT_STOP_S": "seconds that a worker finishes its tasks in when it is stopped; `0` by default",
 }

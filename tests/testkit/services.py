@@ -9,7 +9,7 @@ import pytest
 
 from config.embedded.java import Java, find_java
 from config.embedded.postgres import EmbeddedPostgres
-from config.embedded.process import free_port, wait_until
+from config.embedded.process import wait_until
 from config.embedded.redis import EmbeddedRedis
 from config.embedded.zookeeper import EmbeddedZooKeeper
 from tests.testkit.own_zookeeper import START_TIMEOUT_S, own_zookeeper
@@ -56,7 +56,7 @@ def postgres(services_dir: Path) -> Iterator[EmbeddedPostgres]:
 def redis_server(services_dir: Path) -> Iterator[EmbeddedRedis]:
     """A Redis that a test may stop and start again (and must leave running)."""
     log_file = services_dir / "redis.log"
-    server = EmbeddedRedis(services_dir / "redis", port=free_port(), password=REDIS_PASSWORD, log_file=log_file)
+    server = EmbeddedRedis(services_dir / "redis", password=REDIS_PASSWORD, log_file=log_file)
     server.start()
     wait_until(server.is_ready, child=server.child, timeout_s=START_TIMEOUT_S)
     yield server
@@ -65,5 +65,5 @@ def redis_server(services_dir: Path) -> Iterator[EmbeddedRedis]:
 
 @pytest.fixture(scope="session")
 def redis_url(redis_server: EmbeddedRedis) -> str:
-    """`redis://…` of a running Redis, shared by the session."""
+    """`unix://…` of a running Redis, shared by the session."""
     return redis_server.url

@@ -30,6 +30,9 @@ PORT_BASES = range(20_000, 31_000, PORT_STEP)
 # A product's internal and admin ports lie below its base, its instances' above: two steps more for those.
 BASES_APART = INTERNAL_PORTS_BELOW // PORT_STEP + 3
 TENANT_PORTS_LOOKED_AT = 60
+# As an operator's mail backend may want one; only who sends mail is to have it.
+PLANTED_VARIABLE = "MAIL_PASSWORD"
+PLANTED = "planted-password-of-mail"
 FOREIGN_VARIABLES = ("DATABASE_URL", "REDIS_URL", "ZOOKEEPER_URL", "SPARK_MASTER", "SECRET_KEY", "PENSTOCK_PUBLIC_URL")
 
 
@@ -123,8 +126,9 @@ class Stack:
 
 
 def environment() -> dict[str, str]:
-    """Ours, without addresses that would point the product at somebody's services."""
-    return {key: value for key, value in os.environ.items() if key not in FOREIGN_VARIABLES}
+    """Ours, without addresses that would point the product at somebody's services, and with a secret of somebody's."""
+    kept = {key: value for key, value in os.environ.items() if key not in FOREIGN_VARIABLES}
+    return kept | {PLANTED_VARIABLE: PLANTED}
 
 
 def processes_of(state_dir: Path) -> list[psutil.Process]:

@@ -12,6 +12,7 @@ import structlog
 
 from brokers.contract.documents import BrokerDocument
 from brokers.contract.usage import USAGE_INTERVAL_MS
+from brokers.contract.zookeeper_access import TreeAccess
 from brokers.engine import lifecycle
 from brokers.engine.assembly import dynamic_configs
 from brokers.engine.assembly.admin import AdminPort
@@ -36,7 +37,7 @@ from brokers.engine.cluster.session import ClusterSession
 from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.cluster.tree import Tree
 from brokers.engine.cluster.watcher import ClusterWatcher
-from brokers.engine.cluster.zookeeper import ZooKeeperTree
+from brokers.engine.cluster.zookeeper import Identity, ZooKeeperTree
 from brokers.engine.config import EngineConfig
 from brokers.engine.controller import policy
 from brokers.engine.controller.loop import ControllerLoop
@@ -349,6 +350,11 @@ class Broker:
         log.info("broker_stopped")
 
 
+def _zookeeper_identity(config: EngineConfig) -> Identity | None:
+    own = config.zookeeper_credentials
+    return own and Identity(own, TreeAccess(broker=own.digest, control=config.zookeeper_control_digest))
+
+
 async def run(config: EngineConfig) -> int:
     """Starts, serves until asked to stop, stops. The exit code of the process.
 
@@ -359,7 +365,10 @@ async def run(config: EngineConfig) -> int:
     config = replace(config, connections_max=lifecycle.connections_within(descriptors, config.connections_max))
     stop = lifecycle.Stop()
     stop.listen(asyncio.get_running_loop())
-    tree = ZooKeeperTree(config.zookeeper, session_timeout_ms=config.session_timeout_ms)
+    lifecycle.close_to_others(config.data_dirs)
+    tree = ZooKeeperTree(
+        config.zookeeper, session_timeout_ms=config.session_timeout_ms, identity=_zookeeper_identity(config)
+    )
     broker = Broker(config, stop, tree)
     try:
         await tree.start()

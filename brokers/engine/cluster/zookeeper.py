@@ -11,14 +11,16 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import KazooState
+from kazoo.security import ACL, Id
 
+from brokers.contract.zookeeper_access import DIGEST, Credentials, Grant, TreeAccess
 from brokers.engine.cluster import tree
 from brokers.engine.cluster.errors import StoreUnavailable
 from brokers.engine.cluster.tree import Check, Create, Delete, Node, Operation, SessionState, Set, TreeError, Watch
@@ -75,10 +77,20 @@ class _LoopHandler(SequentialThreadingHandler):
         self._running = False
 
 
-class ZooKeeperTree:
-    """`hosts` is `host:port[,host:port][/chroot]`; the chroot is made when it is missing."""
+class Identity(NamedTuple):
+    """As whom a broker speaks, and what the nodes that it makes allow to whom."""
 
-    def __init__(self, hosts: str, *, session_timeout_ms: int) -> None:
+    credentials: Credentials
+    access: TreeAccess
+
+
+class ZooKeeperTree:
+    """`hosts` is `host:port[,host:port][/chroot]`; the chroot is made when it is missing. Without an identity nodes are
+    open to everybody who reaches ZooKeeper.
+    """
+
+    def __init__(self, hosts: str, *, session_timeout_ms: int, identity: Identity | None = None) -> None:
+        self._identity = identity
         self._loop = asyncio.get_running_loop()
         self._timeout_s = session_timeout_ms / 1000
         self._subscribers: list[Callable[[SessionState], None]] = []
@@ -89,6 +101,7 @@ class ZooKeeperTree:
             hosts=hosts,
             timeout=self._timeout_s,
             handler=_LoopHandler(self._loop),
+            auth_data=[identity.credentials.auth] if identity else None,
             connection_retry={
                 "max_tries": -1,
                 "delay": RECONNECT_DELAY_S,
@@ -157,7 +170,7 @@ class ZooKeeperTree:
         for operation in operations:
             match operation:
                 case Create(path, data, ephemeral, sequence):
-                    transaction.create(path, data, ephemeral=ephemeral, sequence=sequence)
+                    transaction.create(path, data, self._acl(path), ephemeral=ephemeral, sequence=sequence)
                 case Set(path, data, version):
                     transaction.set_data(path, data, version=-1 if version is None else version)
                 case Delete(path, version):
@@ -172,6 +185,9 @@ class ZooKeeperTree:
                 raise _translated(result, f"{operations[index].path}: {result!r}", index)
         return [result if isinstance(result, str) else op.path for op, result in zip(operations, results, strict=True)]
 
+    def _acl(self, path: str) -> list[ACL] | None:
+        return _kazoo_acl(self._identity.access.acl(path)) if self._identity else None
+
     async def _make_chroot(self) -> None:
         """kazoo prefixes every path with the chroot; making it means speaking without that prefix for a moment."""
         chroot, self._client.chroot = self._client.chroot, ""
@@ -179,8 +195,12 @@ class ZooKeeperTree:
             path = ""
             for part in chroot.strip("/").split("/") if chroot else ():
                 path += f"/{part}"
+                # To make what is there already takes a right that a broker does not have at the root.
+                if await self._ask(self._client.exists_async(path)) is not None:
+                    continue
+                acl = _kazoo_acl(self._identity.access.absolute_acl(path)) if self._identity else None
                 try:
-                    await self._ask(self._client.create_async(path))
+                    await self._ask(self._client.create_async(path, acl=acl))
                 except tree.NodeExists:
                     continue
         finally:
@@ -237,6 +257,10 @@ class ZooKeeperTree:
 
 def _watcher(watch: Watch | None) -> Callable[[object], None] | None:
     return None if watch is None else lambda _event: watch()
+
+
+def _kazoo_acl(grants: Iterable[Grant]) -> list[ACL]:
+    return [ACL(grant.permissions, Id(DIGEST, grant.digest)) for grant in grants]
 
 
 def _node(data: bytes, stat: Any) -> Node:

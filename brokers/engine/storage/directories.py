@@ -62,7 +62,7 @@ class LogRoot:
         """Locks the root and takes it over. Raises DirectoryRefused or StorageFailed."""
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock_fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._lock_fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kind that Apache Kafka's brokers take

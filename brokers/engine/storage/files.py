@@ -74,13 +74,13 @@ class SegmentFile:
         self.recently_used = True
         if self.fd < 0:
             try:
-                self.fd = os.open(self.path, _OPENED, 0o644)
+                self.fd = os.open(self.path, _OPENED, 0o600)
             except OSError as error:
                 failure = StorageFailed(self.root, error)
                 if not failure.passes or not self.table.make_room():
                     raise failure from error
                 with storage_errors(self.root):
-                    self.fd = os.open(self.path, _OPENED, 0o644)
+                    self.fd = os.open(self.path, _OPENED, 0o600)
             self.table.opened(self)
         return self.fd
 
@@ -328,7 +328,7 @@ def write_atomically(path: Path, content: bytes, root: Path, *, durable: bool = 
     """Replaces `path` by `content`: temporary file, fsync if `durable`, rename, fsync of the directory (LOG-6)."""
     temporary = path.with_name(path.name + ".tmp")
     with storage_errors(root):
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             written = os.write(fd, content)
             if written != len(content):

@@ -117,7 +117,7 @@ class _Index:
             return
         stored_bytes = max(self._stored_bytes, 0)
         with storage_errors(self.root):
-            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 os.ftruncate(fd, stored_bytes)
                 self.synced = False
@@ -138,7 +138,7 @@ class _Index:
         """
         if not os.path.exists(self.path):  # noqa: PTH110
             with storage_errors(self.root):
-                os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+                os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
     def unload(self) -> None:
         """Forgets the entries of a closed segment; the next use reads the file again."""

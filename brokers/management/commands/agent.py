@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from argparse import ArgumentParser
 from typing import Any
@@ -23,6 +24,7 @@ class Command(BaseCommand):
         parser.add_argument("--host", default=FIRST_HOST, help="Name of the host, as the operator registered it.")
 
     def handle(self, *args: Any, host: str, **options: Any) -> None:
+        os.umask(0o077)  # settings, logs and pid files are for their owner alone
         agent = Agent(
             host,
             standing_command_for=standing_engine_command,

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -17,10 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers import services
-from brokers.agent.loop import Agent
+from brokers.agent.loop import Agent, process_settings
 from brokers.agent.supervision import Act, Seen, backoff_s, decide, failures_after_end
 from brokers.choices import ProcessState, WantedState
 from brokers.contract.process import BrokerProcessSettings
+from brokers.contract.zookeeper_access import Credentials
 from brokers.limits import AGENT_BACKOFF_MAX_S, AGENT_STABLE_AFTER_S
 from brokers.models import Broker, Cluster
 from tenants.actors import system_actor
@@ -98,6 +100,31 @@ def pids(cluster: Cluster) -> list[int]:
 def log_of(tmp_path: Path, cluster: Cluster, number: int) -> str:
     file = tmp_path / "run" / cluster.pk / str(number) / "broker.log"
     return file.read_text() if file.exists() else ""
+
+
+def test_brokers_learn_where_their_credentials_are_and_how_the_control_plane_is_called(
+    cluster: Cluster, tmp_path: Path, settings: Any
+) -> None:
+    for role in ("control", "broker"):
+        (tmp_path / role).write_text(f"{role}:password-of-{role}")
+    settings.ZOOKEEPER_CONTROL_FILE, settings.ZOOKEEPER_BROKER_FILE = (
+        str(tmp_path / "control"),
+        str(tmp_path / "broker"),
+    )
+    made = process_settings(cluster.brokers.get(number=1))
+    assert made.zookeeper_credentials_file == str(tmp_path / "broker")
+    assert made.zookeeper_control_digest == Credentials("control", "password-of-control").digest
+    assert "password" not in made.zookeeper_control_digest
+
+
+def test_a_broker_whose_credentials_cannot_be_read_is_not_started_and_says_so(
+    agents: list[Agent], cluster: Cluster, tmp_path: Path, settings: Any
+) -> None:
+    settings.ZOOKEEPER_CONTROL_FILE = settings.ZOOKEEPER_BROKER_FILE = str(tmp_path / "missing")
+    make_agent(agents, cluster, tmp_path).reconcile_once()
+    broker = cluster.brokers.get(number=1)
+    assert not pids(cluster)
+    assert "ZooKeeper's credentials cannot be read" in broker.process_error
 
 
 def test_wanted_brokers_are_started_with_their_settings(agents: list[Agent], cluster: Cluster, tmp_path: Path) -> None:

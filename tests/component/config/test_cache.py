@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import pickle
 
+import pytest
+import redis
+
+from config import settings as product_settings
 from config.cache import ForgivingRedisCache
 from config.embedded.process import free_port
+from tenants.cached_values import CACHED_VALUE_BYTES_MAX
 
 KEY = "a-key"
 
@@ -35,3 +40,27 @@ def test_without_redis_it_is_empty_and_nothing_fails() -> None:
     assert cache.touch(KEY) is False
     assert cache.delete(KEY) is False
     cache.delete_many([KEY])
+
+
+def test_what_cannot_be_kept_or_read_is_merely_not_there(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    cache = ForgivingRedisCache(redis_url, {"VERSION": 2})
+    cache.set(KEY, object())
+    cache.set(KEY, "x" * CACHED_VALUE_BYTES_MAX)
+    assert cache.get(KEY, "missing") == "missing"
+    with redis.Redis.from_url(redis_url) as client:
+        client.set(cache.make_key(KEY), pickle.dumps(["of an earlier version"]))
+    assert cache.get(KEY, "missing") == "missing"
+    assert cache.get_many([KEY]) == {}
+    assert caplog.text.count("the cache does not hold a value") == 4
+
+
+def test_what_an_earlier_version_pickled_lies_under_other_keys() -> None:
+    """Django's default, and what every installation had before, is version 1."""
+    assert product_settings.CACHES["default"]["VERSION"] == 2
+
+
+def test_integers_are_counted_by_redis(redis_url: str) -> None:
+    cache = ForgivingRedisCache(redis_url, {})
+    cache.set("counted", 1)
+    assert cache.incr("counted") == 2
+    assert cache.get("counted") == 2

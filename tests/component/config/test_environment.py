@@ -38,6 +38,18 @@ def test_the_environment_wins_over_what_a_run_wrote(state: Path, monkeypatch: py
     assert Environment.read().redis_url == "redis://elsewhere:6379/1"
 
 
+def test_credentials_of_our_zookeeper_are_not_shown_to_another_one(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"ZOOKEEPER_URL": "127.0.0.1:7002", "PENSTOCK_ZOOKEEPER_CONTROL_FILE": "/state/secrets/zookeeper_control"}
+    (state / "services.json").write_text(json.dumps(own))
+    assert Environment.read().zookeeper_control_file == "/state/secrets/zookeeper_control"
+    monkeypatch.setenv("ZOOKEEPER_URL", "elsewhere:2181")
+    assert Environment.read().zookeeper_control_file == ""
+    monkeypatch.setenv("PENSTOCK_ZOOKEEPER_CONTROL_FILE", "/run/control")
+    assert Environment.read().zookeeper_control_file == "/run/control"
+
+
 def test_a_secret_is_made_once_and_only_its_owner_reads_it(state: Path) -> None:
     file = ensure_secret(state, "secret_key")
     first = file.read_text()

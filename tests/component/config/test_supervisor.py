@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brokers.infra.child_environment import RUN_VARIABLE
 from brokers.infra.process_identity import identity_of
 from config.embedded.process import Child, StartFailed, free_port, outgoing_ports
 from config.environment import BASE_DIR
-from config.supervisor import preflight
+from config.supervisor import preflight, services
 from config.supervisor.external import check as check_external
-from config.supervisor.family import RUN_VARIABLE, Family
+from config.supervisor.family import Family
 from config.supervisor.options import DownOptions, UpOptions, parse
 from config.supervisor.progress import Progress
 from config.supervisor.ready import DemoInstance, DemoTenant, Login, Ready, down_command
@@ -147,6 +148,19 @@ def test_a_wrong_address_is_one_sentence_without_the_password(variable: str, sch
         check_external(variable, f"{scheme}127.0.0.1:{free_port()}")
     assert "pass-word" not in refusal.value.detail
     assert variable in refusal.value.next_step
+
+
+@pytest.mark.parametrize("content", [None, "", "no-password", "control:"])
+def test_credentials_for_zookeeper_that_cannot_be_used_are_said_before_anything_starts(
+    content: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "control"
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.setenv("PENSTOCK_ZOOKEEPER_CONTROL_FILE", str(file))
+    with pytest.raises(StartFailed, match="PENSTOCK_ZOOKEEPER_CONTROL_FILE does not name a file") as refusal:
+        services._guard_foreign("127.0.0.1:1")
+    assert "PENSTOCK_ZOOKEEPER_BROKER_FILE" in refusal.value.next_step
 
 
 def test_what_a_killed_supervisor_left_is_ended(tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ def test_a_lock_file_that_names_a_stranger_does_not_keep_postgresql_from_startin
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = EmbeddedPostgres(tmp_path / "postgres", log_file=tmp_path / "postgres.log")
-    monkeypatch.setattr(server, "_own", lambda _folder: None)
+    monkeypatch.setattr(server, "user", None)
     monkeypatch.setattr(server.child, "command", (sys.executable, "-c", ""))
     server.data.mkdir(parents=True)
     (server.data / "PG_VERSION").write_text("18\n")

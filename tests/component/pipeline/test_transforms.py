@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
 from billing.pipeline import schema, transforms
+from tests.component.pipeline.conftest import PLANTED
 
 KEY = ("ins-aaaaaaaa", "orders", "ANONYMOUS", "etl", "produce")
 
@@ -33,6 +36,14 @@ def test_counters_become_differences_in_the_minute_that_ends_with_the_report(spa
     result, last = minutes_of(spark, events)
     assert result == {(0, "orders", "produce"): 1500, (60_000, "orders", "produce"): 2500}
     assert last == {(1, 7, *KEY): (3, 4000, 40)}
+
+
+def test_spark_is_not_given_the_secrets_of_who_starts_it(spark):
+    java = Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/environ").read_bytes()
+    (python,) = spark.sparkContext.parallelize([0], 1).map(lambda _: dict(os.environ)).collect()
+    assert b"JAVA_HOME" in java
+    assert PLANTED.encode() not in java
+    assert PLANTED not in python.values()
 
 
 def test_repeated_and_reordered_events_change_nothing(spark):

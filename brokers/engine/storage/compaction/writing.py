@@ -59,7 +59,7 @@ class CleanedSegment:
         self._pacer = pacer
         self._since_entry = 0
         self._buffer = bytearray()
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def add(self, data: bytes | bytearray | memoryview, last_offset: int, largest_timestamp: int) -> None:
         """Appends one batch; index entries come as with any append (LOG-9)."""

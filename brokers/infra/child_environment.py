@@ -1,0 +1,85 @@
+"""Which variables of the environment a child process is given: a list of names each.
+
+A secret in the environment of whoever starts it goes to nobody who does not use it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+# Names a run of the supervisor: what it started is found by it.
+RUN_VARIABLE: Final = "PENSTOCK_RUN"
+
+# What any program may need: where things are, and how a person writes.
+SYSTEM: Final = frozenset({
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV",
+    "MALLOC_ARENA_MAX", RUN_VARIABLE,
+})  # fmt: skip
+SYSTEM_PREFIXES: Final = ("LC_", "PYTHON")
+JAVA: Final = frozenset({"JAVA_HOME", "JAVA_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS"})
+BROKER: Final = frozenset({"PENSTOCK_NATIVE", "PENSTOCK_NATIVE_DIR", "PENSTOCK_NATIVE_NOTE"})
+COMPILER: Final = frozenset({"CC", "CFLAGS", "CPPFLAGS", "LDFLAGS"})
+# The agent and the pipeline are Django programs that serve nobody.
+DJANGO: Final = frozenset({
+    "DJANGO_SETTINGS_MODULE", "DATABASE_URL", "ZOOKEEPER_URL", "PENSTOCK_STATE_DIR", "PENSTOCK_PUBLIC_URL",
+    "PENSTOCK_CONTROL_SECRET_FILE", "PENSTOCK_ZOOKEEPER_CONTROL_FILE", "PENSTOCK_ZOOKEEPER_BROKER_FILE",
+    "PENSTOCK_DEBUG", "PENSTOCK_LOG_JSON", "PENSTOCK_LOG_LEVEL",
+})  # fmt: skip
+LIBPQ_PREFIX: Final = "PG"
+AGENT: Final = DJANGO | BROKER | COMPILER
+SPARK_PREFIXES: Final = ("SPARK_", "PYSPARK_", "HADOOP_", "OPENBLAS_", "OMP_")
+PIPELINE: Final = DJANGO | JAVA | {"REDIS_URL", "SPARK_MASTER", "PENSTOCK_WORKER_SOFT_STOP_S"}
+
+
+def only(
+    names: Collection[str], prefixes: tuple[str, ...] = (), environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Those of `environ` that are named, or begin with a prefix, with what any program may need."""
+    wanted = (*SYSTEM_PREFIXES, *prefixes)
+    return {
+        name: value for name, value in environ.items() if name in SYSTEM or name in names or name.startswith(wanted)
+    }
+
+
+def system_variables() -> dict[str, str]:
+    """For a program that is not ours."""
+    return only(())
+
+
+def java_variables() -> dict[str, str]:
+    """For a Java machine."""
+    return only(JAVA)
+
+
+def broker_variables() -> dict[str, str]:
+    """For a broker: what else it is to know is in its settings file."""
+    return only(BROKER)
+
+
+def agent_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """For an agent, and for the compiler that it starts."""
+    return only(AGENT, (LIBPQ_PREFIX,), environ)
+
+
+def pipeline_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """For the worker of the usage pipeline."""
+    return only(PIPELINE, (LIBPQ_PREFIX, *SPARK_PREFIXES), environ)
+
+
+@contextmanager
+def as_spark_driver() -> Iterator[None]:
+    """While the Java machine of Spark is started, it inherits only what it uses: neither the database nor the queue.
+
+    Only for a process with one thread that reads its environment.
+    """
+    before = dict(os.environ)
+    kept = only(JAVA | {"PENSTOCK_STATE_DIR"}, SPARK_PREFIXES)
+    try:
+        for name in before.keys() - kept.keys():
+            del os.environ[name]
+        yield
+    finally:
+        os.environ.update(before)

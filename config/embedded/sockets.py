@@ -1,0 +1,49 @@
+"""Where the unix socket of an embedded service lies, in a directory that is its owner's alone."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from config.embedded.process import StartFailed
+
+# Of `sun_path`, whose last byte ends the text.
+SOCKET_PATH_BYTES_MAX = 107
+PRIVATE_DIRECTORY = 0o700
+
+
+def socket_directory(directory: Path, file_name: str) -> Path:
+    """Beside the data where the socket's path fits an address, else a folder named after it among temporary files."""
+    beside = directory / "socket"
+    if len(os.fsencode(beside / file_name)) <= SOCKET_PATH_BYTES_MAX:
+        return beside
+    name = f"penstock-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]}"
+    for folder in (Path(tempfile.gettempdir()), Path("/tmp")):  # noqa: S108 (`make_private` proves whose it is)
+        if len(os.fsencode(folder / name / file_name)) <= SOCKET_PATH_BYTES_MAX:
+            return folder / name
+    raise StartFailed(
+        f"There is no directory for the socket {file_name} whose path has at most {SOCKET_PATH_BYTES_MAX} bytes.",
+        "Choose a shorter --state-dir.",
+    )
+
+
+def make_private(directory: Path, owner: tuple[int, int] | None = None) -> None:
+    """The directory, for `owner` (user and group) alone; by default for us. Made where it is missing.
+
+    Raises:
+        StartFailed: somebody else has a file or a directory by that name.
+    """
+    directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+    status = directory.lstat()
+    allowed = {os.geteuid()} | ({owner[0]} if owner else set())
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid not in allowed:
+        raise StartFailed(
+            f"{directory} belongs to somebody else.",
+            f"Remove it, or choose a --state-dir whose sockets fit into it (paths of {SOCKET_PATH_BYTES_MAX} bytes).",
+        )
+    if owner is not None and owner != (status.st_uid, status.st_gid):
+        os.chown(directory, *owner, follow_symlinks=False)
+    directory.chmod(PRIVATE_DIRECTORY)

@@ -1,0 +1,137 @@
+"""Access lists for a ZooKeeper tree that has none yet, or those of other identities: a state directory of an earlier
+version, or one whose secrets were made anew. Nothing is renamed, and no data is touched.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.security import ACL, Id
+
+from brokers.contract.zookeeper_access import (
+    ALL,
+    CLUSTERS_ROOT,
+    DIGEST,
+    READ,
+    Credentials,
+    Grant,
+    TreeAccess,
+)
+from config.embedded.process import StartFailed
+
+CONNECT_TIMEOUT_S: Final = 5.0
+IN_FLIGHT_MAX: Final = 500
+# What ZooKeeper keeps for itself; it opens the last one again at each start.
+OWN_NODES: Final = ("/zookeeper", "/zookeeper/quota", "/zookeeper/config")
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """The access lists of an ensemble that is ours alone, root included."""
+
+    superuser: Credentials
+    access: TreeAccess
+
+    def apply(self, address: str) -> bool:
+        """Give every node its access list, unless that was done. False: ZooKeeper does not answer yet."""
+        client = KazooClient(hosts=address, timeout=CONNECT_TIMEOUT_S, auth_data=[self.superuser.auth])
+        try:
+            client.start(timeout=CONNECT_TIMEOUT_S)
+            self._apply(client)
+        except (KazooTimeoutError, KazooException):
+            return False
+        finally:
+            client.stop()
+            client.close()
+        return True
+
+    def _apply(self, client: KazooClient) -> None:
+        # The root comes last: as it is, all is.
+        root = _acl([Grant(READ, self.access.broker), Grant(READ, self.access.control)])
+        if not _is_same(client.get_acls("/")[0], root):
+            if client.exists(CLUSTERS_ROOT) is None:
+                client.create(CLUSTERS_ROOT, acl=_acl(self.access.absolute_acl(CLUSTERS_ROOT)))
+            for name in client.get_children("/"):
+                if f"/{name}" not in OWN_NODES:
+                    _set_below(client, f"/{name}", self)
+            client.set_acls("/", root)
+        closed = _acl([Grant(ALL, self.superuser.digest)])
+        for path in OWN_NODES:
+            if client.exists(path) is not None:
+                client.set_acls(path, closed)
+
+    def of(self, path: str) -> list[ACL]:
+        """Whose path it is; what is not ours is the superuser's alone."""
+        if path == CLUSTERS_ROOT or path.startswith(f"{CLUSTERS_ROOT}/"):
+            return _acl(self.access.absolute_acl(path))
+        return _acl([Grant(ALL, self.superuser.digest)])
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignGuard:
+    """The access lists of our clusters' trees in an ensemble of somebody else's."""
+
+    credentials: Sequence[Credentials]
+    access: TreeAccess
+
+    def apply(self, address: str) -> None:
+        """Give every node of ours its access list, unless that was done.
+
+        Raises:
+            StartFailed: ZooKeeper does not answer, or the nodes are other identities'.
+        """
+        client = KazooClient(
+            hosts=address, timeout=CONNECT_TIMEOUT_S, auth_data=[known.auth for known in self.credentials]
+        )
+        try:
+            client.start(timeout=CONNECT_TIMEOUT_S)
+            wanted = self.of(CLUSTERS_ROOT)
+            if client.exists(CLUSTERS_ROOT) is None:
+                client.create(CLUSTERS_ROOT, acl=wanted)
+            elif not _is_same(client.get_acls(CLUSTERS_ROOT)[0], wanted):
+                for name in client.get_children(CLUSTERS_ROOT):
+                    _set_below(client, f"{CLUSTERS_ROOT}/{name}", self)
+                client.set_acls(CLUSTERS_ROOT, wanted)
+        except NoAuthError as error:
+            raise StartFailed(
+                f"ZooKeeper at {address} refuses the credentials: {CLUSTERS_ROOT} belongs to other identities.",
+                "Correct PENSTOCK_ZOOKEEPER_CONTROL_FILE and PENSTOCK_ZOOKEEPER_BROKER_FILE.",
+            ) from error
+        except (KazooTimeoutError, KazooException) as error:
+            raise StartFailed(
+                f"ZooKeeper at {address} does not answer: {type(error).__name__}.", "Correct ZOOKEEPER_URL."
+            ) from error
+        finally:
+            client.stop()
+            client.close()
+
+    def of(self, path: str) -> list[ACL]:
+        return _acl(self.access.absolute_acl(path))
+
+
+def _set_below(client: KazooClient, top: str, guard: Guard | ForeignGuard) -> None:
+    """A node and all below it. What goes meanwhile (sessions of an earlier run end) needs none."""
+    waiting = deque([top])
+    while waiting:
+        paths = [waiting.popleft() for _ in range(min(IN_FLIGHT_MAX, len(waiting)))]
+        asked = [(path, client.set_acls_async(path, guard.of(path)), client.get_children_async(path)) for path in paths]
+        for path, changed, children in asked:
+            try:
+                changed.get()
+                waiting.extend(f"{path}/{name}" for name in children.get())
+            except NoNodeError:
+                continue
+
+
+def _acl(grants: Iterable[Grant]) -> list[ACL]:
+    return [ACL(grant.permissions, Id(DIGEST, grant.digest)) for grant in grants]
+
+
+def _is_same(present: Iterable[ACL], wanted: Iterable[ACL]) -> bool:
+    return {(acl.perms, acl.id) for acl in present} == {(acl.perms, acl.id) for acl in wanted}

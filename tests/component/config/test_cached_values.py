@@ -1,0 +1,112 @@
+"""What the cache may hold comes back as it was, and nothing else is read or written."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.monitoring.observe import Answers
+from config.cache import KEY_CHARS_MAX, JsonSerializer, bounded_key
+from instances.groups.interfaces import Committed, GroupDescription, GroupList, GroupListing, GroupSummary, Member
+from instances.interfaces import BrokerUnresponsive
+from tenants import cached_values
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+keys = st.text() | st.integers() | st.tuples(st.text(), st.integers())
+instants = st.datetimes(timezones=st.just(UTC))
+values = st.recursive(
+    scalars | instants | st.frozensets(st.text()),
+    lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(keys, inner),
+    max_leaves=20,
+)
+
+GROUP = GroupSummary(
+    description=GroupDescription(
+        id="g",
+        state="Stable",
+        protocol_type="consumer",
+        protocol="range",
+        coordinator=1,
+        members=(Member(id="m", client_id="c", host="h", instance_id=None, assignment=(("t", 0),)),),
+    ),
+    offsets=(Committed(topic="t", partition=0, offset=5, metadata="~m"),),
+)
+
+
+@given(value=values)
+def test_a_value_comes_back_as_it_was(value: Any) -> None:
+    made = JsonSerializer().dumps(value)
+    assert JsonSerializer().loads(str(made).encode() if isinstance(made, int) else made) == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        GROUP,
+        GroupList(
+            groups=(GroupListing(id="g", protocol_type="consumer", state="Empty", coordinator=2),),
+            silent=(BrokerUnresponsive(broker_id=3, reason="does not answer"),),
+        ),
+        Answers(bodies={1: {"ready": True}}, silent=(), asked_at=datetime(2026, 1, 2, tzinfo=UTC)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_pages_keep_of_brokers_answers_comes_back_as_it_was(value: Any) -> None:
+    assert cached_values.loads(cached_values.dumps(value)) == value
+
+
+class Planted:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.file,))
+
+
+def test_a_pickle_in_the_cache_is_not_there_and_runs_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "made"
+    with pytest.raises(cached_values.Unreadable):
+        JsonSerializer().loads(pickle.dumps(Planted(file)))
+    assert not file.exists()
+
+
+def test_an_object_is_only_read_as_a_class_that_was_declared() -> None:
+    with pytest.raises(cached_values.Unreadable):
+        cached_values.loads(json.dumps({"~o": ["Popen", ["true"]]}).encode())
+    with pytest.raises(cached_values.Unreadable, match="ValueError"):
+        cached_values.loads(json.dumps({"~o": ["BrokerUnresponsive", 1]}).encode())  # of another version
+
+
+def test_what_nobody_declared_cannot_be_kept(tmp_path: Path) -> None:
+    with pytest.raises(cached_values.NotKeepable, match="Planted cannot be kept"):
+        cached_values.dumps([Planted(tmp_path)])
+    with pytest.raises(cached_values.NotKeepable):
+        cached_values.dumps(float("inf"))
+
+
+def test_a_value_beyond_the_limit_cannot_be_kept() -> None:
+    with pytest.raises(cached_values.TooLarge):
+        cached_values.dumps("x" * cached_values.CACHED_VALUE_BYTES_MAX)
+    assert cached_values.dumps("x" * (cached_values.CACHED_VALUE_BYTES_MAX - 2))
+
+
+def test_the_largest_group_that_is_described_can_be_kept() -> None:
+    offsets = tuple(Committed(topic="t" * 249, partition=index, offset=2**60) for index in range(10_000))
+    assert cached_values.dumps(GroupSummary(description=None, offsets=offsets))
+
+
+@given(key=st.text(max_size=2 * KEY_CHARS_MAX))
+def test_a_key_has_a_largest_length_whatever_it_names(key: str) -> None:
+    made = bounded_key(key, "penstock", 2)
+    assert len(made) <= KEY_CHARS_MAX
+    assert made.startswith("penstock:2:")
+    assert made != bounded_key(f"{key}x", "penstock", 2)
