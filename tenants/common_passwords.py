@@ -44,4 +44,4 @@ class DisguisedPasswordValidator(CommonPasswordValidator):
             raise ValidationError(_("This password is a common one with something around it."), code="too_common")
 
     def get_help_text(self) -> str:
-        return str(_("Not a common word with digits or signs around it."))
+        return str(_("Your password can’t be a common word with digits or signs around it."))
