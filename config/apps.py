@@ -13,4 +13,7 @@ class GroundConfig(AppConfig):
     verbose_name = "Ground"
 
     def ready(self) -> None:
-        from config import celery  # noqa: F401  (shared tasks bind to the application that exists by then)
+        from config import (
+            celery,  # noqa: F401  (shared tasks bind to the application that exists by then)
+            public_url,  # noqa: F401  (checks register themselves)
+        )

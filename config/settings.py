@@ -67,6 +67,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "tenants.middleware.OperatorMiddleware",
+    "tenants.middleware.BusyMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "allauth.account.middleware.AccountMiddleware",
@@ -123,18 +124,14 @@ SESSION_ENGINE = "config.sessions"
 # --- who is asking ------------------------------------------------------------------------------------------------
 
 AUTH_USER_MODEL = "tenants.User"
-AUTHENTICATION_BACKENDS = [
-    "django.contrib.auth.backends.ModelBackend",
-    "allauth.account.auth_backends.AuthenticationBackend",
-]
-PASSWORD_HASHERS = [
-    "django.contrib.auth.hashers.Argon2PasswordHasher",
-    "django.contrib.auth.hashers.PBKDF2PasswordHasher",
-]
+# One backend: each try costs one hashing, whether there is such an account or not.
+AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend"]
+PASSWORD_HASHERS = ["tenants.hashing.Argon2InTurn", "tenants.hashing.PBKDF2InTurn"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "tenants.common_passwords.DisguisedPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
 LOGIN_URL = "account_login"
@@ -143,11 +140,32 @@ LOGOUT_REDIRECT_URL = "/"
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]
-ACCOUNT_EMAIL_VERIFICATION = os.environ.get("PENSTOCK_EMAIL_VERIFICATION", "none")
+ACCOUNT_EMAIL_VERIFICATION = "none"  # `tenants.services.mailboxes` does it
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_PREVENT_ENUMERATION = True
 ACCOUNT_RATE_LIMITS = tenants_conf.ACCOUNT_RATE_LIMITS
-EMAIL_BACKEND = os.environ.get("PENSTOCK_EMAIL_BACKEND", "django.core.mail.backends.console.EmailBackend")
+ACCOUNT_ADAPTER = "tenants.account_adapter.AccountAdapter"
+ACCOUNT_EMAIL_SUBJECT_PREFIX = "[Penstock] "
+ACCOUNT_FORMS = tenants_conf.ACCOUNT_FORMS
+
+# --- mail ---------------------------------------------------------------------------------------------------------
+
+PRINTED_MAIL = "django.core.mail.backends.console.EmailBackend"
+EMAIL_HOST = os.environ.get("PENSTOCK_EMAIL_HOST", "localhost")
+EMAIL_BACKEND = os.environ.get(
+    "PENSTOCK_EMAIL_BACKEND",
+    "django.core.mail.backends.smtp.EmailBackend" if "PENSTOCK_EMAIL_HOST" in os.environ else PRINTED_MAIL,
+)
+# Whether a mail reaches somebody: then addresses are verified.
+MAIL_IS_CONFIGURED = EMAIL_BACKEND not in (PRINTED_MAIL, "django.core.mail.backends.dummy.EmailBackend")
+EMAIL_PORT = int(os.environ.get("PENSTOCK_EMAIL_PORT", "587" if flag("PENSTOCK_EMAIL_TLS", default=False) else "25"))
+EMAIL_USE_TLS = flag("PENSTOCK_EMAIL_TLS", default=False)
+EMAIL_HOST_USER = os.environ.get("PENSTOCK_EMAIL_USER", "")
+EMAIL_HOST_PASSWORD = os.environ.get("PENSTOCK_EMAIL_PASSWORD", "")
+EMAIL_TIMEOUT = 5  # seconds a page waits for the mail server
+DEFAULT_FROM_EMAIL = os.environ.get(
+    "PENSTOCK_EMAIL_FROM", f"Penstock <penstock@{urlsplit(PUBLIC_URL).hostname or 'localhost'}>"
+)
 
 # --- what a browser is told ---------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from drf_spectacular.views import SpectacularSwaggerView
 
 from config import health
 from tenants.api.schema_view import SchemaView
+from tenants.views import operator_password
 
 # Upper apps first: a more particular path of an upper app wins over a catch-all of a lower one.
 API = ("billing.api.urls", "brokers.api.urls", "instances.api.urls", "quotas.api.urls", "tenants.api.urls")
@@ -17,6 +18,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("metrics", health.metrics, name="metrics"),
+    path("operator/password_change/", operator_password.password_change),
     path("operator/", admin.site.urls),
     path("i18n/", include("django.conf.urls.i18n")),
     path("api/schema/", SchemaView.as_view(), name="schema"),

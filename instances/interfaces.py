@@ -239,6 +239,10 @@ class Capacity(Protocol):
         """Take the room for another size, in the caller's transaction; `Conflict(no_room)` when there is none."""
         ...
 
+    def release_bandwidth(self, instance: Instance) -> None:
+        """Give back the bandwidth of an instance that is deleted; its storage is held until its files are gone."""
+        ...
+
 
 plan_catalogue: Interface[PlanCatalogue] = Interface("instances.interfaces.plan_catalogue")
 data_plane: Interface[DataPlane] = Interface("instances.interfaces.data_plane")

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_noop
 
 from tenants.actors import Actor
 from tenants.choices import ActorKind, Role, Scope, SuspensionReason
-from tenants.errors import Message, NotFound, PaymentRequired, PermissionDenied
+from tenants.errors import Message, NotFound, PaymentRequired, PermissionDenied, Unauthenticated
 from tenants.models import ApiToken, Invitation, Member, Tenant
 
 Row = TypeVar("Row", bound=Model)
@@ -39,12 +39,11 @@ ROLE_SCOPES: dict[Role, frozenset[str]] = {
     Role.VIEWER: _ONLY_SEEING,
 }
 
+# Nothing asks for these yet: messages and users have neither routes nor pages.
+_ASKED_BY_NOTHING = frozenset({Scope.MESSAGES_READ, Scope.MESSAGES_WRITE, Scope.USERS_READ, Scope.USERS_WRITE})
 # What a token may be made for: each is asked for by a route of the API (tests/component/api/test_routes.py). Cost is
-# seen in the console alone, and messages and users have no routes.
-TOKEN_SCOPES = frozenset(Scope.values) - {
-    Scope.BILLING_READ, Scope.BILLING_WRITE, Scope.MESSAGES_READ, Scope.MESSAGES_WRITE, Scope.USERS_READ,
-    Scope.USERS_WRITE,
-}  # fmt: skip
+# seen in the console alone.
+TOKEN_SCOPES = frozenset(Scope.values) - {Scope.BILLING_READ, Scope.BILLING_WRITE} - _ASKED_BY_NOTHING
 
 # Roles a member of a role may give or take away. Only an owner makes owners.
 MANAGED_ROLES: dict[Role, frozenset[Role]] = {
@@ -66,6 +65,17 @@ def scopes_of(actor: Actor) -> frozenset[str]:
 def grantable_scopes(actor: Actor) -> frozenset[str]:
     """What the actor may make a token for."""
     return scopes_of(actor) & TOKEN_SCOPES
+
+
+def may_give(actor: Actor, role: Role) -> bool:
+    """Whether the actor may make somebody a member with this role: the actor's own role manages it, and a token also
+    has every scope that the role brings, lest it invite somebody who may do more than it may.
+    """
+    if actor.kind is ActorKind.SYSTEM:
+        return True
+    if actor.role is None or role not in MANAGED_ROLES.get(actor.role, frozenset()):
+        return False
+    return actor.scopes is None or ROLE_SCOPES[role] - _ASKED_BY_NOTHING <= scopes_of(actor)
 
 
 def permits(actor: Actor, scope: str) -> bool:
@@ -145,3 +155,16 @@ def token(actor: Actor, token_id: str, *, lock: bool = False) -> ApiToken:
     """A token of the actor's tenant that is not revoked."""
     rows = ApiToken.objects.filter(tenant=tenant_of(actor), revoked_at=None).select_related("member__user")
     return fetch(rows, lock=lock, pk=token_id)
+
+
+def acting_token(actor: Actor) -> ApiToken | None:
+    """The token that acts, locked: it is not revoked before what it makes is written. None for who holds no token.
+
+    Raises `Unauthenticated` when it has been revoked since the request began. The tenant is locked before.
+    """
+    if actor.kind is not ActorKind.TOKEN:
+        return None
+    found = ApiToken.objects.select_for_update(no_key=True).filter(pk=actor.id, revoked_at=None).first()
+    if found is None:
+        raise Unauthenticated("The token is unknown, expired or revoked.")
+    return found

@@ -93,10 +93,13 @@ class TenantAdmin(OperatorAdmin):
 class UserAdmin(OperatorAdmin):
     when_empty = _("People who signed up, accepted an invitation, or were appointed operators.")
     symbol = "person"
-    list_display = ("email", "name", "is_staff", "is_active", "last_login", "date_joined")
+    list_display = ("email", "name", "is_staff", "is_active", "email_verified_at", "last_login", "date_joined")
     list_filter = ("is_staff", "is_active", "language")
     search_fields = ("id", "email", "name")
-    fields = ("id", "email", "name", "language", "time_zone", "is_staff", "is_active", "last_login", "date_joined")
+    fields = (
+        "id", "email", "email_verified_at", "enters_verified_only", "name", "language", "time_zone", "is_staff",
+        "is_active", "last_login", "date_joined",
+    )  # fmt: skip
 
 
 @admin.register(Member)

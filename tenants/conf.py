@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tenants.limits import PASSWORD_CHANGES_PER_USER_AND_MINUTE_MAX
+
 # Right after the security headers: everything below it has a request id and, under /api/, answers problem details.
 MIDDLEWARE = "tenants.api.middleware.ApiMiddleware"
 
@@ -88,11 +90,18 @@ UNFOLD: dict[str, Any] = {
     "SIDEBAR": {"show_search": True, "show_all_applications": False, "navigation": "tenants.operator.navigation"},
 }
 
-# How often one address or one account may knock (django-allauth, and our sign-up page).
+# How often one address or one person may knock at the sign-in library's pages (our sign-up page counts there as well).
+# Wrong passwords are counted by `tenants.sign_in`.
 ACCOUNT_RATE_LIMITS: dict[str, str] = {
     "login": "30/m/ip",
-    "login_failed": "10/m/ip,5/5m/key",
     "signup": "20/m/ip",
     "reset_password": "20/m/ip,5/m/key",
-    "change_password": "5/m/user",
+    "change_password": f"{PASSWORD_CHANGES_PER_USER_AND_MINUTE_MAX}/m/user",
+}
+
+ACCOUNT_FORMS: dict[str, str] = {
+    "change_password": "tenants.password_forms.ChangePasswordForm",
+    "set_password": "tenants.password_forms.SetPasswordForm",
+    "reset_password_from_key": "tenants.password_forms.ResetPasswordKeyForm",
+    "user_token": "tenants.password_forms.UserTokenForm",
 }

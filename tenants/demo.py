@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from django.db import transaction
+from django.utils import timezone
 
 from tenants import access, audit, selectors, services
 from tenants.actors import member_actor, system_actor
@@ -34,7 +35,7 @@ def ensure_demo_tenant(*, email: str, password: str, token_secret: str | None) -
     email = UserManager.normalize_email(email)
     user = User.objects.select_for_update().filter(email=email).first()
     if user is None:
-        user = User.objects.create_user(email, password)
+        user = User.objects.create_user(email, password, email_verified_at=timezone.now())
     tenant = Tenant.objects.filter(slug=DEMO_SLUG).first()
     if tenant is None:
         member = services.found_tenant(user=user, name=DEMO_NAME, slug=DEMO_SLUG, acting=system_actor("demo"))

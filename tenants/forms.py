@@ -74,3 +74,17 @@ class TenantForm(forms.Form):
 class AuditFilterForm(forms.Form):
     q = forms.CharField(required=False, max_length=128)
     page_token = forms.CharField(required=False, max_length=2048)
+
+
+class VerifyForm(forms.Form):
+    """The password of the account whose address is verified, unless its owner is signed in."""
+
+    password = forms.CharField(
+        label=_("Password"), max_length=PASSWORD_CHARS_MAX, strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password", "autofocus": True}),
+    )  # fmt: skip
+
+    def __init__(self, *args: object, needs_password: bool, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        if not needs_password:
+            del self.fields["password"]

@@ -55,6 +55,11 @@ class User(AbstractBaseUser, PermissionsMixin):
     is_staff = models.BooleanField(_("operator"), default=False, help_text=_("May open the operator panel."))
     is_active = models.BooleanField(_("active"), default=True)
     date_joined = models.DateTimeField(_("joined"), default=timezone.now)
+    email_verified_at = models.DateTimeField(_("e-mail verified"), null=True, blank=True)
+    enters_verified_only = models.BooleanField(
+        _("signs in with a verified e-mail only"), default=False,
+        help_text=_("The account was made where mail is configured."),
+    )  # fmt: skip
 
     objects: ClassVar[UserManager] = UserManager()
 
@@ -147,6 +152,10 @@ class Invitation(Versioned):
     role = models.CharField(_("role"), max_length=12, choices=Role.choices)
     secret_hash = models.CharField(max_length=SECRET_HASH_CHARS, unique=True, editable=False)
     invited_by = models.ForeignKey(Member, on_delete=models.PROTECT, related_name="+", verbose_name=_("invited by"))
+    token = models.ForeignKey(
+        "ApiToken", on_delete=models.PROTECT, null=True, blank=True, related_name="invitations",
+        verbose_name=_("with the token"),
+    )  # fmt: skip
     expires_at = models.DateTimeField(_("expires"))
     accepted_at = models.DateTimeField(_("accepted"), null=True, blank=True)
     revoked_at = models.DateTimeField(_("revoked"), null=True, blank=True)
@@ -182,6 +191,10 @@ class ApiToken(models.Model):
     id = TypedIdField("tok")
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="tokens", verbose_name=_("tenant"))
     member = models.ForeignKey(Member, on_delete=models.PROTECT, related_name="tokens", verbose_name=_("made by"))
+    parent = models.ForeignKey(
+        "self", on_delete=models.PROTECT, null=True, blank=True, related_name="children",
+        verbose_name=_("made with the token"),
+    )  # fmt: skip
     name = models.CharField(_("name"), max_length=NAME_CHARS_MAX)
     prefix = models.CharField(_("starts with"), max_length=TOKEN_PREFIX_CHARS, editable=False)
     secret_hash = models.CharField(max_length=SECRET_HASH_CHARS, unique=True, editable=False)

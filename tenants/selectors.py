@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from django.conf import settings
 from django.db.models import F, Q, QuerySet
 
 from tenants.actors import Actor
-from tenants.choices import ActorKind
+from tenants.choices import ActorKind, Role
 from tenants.models import ApiToken, AuditEntry, Invitation, Member, Tenant, User
 from tenants.secrets import hash_secret
 
@@ -40,6 +41,14 @@ def tenants_seen_by(actor: Actor) -> QuerySet[Tenant]:
     if actor.kind is ActorKind.TOKEN or actor.user is None:
         return Tenant.objects.filter(pk=actor.tenant.pk if actor.tenant else "")
     return tenants_of(actor.user)
+
+
+def is_verified(tenant: Tenant) -> bool:
+    """Whether an owner has proved a mailbox; where no mail is sent nobody can, and nobody need."""
+    if not settings.MAIL_IS_CONFIGURED:
+        return True
+    owners = Member.objects.filter(tenant=tenant, role=Role.OWNER, removed_at=None)
+    return owners.exclude(user__email_verified_at=None).exists()
 
 
 def members(tenant: Tenant) -> QuerySet[Member]:

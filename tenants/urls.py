@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from django.urls import path
 
-from tenants.views import entry, ledger, palette, people, preferences
+from tenants.views import entry, ledger, mailbox, palette, people, preferences
 
 urlpatterns = [
     path("", entry.home, name="home"),
     path("accounts/signup/", entry.sign_up, name="page-sign-up"),
     path("accounts/email/", entry.no_page),
+    path("accounts/verify/", mailbox.send, name="page-verify-send"),
+    path("accounts/verify/<str:secret>/", mailbox.verify, name="page-verify"),
     path("join/<str:secret>/", entry.join, name="page-join"),
+    path("join/<str:secret>/<str:proof>/", entry.join, name="page-join-mailed"),
     path("preferences/", preferences.set_preferences, name="page-preferences"),
     path("tenant/", preferences.choose_tenant, name="page-choose-tenant"),
     path("settings/", preferences.settings_page, name="page-settings"),

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
 from django.db.models import Count
+from django.utils.translation import gettext_noop
 
 from brokers.choices import ClusterKind, RebalanceState, WantedState
 from brokers.models import Cluster, Placement, PortLease, Rebalance
 from brokers.placement import placement
 from instances.choices import ClusterType
 from instances.models import Instance
-from tenants.errors import Conflict, FieldError
+from tenants.errors import Conflict, FieldError, Message
 
 
 def rooms(clusters: Iterable[Cluster], *, besides: Instance | None = None) -> list[placement.ClusterRoom]:
@@ -25,7 +27,8 @@ def rooms(clusters: Iterable[Cluster], *, besides: Instance | None = None) -> li
 def _room(cluster: Cluster, besides: Instance | None) -> placement.ClusterRoom:
     """An instance is sold in equal shares to the brokers it keeps. One that it leaves holds such a share as well until
     the port is given back: its data is still there. So does one that a rebalance under way brings it to, before it has
-    a port there. What is being deleted counts as long as it can be restored.
+    a port there. Of what is deleted the
+    storage counts until its files are gone, and no bandwidth (`Room.release_bandwidth`).
     """
     leases = PortLease.objects.filter(broker__cluster=cluster)
     sold_bandwidth: dict[str, Fraction] = defaultdict(Fraction)
@@ -141,7 +144,7 @@ class Room:
 
     def reserve(self, instance: Instance, *, bandwidth_mb_s: int, storage_gb: int) -> None:
         """Take the room for another size of a placed instance in the caller's transaction: on the brokers it keeps, and
-        on those that a rebalance brings it to.
+        on those that a rebalance brings it to. Raises `Conflict` (`no_room`) with what is missing where.
         """
         result = Placement.objects.select_related("cluster").filter(instance=instance).first()
         if result is None:
@@ -151,13 +154,34 @@ class Room:
         is_placed_on = set(kept.values_list("broker_id", flat=True))
         share = max(1, len(is_placed_on))
         is_placed_on |= {broker_id for owner, broker_id in _promised(cluster) if owner == instance.pk}
-        for broker in rooms([cluster], besides=instance)[0].brokers:
-            grows = bandwidth_mb_s > result.bandwidth_mb_s or storage_gb > result.storage_gb
-            has_room = placement.accepts_replicas(broker, Fraction(bandwidth_mb_s, share), Fraction(storage_gb, share))
-            if broker.id in is_placed_on and grows and not has_room:
-                raise Conflict(
-                    f"The brokers of this instance have no room for {bandwidth_mb_s} MB/s and {storage_gb} GB.",
-                    code="no_room",
-                )
+        brokers = [broker for broker in rooms([cluster], besides=instance)[0].brokers if broker.id in is_placed_on]
+        lacks = [
+            (broker.number, f"{math.ceil(missing):,} {unit}", at)
+            for at, unit, asked, held, free in (
+                ("/bandwidth_mb_s", "MB/s", bandwidth_mb_s, result.bandwidth_mb_s, "free_bandwidth_mb_s"),
+                ("/storage_gb", "GB", storage_gb, result.storage_gb, "free_storage_gb"),
+            )
+            for broker in brokers
+            if asked > held and (missing := Fraction(asked, share) - getattr(broker, free)) > 0
+        ]
+        if lacks:
+            detail = Message(
+                gettext_noop(
+                    "The brokers of this instance have no room for %(bandwidth)s MB/s and %(storage)s GB. "
+                    "Missing, by broker: %(missing)s"
+                ),
+                bandwidth=bandwidth_mb_s,
+                storage=storage_gb,
+                missing=", ".join(f"{number}: {missing}" for number, missing, _at in lacks),
+            )
+            errors = [
+                FieldError(detail=f"Broker {number} lacks {missing}.", code="no_room", pointer=at)
+                for number, missing, at in lacks
+            ]
+            raise Conflict(detail, code="no_room", errors=errors)
         result.bandwidth_mb_s, result.storage_gb = bandwidth_mb_s, storage_gb
         result.save(update_fields=["bandwidth_mb_s", "storage_gb"])
+
+    def release_bandwidth(self, instance: Instance) -> None:
+        """Give back the bandwidth of a deleted instance; `reserve` asks for it again."""
+        Placement.objects.filter(instance=instance).update(bandwidth_mb_s=0)

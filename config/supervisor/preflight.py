@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 import psutil
 
+from config import public_url
 from config.embedded.process import StartFailed, port_is_free
 from config.supervisor.options import UpOptions
 
@@ -23,6 +25,9 @@ def check(options: UpOptions) -> None:
     missing = [name for name in NEEDED_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise StartFailed(f"Python packages are missing: {', '.join(missing)}.", "Run `make setup`.")
+    wrong_url = public_url.problem(os.environ.get("PENSTOCK_PUBLIC_URL", ""), public_url.further_hosts())
+    if wrong_url:
+        raise StartFailed(wrong_url, "Set it to the console's address, such as https://console.example.com.")
     wanted = [(options.http_port, "the console", "--http-port")]
     wanted += [(port, "a broker's internal listener", "--port-base") for port in options.internal_ports]
     wanted += [(port, "a broker's admin port", "--port-base") for port in options.admin_ports]

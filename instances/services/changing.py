@@ -16,7 +16,7 @@ from instances.limits import OPERATIONS_OPEN_PER_INSTANCE_MAX
 from instances.models import Instance, Operation, stored_settings
 from instances.services.common import bump_generation, reconcile_on_commit, set_phase
 from instances.services.creating import name_taken_meanwhile, require_free_name, shown
-from instances.services.sizes import require_within, terms_for
+from instances.services.sizes import require_verified, require_within, terms_for
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -48,6 +48,7 @@ def resize_instance(
     require_within(terms, bandwidth_mb_s=bandwidth, storage_gb=storage)
     if not changes_plan and (bandwidth, storage) == (instance.bandwidth_mb_s, instance.storage_gb):
         return None
+    require_verified(instance.tenant, bandwidth_mb_s=bandwidth, storage_gb=storage, besides=instance)
     interfaces.capacity.it.reserve(instance, bandwidth_mb_s=bandwidth, storage_gb=storage)
     instance.plan, instance.partitions_max = terms.code, terms.partitions_max
     instance.bandwidth_mb_s, instance.storage_gb = bandwidth, storage

@@ -6,12 +6,14 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext_noop
 
+from instances import interfaces
 from instances.choices import OperationType, Reason
 from instances.lifecycle import operations
 from instances.lifecycle.phases import Phase, may_transition
 from instances.limits import RESTORE_FOR
 from instances.models import Instance, Operation
 from instances.services.common import bump_generation, reconcile_on_commit, set_phase
+from instances.services.sizes import require_verified
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -21,7 +23,8 @@ from tenants.services.tenancy import checked_note
 
 @transaction.atomic
 def delete_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) -> Operation:
-    """Close it to clients at once; data, address and name are kept until `restorable_until`.
+    """Close it to clients at once; data, address and name are kept until `restorable_until`. Its bandwidth is given
+    back at once, and its storage when its files are gone.
 
     An instance that never ran has nothing to keep and goes at once. Raises `Conflict` when it is protected or deleted.
     """
@@ -36,6 +39,7 @@ def delete_instance(*, acting: Actor, instance: Instance, dry_run: bool = False)
     fields = ["deleted_at", "restorable_until", *bump_generation(instance)]
     fields += set_phase(instance, Phase.DELETING, Reason.DELETED_BY_USER)
     instance.save_changes(fields)
+    interfaces.capacity.it.release_bandwidth(instance)
     operations.supersede(instance, "superseded", "The instance was deleted.")
     operation = operations.begin(acting, instance, OperationType.DELETE)
     audit.record(acting, "instance.deleted", instance, None, {"restorable_until": instance.restorable_until})
@@ -45,12 +49,19 @@ def delete_instance(*, acting: Actor, instance: Instance, dry_run: bool = False)
 
 @transaction.atomic
 def restore_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) -> Operation:
-    """Undo a deletion: the same address, topics and messages. Raises `Conflict` when there is nothing to restore."""
+    """Undo a deletion: the same address, topics and messages. Its bandwidth is asked for again.
+
+    Raises `Conflict` when there is nothing to restore, and `Conflict(no_room)` with what is missing when its bandwidth
+    has been sold meanwhile.
+    """
     access.require(acting, Scope.INSTANCES_WRITE)
     if not instance.is_deleted:
         raise Conflict("The instance is not being deleted.")
     if instance.restorable_until is None or instance.restorable_until <= timezone.now():
         raise Conflict("The time in which the instance could be restored is over.", code="not_restorable")
+    size = {"bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb}
+    require_verified(instance.tenant, **size, besides=instance)
+    interfaces.capacity.it.reserve(instance, **size)
     instance.deleted_at = instance.restorable_until = None
     back_to = Phase.SUSPENDED if instance.is_suspended else Phase.UPDATING
     fields = [

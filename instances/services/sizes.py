@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from django.db.models import Sum
+from django.utils.translation import gettext_noop
+
 from instances import interfaces
 from instances.interfaces import PlanTerms
-from tenants.errors import FieldError, Invalid, QuotaExceeded
+from instances.lifecycle.phases import COUNTED
+from instances.models import Instance
+from tenants import selectors as tenant_selectors
+from tenants.errors import FieldError, Invalid, Message, QuotaExceeded
+from tenants.limits import UNVERIFIED_BANDWIDTH_MB_S_MAX, UNVERIFIED_STORAGE_GB_MAX
+from tenants.models import Tenant
 
 
 def terms_for(
@@ -21,6 +29,42 @@ def terms_for(
     if terms is None:
         raise QuotaExceeded("No plan on sale is that large.")
     return terms
+
+
+def require_verified(tenant: Tenant, *, bandwidth_mb_s: int, storage_gb: int, besides: Instance | None = None) -> None:
+    """Raise `QuotaExceeded` (`unverified`) when the tenant's instances would pass the ceiling of tenants of which no
+    owner has proved a mailbox. `besides` is the instance that gets this size; what does not grow is not refused.
+    """
+    if tenant_selectors.is_verified(tenant):
+        return
+    others = Instance.objects.filter(tenant=tenant, phase__in=[phase.value for phase in COUNTED])
+    if besides is not None:
+        others = others.exclude(pk=besides.pk)
+    held = others.aggregate(mb_s=Sum("bandwidth_mb_s"), gb=Sum("storage_gb"))
+    is_grown = besides is None or besides.is_deleted
+    errors = [
+        FieldError(pointer=pointer, detail=_beyond_the_ceiling(most, unit), code="unverified")
+        for pointer, asked, had, total, most, unit in (
+            ("/bandwidth_mb_s", bandwidth_mb_s, besides.bandwidth_mb_s if besides else 0, held["mb_s"],
+             UNVERIFIED_BANDWIDTH_MB_S_MAX, "MB/s"),
+            ("/storage_gb", storage_gb, besides.storage_gb if besides else 0, held["gb"],
+             UNVERIFIED_STORAGE_GB_MAX, "GB"),
+        )
+        if asked + (total or 0) > most and (is_grown or asked > had)
+    ]  # fmt: skip
+    if errors:
+        raise QuotaExceeded(errors[0].detail, code="unverified", errors=errors)
+
+
+def _beyond_the_ceiling(most: int, unit: str) -> Message:
+    return Message(
+        gettext_noop(
+            "Until an owner has verified an e-mail address, all instances together have at most %(most)s %(unit)s. "
+            "Verify yours in the console, under Settings."
+        ),
+        most=most,
+        unit=unit,
+    )
 
 
 def require_within(terms: PlanTerms, *, bandwidth_mb_s: int, storage_gb: int) -> None:

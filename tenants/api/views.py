@@ -75,7 +75,9 @@ class MemberCollection(ApiView):
     def post(self, request: Request) -> Response:
         """Invite a person.
 
-        The answer holds the link to give to that person. It works for their e-mail address only, for seven days.
+        The answer holds the link to give to that person. It works for their e-mail address only, for seven days. Where
+        mail is configured that person gets a link by mail as well, and joining by that one verifies the address.
+        A token invites only roles all of whose scopes it has.
         """
         invitation, secret = services.invite_member(acting=self.actor, **self.body)
         if not self.dry_run:
@@ -173,7 +175,8 @@ class TokenCollection(ApiView):
         """Create a token.
 
         The answer holds the secret, once: a repeated answer (Idempotency-Key) and every later reading leave it out.
-        The scopes must be ones you have yourself.
+        The scopes must be ones you have yourself. A token that makes another is its parent: the other one expires with
+        it at the latest and is revoked with it.
         """
         token, secret = services.create_token(acting=self.actor, **self.body)
         if not self.dry_run:
@@ -193,7 +196,7 @@ class TokenResource(ApiView):
     def delete(self, request: Request, token_id: str) -> Response:
         """Revoke a token.
 
-        It stops working at once and for good.
+        It stops working at once and for good, and with it the tokens and open invitations that were made with it.
         """
         services.revoke_token(acting=self.actor, token=access.token(self.actor, token_id, lock=True))
         return self.nothing()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Set
 from datetime import timedelta
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
@@ -15,17 +14,26 @@ from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import ActorKind, Role, Scope
 from tenants.errors import Conflict, Message, NotFound, PermissionDenied, QuotaExceeded
-from tenants.limits import INVITATION_DAYS, INVITATIONS_PENDING_MAX, MEMBERS_PER_TENANT_MAX, TENANTS_PER_USER_MAX
+from tenants.limits import (
+    INVITATION_DAYS,
+    INVITATIONS_PENDING_MAX,
+    INVITATIONS_PER_TENANT_AND_DAY_MAX,
+    MEMBERS_PER_TENANT_MAX,
+    TENANTS_PER_USER_MAX,
+)
 from tenants.models import ApiToken, Invitation, Member, Tenant, User, UserManager
 from tenants.secrets import INVITATION_START, hash_secret, new_secret
+from tenants.services import mailboxes
 
 
 @transaction.atomic
 def invite_member(*, acting: Actor, email: str, role: str) -> tuple[Invitation, str]:
-    """An invitation and its secret, which is nowhere else. An expired one for the same address is replaced."""
+    """An invitation and its secret, which is nowhere else but in a mail. An expired one for the same address is
+    replaced.
+    """
     tenant = _locked_tenant(acting)
     wanted = Role(role)
-    _require_may_manage(acting, wanted)
+    _require_may_give(acting, wanted)
     email = UserManager.normalize_email(email)
     now = timezone.now()
     if Member.objects.filter(tenant=tenant, user__email=email, removed_at=None).exists():
@@ -38,6 +46,11 @@ def invite_member(*, acting: Actor, email: str, role: str) -> tuple[Invitation, 
         raise QuotaExceeded(
             Message(gettext_noop("A tenant may have %(n)s open invitations."), n=INVITATIONS_PENDING_MAX)
         )
+    day_ago = now - timedelta(days=1)
+    if Invitation.objects.filter(tenant=tenant, created_at__gt=day_ago).count() >= INVITATIONS_PER_TENANT_AND_DAY_MAX:
+        raise QuotaExceeded(
+            Message(gettext_noop("A tenant may invite %(n)s people a day."), n=INVITATIONS_PER_TENANT_AND_DAY_MAX)
+        )
     secret = new_secret(INVITATION_START)
     assert acting.member is not None, "only members invite"
     invitation = Invitation.objects.create(
@@ -46,15 +59,12 @@ def invite_member(*, acting: Actor, email: str, role: str) -> tuple[Invitation, 
         role=wanted,
         secret_hash=hash_secret(secret),
         invited_by=acting.member,
+        token=access.acting_token(acting),
         expires_at=now + timedelta(days=INVITATION_DAYS),
     )
     audit.record(acting, "member.invited", invitation, None, {"email": email, "role": wanted})
+    transaction.on_commit(lambda: mailboxes.mail_invitation(invitation, secret))
     return invitation, secret
-
-
-def invitation_url(secret: str) -> str:
-    """The page where an invitation is accepted."""
-    return f"{settings.PUBLIC_URL}/join/{secret}/"
 
 
 @transaction.atomic
@@ -104,7 +114,7 @@ def change_role(*, acting: Actor, member: Member, role: str) -> Member:
     _locked_tenant(acting)
     member = access.member(acting, member.pk, lock=True)
     wanted, held = Role(role), Role(member.role)
-    _require_may_manage(acting, wanted)
+    _require_may_give(acting, wanted)
     _require_may_manage(acting, held)
     if wanted is held:
         return member
@@ -157,6 +167,16 @@ def _keep_an_owner(member: Member) -> None:
     others = Member.objects.filter(tenant=member.tenant_id, role=Role.OWNER, removed_at=None).exclude(pk=member.pk)
     if member.role == Role.OWNER and not others.exists():
         raise Conflict("A tenant keeps at least one owner. Make somebody else owner first.", code="last_owner")
+
+
+def _require_may_give(acting: Actor, role: Role) -> None:
+    _require_may_manage(acting, role)
+    if not access.may_give(acting, role):
+        detail = Message(
+            gettext_noop("A token cannot make a member with the role %(role)s, who may do more than it may."),
+            role=role.value,
+        )
+        raise PermissionDenied(detail, code="scope_too_wide")
 
 
 def _require_may_manage(acting: Actor, role: Role) -> None:

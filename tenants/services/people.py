@@ -9,6 +9,7 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
+from django.utils import timezone
 from django.utils.text import slugify
 from django.utils.translation import gettext_noop
 
@@ -30,25 +31,33 @@ def sign_up(
     *, email: str, password: str, tenant_name: str, language: str = Language.ENGLISH, acting: Actor | None = None
 ) -> Member:
     """A person and their first tenant. Raises `Invalid` for a bad value and `Conflict` for a known e-mail."""
-    user = _new_person(email, password, language)
+    user = new_person(email, password, language)
     return found_tenant(user=user, name=tenant_name, acting=acting)
 
 
 @transaction.atomic
-def sign_up_invited(*, email: str, password: str, secret: str, language: str = Language.ENGLISH) -> Member:
-    """A person who joins the tenant that invited them, and founds none.
+def sign_up_invited(
+    *, email: str, password: str, secret: str, language: str = Language.ENGLISH, is_proved: bool = False
+) -> Member:
+    """A person who joins the tenant that invited them, and founds none. `is_proved`: the link came out of the mail.
 
     Raises `Invalid` for a bad value, `Conflict` for a known e-mail, and what `accept_invitation` raises.
     """
-    user = _new_person(email, password, language)
+    user = new_person(email, password, language, email_verified_at=timezone.now() if is_proved else None)
     return accept_invitation(acting=user_actor(user), user=user, secret=secret)
 
 
-def _new_person(email: str, password: str, language: str) -> User:
-    email = UserManager.normalize_email(email)
+def require_account(email: str, password: str, language: str = Language.ENGLISH) -> None:
+    """Raise `Invalid` for an address or a password that no account can have. Says nothing about who has one."""
     _check("/email", validate_email, email)
-    user = User(email=email, language=language)
-    _check("/password", validate_password, password, user)
+    _check("/password", validate_password, password, User(email=email, language=language))
+
+
+def new_person(email: str, password: str, language: str, **fields: Any) -> User:
+    """Raises `Invalid` and `Conflict(email_taken)`."""
+    email = UserManager.normalize_email(email)
+    require_account(email, password, language)
+    user = User(email=email, language=language, **fields)
     taken = Conflict("There is an account with this e-mail address.", code="email_taken")
     if User.objects.filter(email=email).exists():
         raise taken
@@ -110,7 +119,7 @@ def create_operator(*, email: str, password: str) -> tuple[User, bool]:
     email = UserManager.normalize_email(email)
     user = User.objects.select_for_update().filter(email=email).first()
     if user is None:
-        user = User.objects.create_superuser(email, password)
+        user = User.objects.create_superuser(email, password, email_verified_at=timezone.now())
         created = True
     elif user.is_staff and user.is_superuser and user.is_active:
         return user, False

@@ -1,4 +1,7 @@
-"""API tokens: created with scopes no wider than the maker's own, shown once, revoked for good."""
+"""API tokens: created with scopes no wider than the maker's own, shown once, revoked for good.
+
+A token that makes tokens is their parent: they outlive it in no way.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.db import IntegrityError, transaction
-from django.db.models import Q
+from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_noop
 
@@ -15,7 +18,7 @@ from tenants.actors import Actor
 from tenants.choices import ActorKind, Scope
 from tenants.errors import Conflict, FieldError, Invalid, Message, PermissionDenied, QuotaExceeded
 from tenants.limits import TOKENS_PER_TENANT_MAX
-from tenants.models import TOKEN_PREFIX_CHARS, ApiToken, IdempotencyRecord, Tenant
+from tenants.models import TOKEN_PREFIX_CHARS, ApiToken, IdempotencyRecord, Invitation, Tenant, User
 from tenants.secrets import API_TOKEN_START, hash_secret, new_secret
 from tenants.services.people import checked_name
 
@@ -28,8 +31,9 @@ def create_token(
 ) -> tuple[ApiToken, str]:
     """A token and its secret, which is nowhere else.
 
-    `once` is the mark of a form that a browser may send again. Raises `Invalid` for unknown scopes or a past expiry,
-    `PermissionDenied` for scopes the actor does not have, and `Conflict(made_already)`.
+    A token that is made with a token expires with it at the latest, and is revoked with it. `once` is the mark of a
+    form that a browser may send again. Raises `Invalid` for unknown scopes, a past expiry or one later than the
+    parent's, `PermissionDenied` for scopes the actor does not have, and `Conflict(made_already)`.
     """
     name = checked_name(name)
     unknown = [
@@ -55,21 +59,35 @@ def create_token(
             Message(gettext_noop("A tenant may have %(n)s tokens. Revoke one first."), n=TOKENS_PER_TENANT_MAX)
         )
     assert acting.member is not None, "tokens are made by members"
+    parent = access.acting_token(acting)
     secret = new_secret(API_TOKEN_START)
     token = ApiToken.objects.create(
         tenant=tenant,
         member=acting.member,
+        parent=parent,
         name=name,
         prefix=secret[:TOKEN_PREFIX_CHARS],
         secret_hash=hash_secret(secret),
         scopes=sorted(set(scopes)),
-        expires_at=expires_at,
+        expires_at=_within(parent, expires_at),
     )
     if once:
         _use_up(acting, tenant, once, name)
-    after = {"name": name, "scopes": token.scopes, "expires_at": expires_at}
+    after = {"name": name, "scopes": token.scopes, "expires_at": token.expires_at, "parent": token.parent_id}
     audit.record(acting, "token.created", token, None, after)
     return token, secret
+
+
+def _within(parent: ApiToken | None, expires_at: datetime | None) -> datetime | None:
+    if parent is None or parent.expires_at is None:
+        return expires_at
+    if expires_at is not None and expires_at > parent.expires_at:
+        detail = Message(
+            gettext_noop("A token expires no later than the token that makes it: %(instant)s."),
+            instant=parent.expires_at.isoformat(),
+        )
+        raise Invalid.at("/expires_at", detail, code="after_parent")
+    return expires_at or parent.expires_at
 
 
 def _use_up(acting: Actor, tenant: Tenant, once: str, name: str) -> None:
@@ -92,16 +110,47 @@ def _use_up(acting: Actor, tenant: Tenant, once: str, name: str) -> None:
 
 @transaction.atomic
 def revoke_token(*, acting: Actor, token: ApiToken) -> None:
-    """The token stops working at once. Members who may not manage members revoke only tokens of their own."""
+    """The token stops working at once, and with it the tokens and open invitations that were made with it. Members who
+    may not manage members revoke only tokens of their own.
+    """
     if acting.kind is not ActorKind.OPERATOR and not access.permits(acting, Scope.MEMBERS_WRITE):
         is_own = acting.member is not None and token.member_id == acting.member.pk
         if not is_own:
             raise PermissionDenied("You may revoke tokens you made yourself.")
     if token.revoked_at is not None:
         raise Conflict("The token is revoked already.")
-    token.revoked_at = timezone.now()
+    _revoke(acting, token)
+
+
+@transaction.atomic
+def revoke_tokens_of(*, acting: Actor, user: User) -> int:
+    """Revoke every token a person has made, in whatever tenant; how many that were."""
+    rows = ApiToken.objects.filter(member__user=user, revoked_at=None).select_related("tenant").order_by("pk")
+    tokens = list(rows.select_for_update(of=("self",), no_key=True))
+    for token in tokens:
+        _revoke_one(acting, token)
+    return len(tokens)
+
+
+def _revoke(acting: Actor, token: ApiToken) -> None:
+    """A token, then those made with it, and so on; who makes one locks its parent (`access.acting_token`)."""
+    generation = [token]
+    while generation:
+        for revoked in generation:
+            _revoke_one(acting, revoked)
+        children = ApiToken.objects.filter(parent__in=generation, revoked_at=None).select_related("tenant")
+        generation = list(children.select_for_update(of=("self",), no_key=True).order_by("pk"))
+
+
+def _revoke_one(acting: Actor, token: ApiToken) -> None:
+    now = timezone.now()
+    token.revoked_at = now
     token.save(update_fields=["revoked_at"])
-    audit.record(acting, "token.revoked", token, {"name": token.name, "scopes": token.scopes}, None)
+    sent = Invitation.objects.filter(token=token, accepted_at=None, revoked_at=None)
+    withdrawn = sent.update(revoked_at=now, version=F("version") + 1)
+    before = {"name": token.name, "scopes": token.scopes}
+    after = {"revoked_invitations": withdrawn} if withdrawn else None
+    audit.record(acting, "token.revoked", token, before, after, tenant=token.tenant)
 
 
 def note_token_use(token: ApiToken, now: datetime) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from allauth.core import ratelimit
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import login
 from django.http import Http404, HttpRequest, HttpResponse
@@ -18,11 +19,12 @@ from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
-from tenants import selectors, services
+from tenants import counting, selectors, services
 from tenants.choices import InvitationState, Language
 from tenants.errors import DomainError, NotFound
 from tenants.forms import AccountForm, SignUpForm
-from tenants.models import Invitation, Member, User
+from tenants.limits import SIGN_UP_MAILS_PER_ADDRESS_AND_HOUR_MAX
+from tenants.models import Invitation, Member, User, UserManager
 from tenants.requests import actor_of
 from tenants.views.base import add_errors, console_page, render_page
 
@@ -45,11 +47,16 @@ def home(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters("password")
 @require_http_methods(["GET", "POST"])
 def sign_up(request: HttpRequest) -> HttpResponse:
-    """An account and its first tenant in one step, signed in at the end."""
+    """An account and its first tenant in one step, signed in at the end; where mail is configured, a mail instead."""
     if request.user.is_authenticated:
         return redirect("/")
 
-    def create(values: dict[str, Any], language: str) -> Member:
+    def create(values: dict[str, Any], language: str) -> Member | None:
+        if settings.MAIL_IS_CONFIGURED:
+            services.request_sign_up(
+                email=values["email"], password=values["password"], tenant_name=values["tenant_name"], language=language
+            )
+            return None
         return services.sign_up(
             email=values["email"], password=values["password"], tenant_name=values["tenant_name"], language=language
         )
@@ -60,17 +67,21 @@ def sign_up(request: HttpRequest) -> HttpResponse:
 def _account_page(
     request: HttpRequest,
     form: AccountForm,
-    create: Callable[[dict[str, Any], str], Member],
+    create: Callable[[dict[str, Any], str], Member | None],
     template: str,
     context: dict[str, Any],
 ) -> HttpResponse:
-    """Shows the form, or makes the account and signs its owner in."""
+    """Shows the form, or makes the account and signs its owner in. Where `create` gives back None a mail is on its way
+    and the answer is the same for every address.
+    """
     if request.method == "POST" and not ratelimit.consume(request, action="signup"):
         return render_page(request, "console/too_many.html", status=429)
     if form.is_valid():
         language = get_language() or ""
         try:
-            member = create(form.cleaned_data, language if language in Language.values else Language.ENGLISH)
+            member = None
+            if not settings.MAIL_IS_CONFIGURED or may_mail(request, form.cleaned_data["email"]):
+                member = create(form.cleaned_data, language if language in Language.values else Language.ENGLISH)
         except DomainError as error:
             if error.code == "email_taken":
                 form.add_error("email", _("There is an account with this address. Log in instead."))
@@ -79,11 +90,19 @@ def _account_page(
             else:
                 add_errors(form, error, FIELDS)
         else:
+            if member is None:
+                return render_page(request, "console/look_into_mail.html", {"email": form.cleaned_data["email"]})
             _keep_time_zone(member.user, form.cleaned_data["time_zone"])
             login(request, member.user, backend=BACKEND)
             request.session["tenant_id"] = member.tenant_id
             return redirect("/")
     return render_page(request, template, context | {"form": form}, status=422 if form.is_bound else 200)
+
+
+def may_mail(request: HttpRequest, email: str) -> bool:
+    """False once this address has had its mails of the hour: then the answer is the same, and nothing is done."""
+    key, rate = UserManager.normalize_email(email), f"{SIGN_UP_MAILS_PER_ADDRESS_AND_HOUR_MAX}/h"
+    return counting.count(request, "sign_up_mail", rate, key) is not None
 
 
 def _keep_time_zone(user: User, name: str) -> None:
@@ -95,18 +114,21 @@ def _keep_time_zone(user: User, name: str) -> None:
 
 @sensitive_post_parameters("password")
 @require_http_methods(["GET", "POST"])
-def join(request: HttpRequest, secret: str) -> HttpResponse:
+def join(request: HttpRequest, secret: str, proof: str = "") -> HttpResponse:
     """Accept an invitation, with an account or by making one. The secret stands in the link alone and is never written
-    anywhere.
+    anywhere. `proof` stands in the mailed link: who has it reads the mailbox.
     """
+    is_proved = bool(proof) and services.proves_mailbox(secret, proof)
+    if proof and not is_proved:
+        raise Http404
     invitation = selectors.invitation_behind(secret)
     state = None if invitation is None else invitation.state_at(timezone.now())
     if invitation is None or state is not InvitationState.OPEN:
         response = _closed(request, invitation, state)
     elif request.user.is_authenticated:
-        response = _accept(request, secret, invitation)
+        response = _accept(request, secret, invitation, is_proved)
     else:
-        response = _join_with_an_account(request, secret, invitation)
+        response = _join_with_an_account(request, secret, invitation, is_proved)
     response.headers["Cache-Control"] = "no-store"
     return response
 
@@ -117,29 +139,37 @@ def _closed(request: HttpRequest, invitation: Invitation | None, state: Invitati
     return render_page(request, "console/join_closed.html", {"invitation": invitation, "state": state}, status=status)
 
 
-def _join_with_an_account(request: HttpRequest, secret: str, invitation: Invitation) -> HttpResponse:
-    def create(values: dict[str, Any], language: str) -> Member:
+def _join_with_an_account(request: HttpRequest, secret: str, invitation: Invitation, is_proved: bool) -> HttpResponse:
+    def create(values: dict[str, Any], language: str) -> Member | None:
+        email, password = values["email"], values["password"]
+        if settings.MAIL_IS_CONFIGURED and not is_proved:
+            services.request_sign_up_invited(
+                email=email, password=password, invitation=invitation, secret=secret, language=language
+            )
+            return None
         return services.sign_up_invited(
-            email=values["email"], password=values["password"], secret=secret, language=language
+            email=email, password=password, secret=secret, language=language, is_proved=is_proved
         )
 
-    here = quote(reverse("page-join", args=[secret]))
+    here = quote(request.path)
     context = {"log_in_url": f"{reverse('account_login')}?next={here}", "invitation": invitation}
     return _account_page(request, AccountForm(request.POST or None), create, "console/join_account.html", context)
 
 
 @console_page(needs_tenant=False)
-def _accept(request: HttpRequest, secret: str, invitation: Invitation) -> HttpResponse:
+def _accept(request: HttpRequest, secret: str, invitation: Invitation, is_proved: bool) -> HttpResponse:
     acting = request.actor  # type: ignore[attr-defined]
     is_theirs = invitation.email == request.user.email
     is_member = selectors.members(invitation.tenant).filter(user=request.user).exists()
     if request.method == "POST" and is_theirs and not is_member:
         member = services.accept_invitation(acting=acting, user=request.user, secret=secret)
+        if is_proved:
+            services.verify_mailbox(acting=acting, user=request.user)
         request.session["tenant_id"] = member.tenant_id
         messages.success(request, _("You are a member of %(tenant)s.") % {"tenant": member.tenant.name})
         return redirect("/")
     context = {
-        "form_action": reverse("page-join", args=[secret]), "invitation": invitation, "is_theirs": is_theirs,
+        "form_action": request.path, "invitation": invitation, "is_theirs": is_theirs,
         "is_member": is_member,
     }  # fmt: skip
     return render_page(request, "console/join.html", context, status=409 if request.method == "POST" else 200)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -38,6 +39,7 @@ def members_page(request: HttpRequest) -> HttpResponse:
         "invitations": selectors.invitations(tenant),
         "form": InviteForm() if link else form,
         "link": link,
+        "is_mailed": settings.MAIL_IS_CONFIGURED,
         "roles": [(role.value, role.label) for role in Role],
         "managed": {role.value for role in managed},
         "what_roles_may": _what_roles_may(),

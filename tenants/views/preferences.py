@@ -14,6 +14,7 @@ from tenants import access, services
 from tenants.choices import Language, Scope, Theme
 from tenants.errors import DomainError
 from tenants.forms import PreferencesForm, TenantForm
+from tenants.limits import UNVERIFIED_BANDWIDTH_MB_S_MAX, UNVERIFIED_STORAGE_GB_MAX
 from tenants.templatetags.console import THEME_COOKIE
 from tenants.views.base import add_errors, console_page, render_page
 
@@ -73,7 +74,12 @@ def settings_page(request: HttpRequest) -> HttpResponse:
             return redirect("page-settings")
     except DomainError as error:
         add_errors(mine if mine.is_bound else ours, error)
+    context = {
+        "mine": mine, "ours": ours, "tenant": tenant, "mb_s_max": UNVERIFIED_BANDWIDTH_MB_S_MAX,
+        "gb_max": UNVERIFIED_STORAGE_GB_MAX,
+        "may_verify": settings.MAIL_IS_CONFIGURED and user.email_verified_at is None,
+    }  # fmt: skip
     return render_page(
-        request, "console/settings.html", {"mine": mine, "ours": ours, "tenant": tenant},
+        request, "console/settings.html", context,
         section="settings", crumbs=[(_("Settings"), None)], status=422 if wanted else 200,
     )  # fmt: skip

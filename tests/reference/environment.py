@@ -12,7 +12,12 @@ VARIABLES = {
     "PENSTOCK_CONTROL_SECRET_FILE": "the control secret's file; by default `secrets/control_secret`",
     "PENSTOCK_DEBUG": "Django's debug mode; off by default",
     "PENSTOCK_EMAIL_BACKEND": "Django's e-mail backend; by default mails are printed to the log of web",
-    "PENSTOCK_EMAIL_VERIFICATION": "`none` (default), `optional` or `mandatory`",
+    "PENSTOCK_EMAIL_FROM": "who mails come from; by default `Penstock <penstock@HOST>` with the public URL's host",
+    "PENSTOCK_EMAIL_HOST": "the mail server; with it mail is sent by SMTP and e-mail addresses are verified",
+    "PENSTOCK_EMAIL_PASSWORD": "the password at the mail server",
+    "PENSTOCK_EMAIL_PORT": "the mail server's port; by default 25, and 587 with TLS",
+    "PENSTOCK_EMAIL_TLS": "`1` for STARTTLS; off by default",
+    "PENSTOCK_EMAIL_USER": "the name at the mail server",
     "PENSTOCK_ENVIRONMENT": "a name that the operator panel shows",
     "PENSTOCK_LOG_JSON": "JSON lines unless `0`",
     "PENSTOCK_LOG_LEVEL": "`INFO` by default",
@@ -20,7 +25,10 @@ VARIABLES = {
     "PENSTOCK_NATIVE_DIR": "where builds of compiled modules lie; `.native/` of the checkout by default",
     "PENSTOCK_NATIVE_NOTE": "the file by which an agent tells its brokers about the build; set by the agent",
     "PENSTOCK_OPERATOR_PASSWORD": "the password for `manage.py create_operator`",
-    "PENSTOCK_PUBLIC_URL": "the console's address; `https://` turns on secure cookies, HSTS and the redirect",
+    "PENSTOCK_PUBLIC_URL": (
+        "the console's address, which links in mails begin with; must be set beyond loopback; `https://` turns on "
+        "secure cookies, HSTS and the redirect"
+    ),
     "PENSTOCK_STATE_DIR": "the state directory; `var/` by default",
     "PENSTOCK_STATIC_ROOT": "where `collectstatic` puts files, if another program serves them",
     "PENSTOCK_ZOOKEEPER_BROKER_FILE": "a file with `user:password`, as whom brokers speak to an external ZooKeeper",

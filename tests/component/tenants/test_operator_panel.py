@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC
-from typing import Any
 
 import pytest
 from django.contrib import admin
@@ -13,6 +12,7 @@ from django.urls import reverse
 
 from tenants import services
 from tenants.actors import member_actor
+from tenants.limits import PASSWORD_CHANGES_PER_USER_AND_MINUTE_MAX, SIGN_IN_FAILURES_PER_ACCOUNT_AND_ADDRESS_MAX
 from tenants.models import ApiToken, AuditEntry, Tenant, User
 from tests.testkit.api_cases import Api, make_member, make_token, make_user
 from tests.testkit.fleet import make_running
@@ -95,17 +95,42 @@ def test_every_list_and_every_detail_page_opens(panel: Client, page: str) -> Non
     assert panel.get(reverse(f"admin:tenants_{page}_add")).status_code == 403
 
 
-def test_passwords_of_operators_are_not_guessed_without_end(operator: User, settings: Any) -> None:
-    settings.ACCOUNT_RATE_LIMITS = {"login_failed": "3/5m/key"}
+def test_passwords_of_operators_are_not_guessed_without_end(operator: User) -> None:
     cache.clear()
     client, address = Client(), reverse("admin:login")
     right = {"username": "Ops@example.com", "password": "long enough for ops"}
     assert client.post(address, right).status_code == 302  # what is right is not counted
-    for _ in range(3):
+    for _ in range(SIGN_IN_FAILURES_PER_ACCOUNT_AND_ADDRESS_MAX):
         client.post(address, right | {"password": "a guess"})
     assert "Too many failed login attempts" in client.post(address, right).content.decode()
     cache.clear()
     assert client.post(address, right).status_code == 302
+
+
+def test_an_operators_own_password_is_changed_with_a_row_and_not_guessed(panel: Client, operator: User) -> None:
+    cache.clear()
+    fresh = dict.fromkeys(("new_password1", "new_password2"), "ops have another")
+    right = {"old_password": "long enough for ops"} | fresh
+    address = reverse("admin:password_change")
+    assert "revoke_tokens" in panel.get(address).content.decode()
+    elsewhere = Client()
+    elsewhere.force_login(operator)
+    assert panel.post(address, right | {"old_password": "a guess"}).status_code == 200
+    assert not AuditEntry.objects.filter(action="password.changed").exists()
+    assert panel.post(address, right).status_code == 302
+    entry = AuditEntry.objects.get(action="password.changed")
+    assert (entry.actor_id, entry.target_id, entry.ip) == (operator.pk, operator.pk, "127.0.0.1")
+    assert panel.get(reverse("admin:index")).status_code == 200, "its own session ended"
+    assert elsewhere.get(reverse("admin:index")).status_code == 302, "another session goes on"
+    statuses = [panel.post(address, right).status_code for _ in range(PASSWORD_CHANGES_PER_USER_AND_MINUTE_MAX)]
+    assert statuses[-1] == 429
+
+
+def test_a_stranger_does_not_reach_the_page_for_operators_passwords() -> None:
+    client = Client()
+    client.force_login(make_member().user)
+    answer = client.get(reverse("admin:password_change"))
+    assert (answer.status_code, "/login" in answer["Location"]) == (302, True)
 
 
 def test_a_person_who_is_no_operator_does_not_sign_in_to_the_panel() -> None:

@@ -1,0 +1,92 @@
+"""Password hashing, so many at a time: each takes 100 MiB and a processor for a while, and anybody may ask for one.
+
+Operators' passwords have a turn of their own, so that a flood at the console does not keep operators out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from django.contrib.auth.hashers import Argon2PasswordHasher, PBKDF2PasswordHasher
+
+from tenants import limits
+from tenants.errors import Unavailable
+
+RETRY_AFTER_S = 2
+
+
+class Busy(Unavailable):
+    """More passwords are being checked than this process takes on."""
+
+    code = "busy"
+    title = "Too many passwords are being checked at the moment"
+
+    def __init__(self) -> None:
+        super().__init__("Too many sign-ins at the moment. Try again in a few seconds.", retry_after_s=RETRY_AFTER_S)
+
+
+class Turns:
+    """At most `at_once` holders and `waiting` who wait for `wait_ms` at most; everybody else is refused at once."""
+
+    def __init__(self, *, at_once: int, waiting: int, wait_ms: int) -> None:
+        self._places = threading.BoundedSemaphore(at_once + waiting)
+        self._turns = threading.BoundedSemaphore(at_once)
+        self._wait_ms = wait_ms
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Raises `Busy`."""
+        if not self._places.acquire(blocking=False):
+            raise Busy
+        try:
+            if not self._turns.acquire(timeout=self._wait_ms / 1000):
+                raise Busy
+            try:
+                yield
+            finally:
+                self._turns.release()
+        finally:
+            self._places.release()
+
+
+_everybody = Turns(
+    at_once=limits.HASHINGS_AT_ONCE_MAX, waiting=limits.HASHINGS_WAITING_MAX, wait_ms=limits.HASHING_WAIT_MS
+)
+_operators = Turns(
+    at_once=limits.OPERATORS_HASHINGS_AT_ONCE_MAX, waiting=limits.HASHINGS_WAITING_MAX, wait_ms=limits.HASHING_WAIT_MS
+)
+_whose: ContextVar[Turns] = ContextVar("hashing turns", default=_everybody)
+
+
+@contextmanager
+def for_operators(is_operator: bool = True) -> Iterator[None]:
+    """What is hashed inside takes the operators' turns."""
+    token = _whose.set(_operators if is_operator else _everybody)
+    try:
+        yield
+    finally:
+        _whose.reset(token)
+
+
+class Argon2InTurn(Argon2PasswordHasher):
+    """Django's Argon2, which waits for its turn."""
+
+    def encode(self, password: str, salt: str) -> str:
+        with _whose.get().turn():
+            return str(super().encode(password, salt))
+
+    def verify(self, password: str, encoded: str) -> bool:
+        with _whose.get().turn():
+            return bool(super().verify(password, encoded))
+
+
+class PBKDF2InTurn(PBKDF2PasswordHasher):
+    """For passwords that were hashed elsewhere. To verify one is to encode it again."""
+
+    def encode(self, *args: Any, **options: Any) -> str:
+        with _whose.get().turn():
+            return str(super().encode(*args, **options))

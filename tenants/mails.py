@@ -1,0 +1,32 @@
+"""Mails: plain text in the reader's language, with links to the public URL alone."""
+
+from __future__ import annotations
+
+import logging
+from smtplib import SMTPException
+from typing import Any
+
+from django.conf import settings
+from django.core.mail import EmailMessage
+from django.template.loader import render_to_string
+from django.utils import translation
+
+logger = logging.getLogger(__name__)
+
+
+def public_url(path: str) -> str:
+    """An address of ours. Never made from the Host of a request: whoever sends the request chooses that."""
+    return f"{settings.PUBLIC_URL}{path}"
+
+
+def send(name: str, to: str, language: str, **values: Any) -> bool:
+    """Send the mail of the templates `mail/<name>_subject.txt` and `mail/<name>.txt`; whether the server took it."""
+    with translation.override(language):
+        subject = " ".join(render_to_string(f"mail/{name}_subject.txt", values).split())
+        body = render_to_string(f"mail/{name}.txt", values).strip() + "\n"
+    try:
+        EmailMessage(f"[Penstock] {subject}", body, to=[to]).send()
+    except (SMTPException, OSError):
+        logger.exception("a mail could not be sent", extra={"mail": name})
+        return False
+    return True

@@ -1,0 +1,74 @@
+"""Signing up where mail is configured: what is answered does not tell whether the address has an account.
+
+Both ways check the same, hash one password, write, and send one mail. A new account waits for its mailbox: if it could
+sign in at once, trying would tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.contrib.auth.hashers import make_password
+from django.db import transaction
+from django.urls import reverse
+
+from tenants import audit, mails
+from tenants.actors import system_actor, user_actor
+from tenants.errors import Conflict, NotFound
+from tenants.models import Invitation, User, UserManager
+from tenants.services import mailboxes
+from tenants.services.members import accept_invitation
+from tenants.services.people import checked_name, found_tenant, new_person, require_account
+
+
+@transaction.atomic
+def request_sign_up(*, email: str, password: str, tenant_name: str, language: str) -> None:
+    """A person and their first tenant, once the mailbox is proved. Raises `Invalid` for a bad value."""
+    checked_name(tenant_name)
+    _request(email, password, language, "", lambda user: found_tenant(user=user, name=tenant_name))
+
+
+@transaction.atomic
+def request_sign_up_invited(*, email: str, password: str, invitation: Invitation, secret: str, language: str) -> None:
+    """The same for who came by an invitation's link that was not taken out of the mail. Raises `NotFound` for another
+    address than the invited one.
+    """
+    if UserManager.normalize_email(email) != invitation.email:
+        raise NotFound("There is no open invitation for you under this link.")
+    at = reverse("page-join", args=[secret])
+    accept: Callable[[User], object] = lambda user: accept_invitation(  # noqa: E731
+        acting=user_actor(user), user=user, secret=secret
+    )
+    _request(email, password, language, at, accept)
+
+
+def _request(email: str, password: str, language: str, onward: str, begin: Callable[[User], object]) -> None:
+    """`onward` is where somebody with an account goes on after signing in."""
+    email = UserManager.normalize_email(email)
+    require_account(email, password, language)
+    user = User.objects.filter(email=email).first()
+    if user is None:
+        try:
+            user = new_person(email, password, language, enters_verified_only=True)
+        except Conflict:  # somebody signed up with it since we looked
+            user = User.objects.get(email=email)
+        else:
+            begin(user)
+            _mail_on_commit(lambda: mailboxes.mail_verification(user, language))
+            return
+    make_password(password)
+    audit.record(system_actor("sign_up"), "account.sign_up_repeated", user, None, {"email": email})
+    if mailboxes.may_enter(user):
+        _mail_on_commit(lambda: _mail_known(email, language, onward))
+    else:
+        _mail_on_commit(lambda: mailboxes.mail_verification(user, language))
+
+
+def _mail_known(email: str, language: str, onward: str) -> None:
+    log_in = reverse("account_login") + (f"?next={onward}" if onward else "")
+    reset = mails.public_url(reverse("account_reset_password"))
+    mails.send("known_address", email, language, log_in=mails.public_url(log_in), reset=reset)
+
+
+def _mail_on_commit(send: Callable[[], object]) -> None:
+    transaction.on_commit(send)

@@ -1,0 +1,86 @@
+"""Proving a mailbox: asking for the mail, and the page behind its link."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import login
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST
+
+from tenants import services
+from tenants.actors import user_actor
+from tenants.errors import RateLimited
+from tenants.forms import VerifyForm
+from tenants.models import User
+from tenants.requests import client_ip
+from tenants.sign_in import Entrance, password_holder
+from tenants.views.base import console_page, render_page
+from tenants.views.entry import BACKEND, may_mail
+
+
+@console_page(needs_tenant=False)
+@require_POST
+def send(request: HttpRequest) -> HttpResponse:
+    """The mail for who is signed in with an address that is not verified."""
+    if not settings.MAIL_IS_CONFIGURED:
+        raise Http404
+    if not may_mail(request, request.user.email):
+        messages.error(request, _("Enough mails for this hour. Look into your mailbox, or try again later."))
+    elif request.user.email_verified_at is None and services.mail_verification(request.user):
+        messages.success(request, _("A mail is on its way to %(email)s.") % {"email": request.user.email})
+    else:
+        messages.error(request, _("No mail could be sent. Try again later."))
+    return redirect("page-settings")
+
+
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "POST"])
+def verify(request: HttpRequest, secret: str) -> HttpResponse:
+    """Behind the link. The password is asked for, or a session of the same person: whoever made an account with
+    somebody else's address must not have it confirmed by a click of theirs.
+    """
+    user = services.user_behind(secret) if settings.MAIL_IS_CONFIGURED else None
+    if user is None or user.email_verified_at is not None:
+        response = render_page(request, "console/verify_closed.html", {"user": user}, status=410 if user else 404)
+    else:
+        response = _verify(request, user)
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def _verify(request: HttpRequest, user: User) -> HttpResponse:
+    is_signed_in = request.user.is_authenticated and request.user.pk == user.pk
+    form = VerifyForm(request.POST or None, needs_password=not is_signed_in)
+    status = 200
+    if request.method == "POST" and form.is_valid():
+        try:
+            if is_signed_in or _knows_password(request, user, form.cleaned_data["password"]):
+                return _verified(request, user, is_signed_in=is_signed_in)
+            form.add_error("password", _("This is not the password of this account."))
+        except RateLimited:
+            form.add_error(None, _("Too many failed login attempts. Try again later."))
+            status = 429
+    if form.is_bound and status == 200:
+        status = 422
+    context = {"form": form, "email": user.email, "is_signed_in": is_signed_in}
+    return render_page(request, "console/verify.html", context, status=status)
+
+
+def _knows_password(request: HttpRequest, user: User, password: str) -> bool:
+    holder = password_holder(
+        request, Entrance.CONSOLE, user.email, password, may_enter=lambda found: found.pk == user.pk
+    )
+    return holder is not None
+
+
+def _verified(request: HttpRequest, user: User, *, is_signed_in: bool) -> HttpResponse:
+    acting = user_actor(user, ip=client_ip(request), request_id=getattr(request, "request_id", None))
+    services.verify_mailbox(acting=acting, user=user)
+    if not is_signed_in:
+        login(request, user, backend=BACKEND)
+    messages.success(request, _("Your e-mail address is verified."))
+    return redirect("/")
