@@ -1,10 +1,13 @@
-"""Headers that tell a browser what a page of ours may do."""
+"""Who asks, as trusted proxies tell it; and headers that tell a browser what a page of ours may do."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
+
+from config.web.addresses import client_address, is_trusted, parse_address
 
 Handler = Callable[[HttpRequest], HttpResponse]
 
@@ -31,6 +34,32 @@ PERMISSIONS_POLICY = "camera=(), geolocation=(), microphone=(), payment=(), usb=
 def policy_text(policy: dict[str, str]) -> str:
     """The value of a Content-Security-Policy header."""
     return "; ".join(f"{directive} {sources}" for directive, sources in policy.items())
+
+
+# What a proxy says of the client and the address it asked for; nobody else's word about these is believed.
+FORWARDED_HEADERS = (
+    "HTTP_FORWARDED",
+    "HTTP_X_FORWARDED_FOR",
+    "HTTP_X_FORWARDED_HOST",
+    "HTTP_X_FORWARDED_PORT",
+    "HTTP_X_FORWARDED_PROTO",
+    "HTTP_X_REAL_IP",
+)
+
+
+class ClientAddressMiddleware:
+    """Makes `REMOTE_ADDR` the client's address, once, for sign-in, rate limits, audit rows and allauth alike."""
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        peer, forwarded_for = request.META.get("REMOTE_ADDR", ""), request.META.get("HTTP_X_FORWARDED_FOR", "")
+        request.META["REMOTE_ADDR"] = client_address(peer, forwarded_for, settings.TRUSTED_PROXIES)
+        if not is_trusted(parse_address(peer), settings.TRUSTED_PROXIES):
+            for name in FORWARDED_HEADERS:
+                request.META.pop(name, None)
+        return self.get_response(request)
 
 
 class SecurityHeadersMiddleware:
