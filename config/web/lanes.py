@@ -27,7 +27,7 @@ class Lane:
 
 # The first that fits; the last one is for everything else.
 LANES = (
-    Lane("health", 1, 1, ("/healthz",)),
+    Lane("health", 2, 2, ("/healthz",)),
     Lane("probes", 2, 1, ("/readyz", "/metrics")),
     Lane("operators", 4, 3, ("/operator/", "/api/v1/operator/")),
     Lane("sign-in", 3, 2, ("/accounts/",)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -13,63 +14,78 @@ Item = TypeVar("Item")
 logger = logging.getLogger(__name__)
 
 
-class LaneThreads(Generic[Item]):
-    """Calls `work` for each item in a thread of its lane."""
+class _LaneThreads(Generic[Item]):
+    """The threads of one lane."""
 
-    def __init__(self, work: Callable[[Item], None]) -> None:
+    def __init__(self, lane: Lane, work: Callable[[Item], None]) -> None:
+        self.lane = lane
+        self.queue: LaneQueue[Item] = LaneQueue(lane)
+        self.lock = threading.Lock()
         self._work = work
-        self._queues: dict[str, LaneQueue[Item]] = {lane.name: LaneQueue(lane) for lane in LANES}
-        self._conditions = {lane.name: threading.Condition() for lane in LANES}
-        self._free = dict.fromkeys(self._queues, 0)
-        self._started = dict.fromkeys(self._queues, 0)
+        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._free = 0  # threads that wait and were not woken
+        self._started = 0
         self._is_closed = False
 
-    def submit(self, path: str, waiting: Waiting[Item]) -> bool:
-        """Hand over; False when the lane is full."""
-        lane = lane_of(path)
-        queue, condition = self._queues[lane.name], self._conditions[lane.name]
-        with condition:
-            if not queue.put(waiting):
+    def submit(self, waiting: Waiting[Item]) -> bool:
+        with self.lock:
+            if not self.queue.put(waiting):
                 return False
-            if self._free[lane.name] >= len(queue) or self._started[lane.name] >= lane.threads:
-                condition.notify()
-                return True
-            self._started[lane.name] += 1
-        name = f"{lane.name}-{self._started[lane.name]}"
-        threading.Thread(target=self._run, args=(lane,), name=name, daemon=True).start()
+            if self._free:
+                self._free -= 1
+                self._wakes.put(None)
+            elif self._started < self.lane.threads:
+                self._started += 1
+                threading.Thread(target=self._run, name=f"{self.lane.name}-{self._started}", daemon=True).start()
         return True
 
-    def expired(self, now_s: float) -> list[Waiting[Item]]:
-        """Take out what waited too long."""
-        result: list[Waiting[Item]] = []
-        for name, queue in self._queues.items():
-            with self._conditions[name]:
-                result += queue.expired(now_s)
-        return result
-
     def close(self) -> None:
-        """Let free threads end; those with a request end with the process."""
-        self._is_closed = True
-        for condition in self._conditions.values():
-            with condition:
-                condition.notify_all()
+        with self.lock:
+            self._is_closed = True
+            for _ in range(self._started):
+                self._wakes.put(None)
 
-    def _run(self, lane: Lane) -> None:
-        queue, condition = self._queues[lane.name], self._conditions[lane.name]
+    def _run(self) -> None:
         client: str | None = None
         while True:
-            with condition:
+            with self.lock:
                 if client is not None:
-                    queue.finish(client)
-                while (waiting := queue.take()) is None:
+                    self.queue.finish(client)
+                waiting = self.queue.take()
+                if waiting is None:
                     if self._is_closed:
                         return
-                    self._free[lane.name] += 1
-                    condition.wait()
-                    self._free[lane.name] -= 1
+                    self._free += 1
+            if waiting is None:
+                client = None
+                self._wakes.get()
+                continue
             client = waiting.client
             try:
                 self._work(waiting.item)
             except Exception:
-                logger.exception("a thread of lane %s failed", lane.name)
-            del waiting
+                logger.exception("a thread of lane %s failed", self.lane.name)
+
+
+class LaneThreads(Generic[Item]):
+    """Calls `work` for each item in a thread of its lane."""
+
+    def __init__(self, work: Callable[[Item], None]) -> None:
+        self._lanes = {lane.name: _LaneThreads(lane, work) for lane in LANES}
+
+    def submit(self, path: str, waiting: Waiting[Item]) -> bool:
+        """Hand over; False when the lane is full."""
+        return self._lanes[lane_of(path).name].submit(waiting)
+
+    def expired(self, now_s: float) -> list[Waiting[Item]]:
+        """Take out what waited too long."""
+        result: list[Waiting[Item]] = []
+        for lane in self._lanes.values():
+            with lane.lock:
+                result += lane.queue.expired(now_s)
+        return result
+
+    def close(self) -> None:
+        """Let free threads end; those with a request end with the process."""
+        for lane in self._lanes.values():
+            lane.close()
