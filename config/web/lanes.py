@@ -17,22 +17,28 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Threads for the paths that begin with one of `prefixes`; one client has `per_client` of them at most."""
+    """Threads for the paths that begin with one of `prefixes`; one client has `per_client` of them at most.
+
+    While a preferred lane has requests, a lane that yields begins no more than `beside_preferred` at a time: all
+    threads share one interpreter, and a page among a dozen others takes a dozen times as long.
+    """
 
     name: str
     threads: int
     per_client: int
     prefixes: tuple[str, ...] = ()
+    is_preferred: bool = False
+    beside_preferred: int | None = None
 
 
 # The first that fits; the last one is for everything else.
 LANES = (
     Lane("health", 2, 2, ("/healthz",)),
     Lane("probes", 2, 1, ("/readyz", "/metrics")),
-    Lane("operators", 4, 3, ("/operator/", "/api/v1/operator/")),
+    Lane("operators", 4, 3, ("/operator/", "/api/v1/operator/"), is_preferred=True),
     Lane("sign-in", 3, 2, ("/accounts/",)),
     Lane("files", 2, 2, ("/static/", "/favicon.ico")),
-    Lane("tenants", 14, 12),
+    Lane("tenants", 14, 8, beside_preferred=2),
 )
 THREADS = sum(lane.threads for lane in LANES)
 
@@ -75,8 +81,11 @@ class LaneQueue(Generic[Item]):
         self._length += 1
         return True
 
-    def take(self) -> Waiting[Item] | None:
+    def take(self, *, is_preferred_busy: bool = False) -> Waiting[Item] | None:
         """The next one: clients in turn, and nobody above a client's share of the threads."""
+        beside = self.lane.beside_preferred
+        if is_preferred_busy and beside is not None and self.running >= beside:
+            return None
         client = next((one for one in self._waiting if self._running[one] < self.lane.per_client), None)
         if client is None:
             return None
