@@ -1,4 +1,4 @@
-"""The ground as a Django app: it carries commands and system checks, no models."""
+"""The ground as a Django app: it carries commands, system checks and the limits of web, no models."""
 
 from __future__ import annotations
 
@@ -14,3 +14,7 @@ class GroundConfig(AppConfig):
 
     def ready(self) -> None:
         from config import celery  # noqa: F401  (shared tasks bind to the application that exists by then)
+        from config.web.published import LIMITS
+        from tenants import limits
+
+        limits.register(*LIMITS)

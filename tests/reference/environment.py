@@ -23,5 +23,9 @@ VARIABLES = {
     "PENSTOCK_PUBLIC_URL": "the console's address; `https://` turns on secure cookies, HSTS and the redirect",
     "PENSTOCK_STATE_DIR": "the state directory; `var/` by default",
     "PENSTOCK_STATIC_ROOT": "where `collectstatic` puts files, if another program serves them",
+    "PENSTOCK_TRUSTED_PROXIES": (
+        "addresses and networks of proxies, separated by commas, whose `X-Forwarded-For` and `X-Forwarded-Proto` "
+        "count; none by default"
+    ),
     "PENSTOCK_WORKER_SOFT_STOP_S": "seconds that a worker finishes its tasks in when it is stopped; `0` by default",
 }
