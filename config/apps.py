@@ -1,4 +1,4 @@
-"""The ground as a Django app: it carries commands and system checks, no models."""
+"""The ground as a Django app: it carries commands, system checks and the limits of web, no models."""
 
 from __future__ import annotations
 
@@ -17,3 +17,7 @@ class GroundConfig(AppConfig):
             celery,  # noqa: F401  (shared tasks bind to the application that exists by then)
             public_url,  # noqa: F401  (checks register themselves)
         )
+        from config.web.published import LIMITS
+        from tenants import limits
+
+        limits.register(*LIMITS)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from config.web.addresses import Network, networks
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 SERVICES_FILE = "services.json"
 SECRETS_DIR = "secrets"
@@ -63,6 +65,21 @@ def flag(name: str, *, default: bool) -> bool:
     """A yes/no variable of the environment."""
     value = os.environ.get(name)
     return default if value is None else value.strip().lower() in TRUE_WORDS
+
+
+def trusted_proxies() -> tuple[Network, ...]:
+    """The proxies whose word about a client's address counts (`PENSTOCK_TRUSTED_PROXIES`).
+
+    Raises:
+        ValueError: it says what to write instead.
+    """
+    words = os.environ.get("PENSTOCK_TRUSTED_PROXIES", "")
+    try:
+        return networks(words)
+    except ValueError as error:
+        raise ValueError(
+            f"PENSTOCK_TRUSTED_PROXIES: {error}. Name addresses and networks, such as 10.0.0.0/24,127.0.0.1."
+        ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 import dj_database_url
 from django.utils.translation import gettext_lazy as _
 
-from config.environment import BASE_DIR, Environment, flag
+from config.environment import BASE_DIR, Environment, flag, trusted_proxies
 from config.logging import logging_settings
 from config.schedule import BEAT_SCHEDULE
+from config.web.limits import BODY_BYTES_MAX
 from tenants import conf as tenants_conf
 
 ENVIRONMENT = Environment.read()
@@ -29,6 +30,7 @@ DEBUG = flag("PENSTOCK_DEBUG", default=False)
 SECRET_KEY = ENVIRONMENT.secret_key
 ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]", urlsplit(PUBLIC_URL).hostname or "localhost"]
 ALLOWED_HOSTS += [host for host in os.environ.get("PENSTOCK_ALLOWED_HOSTS", "").split(",") if host]
+TRUSTED_PROXIES = trusted_proxies()
 IS_HTTPS = PUBLIC_URL.startswith("https://")
 
 INSTALLED_APPS = [
@@ -56,6 +58,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "config.middleware.ClientAddressMiddleware",
     "config.middleware.SecurityHeadersMiddleware",
     tenants_conf.MIDDLEWARE,
     "django.middleware.security.SecurityMiddleware",
@@ -173,6 +176,7 @@ CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = LANGUAGE_COOKIE_SECURE = IS_HTTPS
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = LANGUAGE_COOKIE_SAMESITE = "Lax"
+# Only from a trusted proxy: ClientAddressMiddleware takes it off any other request.
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if IS_HTTPS else None
 SECURE_SSL_REDIRECT = IS_HTTPS
 SECURE_HSTS_SECONDS = 31_536_000 if IS_HTTPS else 0
@@ -180,7 +184,8 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = IS_HTTPS
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
-DATA_UPLOAD_MAX_MEMORY_SIZE = 1_048_576
+DATA_UPLOAD_MAX_MEMORY_SIZE = BODY_BYTES_MAX
+FILE_UPLOAD_HANDLERS = ["config.uploads.NoFiles"]
 
 # --- texts and files ----------------------------------------------------------------------------------------------
 

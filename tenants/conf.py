@@ -56,6 +56,7 @@ UNFOLD: dict[str, Any] = {
     "BORDER_RADIUS": "6px",
     "ENVIRONMENT": "tenants.operator.environment_tag",
     "STYLES": ["tenants.operator.panel_style"],
+    "SCRIPTS": ["tenants.operator.panel_script"],
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "tenants.operator.mark"}],
     "DASHBOARD_CALLBACK": "brokers.admin_views.overview.dashboard",
     "LOGIN": {"form": "tenants.operator_login.OperatorLoginForm"},

@@ -141,6 +141,11 @@ def panel_style(request: HttpRequest) -> str:
     return static("operator/panel.css")
 
 
+def panel_script(request: HttpRequest) -> str:
+    """The script that keeps the panel's own scripts from writing inline styles."""
+    return static("operator/panel.js")
+
+
 def mark(request: HttpRequest) -> str:
     """The sign in the browser's tab; for a page that names none every browser asks for /favicon.ico."""
     return static("penstock/img/mark.svg")

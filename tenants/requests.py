@@ -12,7 +12,7 @@ IP_CHARS_MAX = 45
 
 
 def client_ip(request: HttpRequest) -> str | None:
-    """The peer's address. Forwarding headers are not believed here: a trusted proxy setup rewrites REMOTE_ADDR."""
+    """The client's address: `config.middleware` has put it into REMOTE_ADDR, if need be by a trusted proxy's word."""
     address = request.META.get("REMOTE_ADDR") or None
     return address[:IP_CHARS_MAX] if address else None
 

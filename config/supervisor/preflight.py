@@ -10,6 +10,7 @@ import psutil
 
 from config import public_url
 from config.embedded.process import StartFailed, port_is_free
+from config.environment import trusted_proxies
 from config.supervisor.options import UpOptions
 
 # One package per kind of thing that a half-finished installation would lack.
@@ -28,6 +29,7 @@ def check(options: UpOptions) -> None:
     wrong_url = public_url.problem(os.environ.get("PENSTOCK_PUBLIC_URL", ""), public_url.further_hosts())
     if wrong_url:
         raise StartFailed(wrong_url, "Set it to the console's address, such as https://console.example.com.")
+    _check_proxies()
     wanted = [(options.http_port, "the console", "--http-port")]
     wanted += [(port, "a broker's internal listener", "--port-base") for port in options.internal_ports]
     wanted += [(port, "a broker's admin port", "--port-base") for port in options.admin_ports]
@@ -45,6 +47,19 @@ def check(options: UpOptions) -> None:
                 f"Port {port}, wanted for {purpose}, is taken{_by_whom(port)}.",
                 f"Stop that program, or choose another port with {flag}.",
             )
+
+
+def _check_proxies() -> None:
+    """HTTPS ends at a proxy, and only the word of one that is named counts: without it each page would redirect."""
+    try:
+        trusted = trusted_proxies()
+    except ValueError as error:
+        raise StartFailed(f"The proxies cannot be read: {error}", "Correct the variable.") from error
+    if os.environ.get("PENSTOCK_PUBLIC_URL", "").startswith("https://") and not trusted:
+        raise StartFailed(
+            "PENSTOCK_PUBLIC_URL is https, and no proxy is trusted to say that a request came by HTTPS.",
+            "Set PENSTOCK_TRUSTED_PROXIES to your proxy's address, such as 127.0.0.1.",
+        )
 
 
 def _by_whom(port: int) -> str:

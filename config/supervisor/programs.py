@@ -17,10 +17,8 @@ from config.embedded.process import Child
 from config.environment import BASE_DIR
 from config.supervisor.state import StateDirectory
 
-WEB_THREADS = 16
 WORKER_PROCESSES = 3
 WEB_STOP_S = 5.0
-REQUEST_LINE_BYTES_MAX = 8_190  # gunicorn's most; the longest name of a group, as %XX, and a page token need 6 kB
 WORKER_STOP_S = 15.0
 AGENT_STOP_S = 20.0
 # A tenth of the weight of what is not nice.
@@ -35,14 +33,12 @@ WORKER_VARIABLES = {
 
 
 def web(state: StateDirectory, environment: Mapping[str, str], *, http_port: int) -> Child:
-    """gunicorn: one process with threads, because pages mostly wait for PostgreSQL and the brokers."""
+    """gunicorn with the settings and the worker of `config.web`."""
     return Child(
         name="web",
         command=(
-            sys.executable, "-m", "gunicorn", "config.wsgi:application", "--bind", f"127.0.0.1:{http_port}",
-            "--worker-class", "config.web.Worker", "--workers", "1", "--threads", str(WEB_THREADS),
-            "--limit-request-line", str(REQUEST_LINE_BYTES_MAX),
-            "--graceful-timeout", "2", "--keep-alive", "30", "--no-control-socket",
+            sys.executable, "-m", "gunicorn", "-c", "python:config.web.server", "config.wsgi:application",
+            "--bind", f"127.0.0.1:{http_port}",
         ),
         log_file=state.log_file("web"),
         environment=environment,

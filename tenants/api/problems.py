@@ -32,6 +32,7 @@ STATUS_WORDS: dict[int, tuple[str, str]] = {
     404: ("not_found", "There is no such resource"),
     405: ("method_not_allowed", "This resource does not have that method"),
     406: ("not_acceptable", "Answers are application/json"),
+    408: ("request_timeout", "The request took too long to arrive"),
     411: ("length_required", "Send the body with a Content-Length"),
     413: ("body_too_large", "The request body is too large"),
     414: ("uri_too_long", "The address is too long"),

@@ -33,5 +33,9 @@ VARIABLES = {
     "PENSTOCK_STATIC_ROOT": "where `collectstatic` puts files, if another program serves them",
     "PENSTOCK_ZOOKEEPER_BROKER_FILE": "a file with `user:password`, as whom brokers speak to an external ZooKeeper",
     "PENSTOCK_ZOOKEEPER_CONTROL_FILE": "the same for web, worker and agent; both or neither",
+    "PENSTOCK_TRUSTED_PROXIES": (
+        "addresses and networks of proxies, separated by commas, whose `X-Forwarded-For` and `X-Forwarded-Proto` "
+        "count; none by default"
+    ),
     "PENSTOCK_WORKER_SOFT_STOP_S": "seconds that a worker finishes its tasks in when it is stopped; `0` by default",
 }

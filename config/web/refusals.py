@@ -1,13 +1,14 @@
-"""gunicorn's worker; what it refuses before Django has seen it is told as the API tells everything: as a problem."""
+"""What is refused before Django has seen it is told as the API tells everything: as a problem."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
 
-from gunicorn import util
 from gunicorn.http import errors
-from gunicorn.workers.gthread import ThreadWorker
+
+from config.web.framing import Refused
+
+RETRY_AFTER_S = 5
 
 # What the parser raises where the client is to blame; whatever it does not know is our own failure.
 _STATUSES: tuple[tuple[type[Exception], int], ...] = (
@@ -24,6 +25,8 @@ _STATUSES: tuple[tuple[type[Exception], int], ...] = (
 
 def status_of(error: BaseException) -> int:
     """The status of a request that cannot be read; 500 for anything else."""
+    if isinstance(error, Refused):
+        return error.status
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
 
 
@@ -34,23 +37,9 @@ def refusal(status: int) -> bytes:
 
     error, request_id = error_for_status(status), new_request_id()
     body = json.dumps(problem_body(status, error.code, error.title, "", request_id)).encode()
+    retry = f"Retry-After: {RETRY_AFTER_S}\r\n" if status == 503 else ""
     head = (
-        f"HTTP/1.1 {status} {error.title}\r\nConnection: close\r\nContent-Type: {PROBLEM_TYPE}\r\n"
+        f"HTTP/1.1 {status} {error.title}\r\nConnection: close\r\n{retry}Content-Type: {PROBLEM_TYPE}\r\n"
         f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\n{REQUEST_ID_HEADER}: {request_id}\r\n\r\n"
     )
     return head.encode() + body
-
-
-class Worker(ThreadWorker):
-    """Threads, and refusals that a program can read."""
-
-    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
-        status = status_of(exc)
-        if status == 500:
-            self.log.exception("a request failed outside of Django")
-        else:
-            self.log.warning("a request cannot be read: %s", exc)
-        try:
-            util.write_nonblock(client, refusal(status))
-        except OSError:
-            self.log.debug("the client is gone")

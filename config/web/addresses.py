@@ -1,0 +1,62 @@
+"""Whose request it is: the peer's address, or what a proxy says that `PENSTOCK_TRUSTED_PROXIES` names."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+# A provider gives each customer a network of this size.
+IPV6_NETWORK_BITS = 64
+FORWARDED_ADDRESSES_MAX = 32
+
+
+def networks(words: str) -> tuple[Network, ...]:
+    """Addresses and networks separated by commas. Raises `ValueError` for what is neither."""
+    return tuple(ipaddress.ip_network(word.strip()) for word in words.split(",") if word.strip())
+
+
+def parse_address(text: str) -> Address | None:
+    """An address as it stands in a header, with or without a port; an IPv4 address inside an IPv6 one is that."""
+    word = text.strip()
+    if word.startswith("["):
+        word = word[1:].partition("]")[0]
+    elif word.count(":") == 1:
+        word = word.partition(":")[0]
+    try:
+        result = ipaddress.ip_address(word.partition("%")[0])
+    except ValueError:
+        return None
+    return (result.ipv4_mapped or result) if isinstance(result, ipaddress.IPv6Address) else result
+
+
+def is_trusted(address: Address | None, trusted: Sequence[Network]) -> bool:
+    return address is not None and any(address in network for network in trusted)
+
+
+def client_address(peer: str, forwarded_for: str, trusted: Sequence[Network]) -> str:
+    """The rightmost address that is no trusted proxy's; a header of anybody else counts for nothing.
+
+    Where a proxy says something that is no address, the one who said so is all that is known.
+    """
+    address = parse_address(peer)
+    if not trusted or not is_trusted(address, trusted):
+        return str(address or peer)
+    for word in reversed(forwarded_for.split(",")[-FORWARDED_ADDRESSES_MAX:]):
+        named = parse_address(word)
+        if named is None:
+            break
+        address = named
+        if not is_trusted(named, trusted):
+            break
+    return str(address)
+
+
+def neighbourhood(address: str) -> str:
+    """What is counted as one client: an IPv4 address, or a network of IPv6."""
+    parsed = parse_address(address)
+    if isinstance(parsed, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((parsed, IPV6_NETWORK_BITS), strict=False))
+    return str(parsed or address)

@@ -1,0 +1,117 @@
+"""One connection: what it has sent, the request that comes out of it, and what it still has to be sent."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from gunicorn.http.message import Request
+from gunicorn.http.unreader import IterUnreader
+
+from config.web.addresses import client_address, neighbourhood
+from config.web.deadlines import Phase, answer_due_s, due_s
+from config.web.framing import Body, ChunkedBody, SizedBody, end_of_head
+from config.web.outgoing import Outgoing
+
+
+class Connection:
+    """Belongs to the event loop; while it is in `Phase.WORK`, a thread has `request` and `outgoing`."""
+
+    def __init__(self, sock: socket.socket, peer: Any, server: Any, outgoing: Outgoing, *, is_proxy: bool) -> None:
+        self.sock = sock
+        self.peer = peer
+        self.server = server
+        self.outgoing = outgoing
+        self.is_proxy = is_proxy
+        self.client = neighbourhood(peer[0])
+        self.phase = Phase.HEAD
+        self.since_s = 0.0
+        self.events = 0  # what the selector waits for
+        self.request: Request | None = None
+        self.is_kept = False
+        self.is_closed = False
+        self.lingered_bytes = 0
+        self.blocked_since_s: float | None = None  # since when its reader has been waited for
+        self.blocked_at_bytes = 0
+        self.requests = 0
+        self._buffer = bytearray()
+        self._searched = 0
+        self._body: Body | None = None
+        self._body_bytes = 0
+        self._unreader = IterUnreader(())
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self._buffer) + self._body_bytes + self.outgoing.unsent_bytes
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything of a request has come."""
+        return bool(self._buffer) or self.request is not None
+
+    def enter(self, phase: Phase, now_s: float) -> None:
+        self.phase, self.since_s = phase, now_s
+
+    def due_s(self) -> float | None:
+        """When it is closed unless something happens before."""
+        if self.blocked_since_s is not None:
+            return answer_due_s(self.blocked_since_s, self.outgoing.sent_bytes - self.blocked_at_bytes)
+        return due_s(self.phase, self.since_s)
+
+    def receive(self, data: bytes) -> None:
+        self._buffer += data
+
+    def read_request(self, cfg: Any, now_s: float) -> bool:
+        """Whether a whole request has come; then `request` is it, with its body.
+
+        Raises:
+            Refused: it is not received any further.
+            Exception: what gunicorn's parser says of its header.
+        """
+        if self.request is None:
+            end = end_of_head(self._buffer, self._searched)
+            if end is None:
+                self._searched = len(self._buffer)
+                return False
+            self.requests += 1
+            self._unreader = IterUnreader((bytes(self._buffer[:end]),))
+            self.request = Request(cfg, self._unreader, self.peer, self.requests)
+            self._body = _body_of(self.request, end)
+            self.enter(Phase.BODY, now_s)
+        assert self._body is not None
+        end_of_body = self._body.end(self._buffer)
+        if end_of_body is None:
+            return False
+        body = bytes(self._buffer[self._body.start : end_of_body])
+        self._unreader.iter = iter((body,))
+        self._body_bytes = len(body)
+        self.request._expected_100_continue = False  # the body is here: gunicorn need not ask for it
+        del self._buffer[:end_of_body]
+        self._searched = 0
+        return True
+
+    def wants_continue(self) -> bool:
+        """Whether the client waits to be asked for the body; True once."""
+        if self.request is None or not self.request._expected_100_continue:
+            return False
+        self.request._expected_100_continue = False
+        return True
+
+    def asked_by(self, trusted: Any) -> str:
+        """Whose request it is, as threads are shared."""
+        assert self.request is not None
+        if not self.is_proxy:
+            return self.client
+        forwarded = ",".join(value for name, value in self.request.headers if name == "X-FORWARDED-FOR")
+        return neighbourhood(client_address(self.peer[0], forwarded, trusted))
+
+    def forget_request(self) -> None:
+        self.request, self._body, self._body_bytes = None, None, 0
+
+
+def _body_of(request: Request, start: int) -> Body:
+    """How long the body is that gunicorn's parser found announced. Raises `Refused`."""
+    reader = request.body.reader
+    if hasattr(reader, "length"):
+        return SizedBody(start, reader.length)
+    return ChunkedBody(start)

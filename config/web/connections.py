@@ -1,0 +1,86 @@
+"""The connections there are, by client, and which of them is given up when another one comes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, Protocol, TypeVar
+
+from config.web.deadlines import Phase
+from config.web.limits import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX
+
+
+class Held(Protocol):
+    """What is looked at of a connection."""
+
+    client: str
+    is_proxy: bool
+    phase: Phase
+    since_s: float
+
+    @property
+    def held_bytes(self) -> int: ...
+
+
+One = TypeVar("One", bound=Held)
+
+
+class Connections(Generic[One]):
+    """A newcomer always comes in unless all others are at work: who sends nothing, or slowly, goes for it.
+
+    Connections of trusted proxies carry many clients. They count in the total only.
+    """
+
+    def __init__(self, *, total_max: int = CONNECTIONS_MAX, per_address_max: int = CONNECTIONS_PER_ADDRESS_MAX) -> None:
+        self._total_max = total_max
+        self._per_address_max = per_address_max
+        self._by_client: dict[str, set[One]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[One]:
+        for held in list(self._by_client.values()):
+            yield from list(held)
+
+    def add(self, one: One) -> None:
+        self._by_client.setdefault(one.client, set()).add(one)
+        self._count += 1
+
+    def remove(self, one: One) -> None:
+        """Forget one; twice is as good as once."""
+        held = self._by_client.get(one.client)
+        if held is None or one not in held:
+            return
+        held.remove(one)
+        self._count -= 1
+        if not held:
+            del self._by_client[one.client]
+
+    def is_over(self, client: str, *, is_proxy: bool) -> bool:
+        """Whether somebody has to go now that `client` has one more."""
+        if self._count > self._total_max:
+            return True
+        return not is_proxy and len(self._by_client.get(client, ())) > self._per_address_max
+
+    def victim(self, newcomer: One) -> One | None:
+        """Who goes for `newcomer`: one of its client, or of the client that has most; None: the newcomer itself."""
+        own = self._by_client.get(newcomer.client, set())
+        if newcomer.is_proxy or len(own) <= self._per_address_max:
+            own = self.most()
+        return self.stalest(own, newcomer)
+
+    def most(self) -> set[One]:
+        """The connections of the client that has most of them; proxies only where there are no others."""
+        return max(self._by_client.values(), key=lambda held: (not next(iter(held)).is_proxy, len(held)), default=set())
+
+    @staticmethod
+    def stalest(held: set[One], newcomer: One | None = None) -> One | None:
+        """The first to be given up: those between requests, then who is longest in its phase; never one at work."""
+        idle = (one for one in held if one is not newcomer and one.phase is not Phase.WORK)
+        return min(idle, key=lambda one: (min(one.phase, Phase.HEAD), one.since_s), default=None)
+
+    def heaviest(self) -> One | None:
+        """Who holds most memory and is not at work; of several the one that is longest in its phase."""
+        others = (one for one in self if one.phase is not Phase.WORK and one.held_bytes)
+        return max(others, key=lambda one: (one.held_bytes, -one.since_s), default=None)

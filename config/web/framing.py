@@ -1,0 +1,138 @@
+"""Where a request ends in the bytes that came: pure, and it keeps nothing beyond the limits.
+
+gunicorn's parser reads the header and, later in a thread, the body once more. What is found here only has to bound it:
+a body that both understand differently ends with this request's bytes all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Protocol
+
+from config.web.limits import (
+    BODY_BYTES_MAX,
+    CHUNK_LINE_BYTES_MAX,
+    HEAD_BYTES_MAX,
+    REQUEST_LINE_BYTES_MAX,
+    TRAILER_BYTES_MAX,
+)
+
+END_OF_LINE = b"\r\n"
+END_OF_HEAD = b"\r\n\r\n"
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;.*)?", re.DOTALL)
+
+
+class Refused(Exception):
+    """A request that is answered with `status` and not received any further."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class _Step(Enum):
+    SIZE = auto()
+    END_OF_CHUNK = auto()
+    TRAILER = auto()
+
+
+def end_of_head(buffer: bytearray, searched: int) -> int | None:
+    """The position behind the header, or None; `searched` bytes were looked at before.
+
+    Raises:
+        Refused: no header is that long.
+    """
+    found = buffer.find(END_OF_HEAD, max(0, searched - len(END_OF_HEAD) + 1), HEAD_BYTES_MAX)
+    if found >= 0:
+        return found + len(END_OF_HEAD)
+    is_new = len(buffer) > REQUEST_LINE_BYTES_MAX >= searched
+    if is_new and buffer.find(END_OF_LINE, 0, REQUEST_LINE_BYTES_MAX + len(END_OF_LINE)) < 0:
+        raise Refused(414)
+    if len(buffer) >= HEAD_BYTES_MAX:
+        raise Refused(431)
+    return None
+
+
+class Body(Protocol):
+    """How the end of a body is found, which begins at `start`."""
+
+    @property
+    def start(self) -> int: ...
+
+    def end(self, buffer: bytearray) -> int | None: ...
+
+
+@dataclass(slots=True)
+class SizedBody:
+    """A body with a Content-Length, from `start` on."""
+
+    start: int
+    size_bytes: int
+
+    def __post_init__(self) -> None:
+        if self.size_bytes > BODY_BYTES_MAX:
+            raise Refused(413)
+
+    def end(self, buffer: bytearray) -> int | None:
+        """The position behind it, or None."""
+        end = self.start + self.size_bytes
+        return end if len(buffer) >= end else None
+
+
+@dataclass(slots=True)
+class ChunkedBody:
+    """A body in chunks, from `start` on."""
+
+    start: int
+    _position: int = field(init=False)
+    _step: _Step = field(default=_Step.SIZE, init=False)
+
+    def __post_init__(self) -> None:
+        self._position = self.start
+
+    def end(self, buffer: bytearray) -> int | None:
+        """The position behind it, or None. Raises `Refused`."""
+        while True:
+            before = self._position, self._step
+            done = self._advance(buffer)
+            # A chunk counts as soon as it is announced.
+            if max(self._position, len(buffer) if done is None else 0) - self.start > BODY_BYTES_MAX:
+                raise Refused(413)
+            if done is not None or before == (self._position, self._step):
+                return done
+
+    def _advance(self, buffer: bytearray) -> int | None:
+        at = self._position
+        if self._step is _Step.SIZE:
+            self._read_size(buffer, at)
+        elif self._step is _Step.END_OF_CHUNK:
+            ended = bytes(buffer[at : at + len(END_OF_LINE)])
+            if not END_OF_LINE.startswith(ended):
+                raise Refused(400)
+            if len(ended) == len(END_OF_LINE):
+                self._position, self._step = at + len(END_OF_LINE), _Step.SIZE
+        elif buffer[at : at + len(END_OF_LINE)] == END_OF_LINE:
+            return at + len(END_OF_LINE)
+        else:
+            found = buffer.find(END_OF_HEAD, at, at + TRAILER_BYTES_MAX)
+            if found >= 0:
+                return found + len(END_OF_HEAD)
+            if len(buffer) - at >= TRAILER_BYTES_MAX:
+                raise Refused(431)
+        return None
+
+    def _read_size(self, buffer: bytearray, at: int) -> None:
+        end = buffer.find(END_OF_LINE, at, at + CHUNK_LINE_BYTES_MAX)
+        if end < 0:
+            if len(buffer) - at >= CHUNK_LINE_BYTES_MAX:
+                raise Refused(400)
+            return
+        line = _CHUNK_SIZE.fullmatch(buffer, at, end)
+        if line is None:
+            raise Refused(400)
+        size = int(line[1], 16)
+        behind = end + len(END_OF_LINE)
+        self._position = behind + size
+        self._step = _Step.END_OF_CHUNK if size else _Step.TRAILER

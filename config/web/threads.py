@@ -1,0 +1,140 @@
+"""The threads of the lanes. A thread is started when a request finds none that is free."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from config.web.lanes import LANES, Lane, LaneQueue, Waiting, lane_of
+
+Item = TypeVar("Item")
+logger = logging.getLogger(__name__)
+
+
+class _Preferred:
+    """How many requests preferred lanes have, waiting and at work."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.count = 0
+
+    def add(self, change: int) -> bool:
+        """Whether none is left."""
+        with self._lock:
+            self.count += change
+            return not self.count
+
+
+class _LaneThreads(Generic[Item]):
+    """The threads of one lane."""
+
+    def __init__(self, lane: Lane, work: Callable[[Item], None], preferred: _Preferred) -> None:
+        self.lane = lane
+        self._preferred = preferred
+        self.queue: LaneQueue[Item] = LaneQueue(lane)
+        self.lock = threading.Lock()
+        self._work = work
+        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._free = 0  # threads that wait and were not woken
+        self._started = 0
+        self._is_closed = False
+
+    def submit(self, waiting: Waiting[Item]) -> bool:
+        with self.lock:
+            if not self.queue.put(waiting):
+                return False
+            if self._free:
+                self._free -= 1
+                self._wakes.put(None)
+            elif self._started < self.lane.threads:
+                self._started += 1
+                threading.Thread(target=self._run, name=f"{self.lane.name}-{self._started}", daemon=True).start()
+        return True
+
+    def wake(self) -> None:
+        """What waited for preferred lanes may begin."""
+        with self.lock:
+            for _ in range(min(self._free, len(self.queue))):
+                self._free -= 1
+                self._wakes.put(None)
+
+    def close(self) -> None:
+        with self.lock:
+            self._is_closed = True
+            for _ in range(self._started):
+                self._wakes.put(None)
+
+    def _run(self) -> None:
+        client: str | None = None
+        while True:
+            with self.lock:
+                if client is not None:
+                    self.queue.finish(client)
+                waiting = self.queue.take(is_preferred_busy=self._preferred.count > 0)
+                if waiting is None:
+                    if self._is_closed:
+                        return
+                    self._free += 1
+            if waiting is None:
+                client = None
+                self._wakes.get()
+                continue
+            client = waiting.client
+            try:
+                self._work(waiting.item)
+            except Exception:
+                logger.exception("a thread of lane %s failed", self.lane.name)
+
+
+class LaneThreads(Generic[Item]):
+    """Calls `work` for each item in a thread of its lane."""
+
+    def __init__(self, work: Callable[[Item], None]) -> None:
+        self._work = work
+        self._preferred = _Preferred()
+        self._lanes = {
+            lane.name: _LaneThreads(lane, self._work_preferred if lane.is_preferred else work, self._preferred)
+            for lane in LANES
+        }
+
+    def submit(self, path: str, waiting: Waiting[Item]) -> bool:
+        """Hand over; False when the lane is full."""
+        lane = lane_of(path)
+        if lane.is_preferred:
+            self._preferred.add(1)
+        is_taken = self._lanes[lane.name].submit(waiting)
+        if lane.is_preferred and not is_taken:
+            self._preferred_done()
+        return is_taken
+
+    def expired(self, now_s: float) -> list[Waiting[Item]]:
+        """Take out what waited too long."""
+        result: list[Waiting[Item]] = []
+        for lane in self._lanes.values():
+            with lane.lock:
+                expired = list(lane.queue.expired(now_s))
+            if lane.lane.is_preferred:
+                for _ in expired:
+                    self._preferred_done()
+            result += expired
+        return result
+
+    def close(self) -> None:
+        """Let free threads end; those with a request end with the process."""
+        for lane in self._lanes.values():
+            lane.close()
+
+    def _work_preferred(self, item: Item) -> None:
+        try:
+            self._work(item)
+        finally:
+            self._preferred_done()
+
+    def _preferred_done(self) -> None:
+        if self._preferred.add(-1):
+            for lane in self._lanes.values():
+                if lane.lane.beside_preferred is not None:
+                    lane.wake()

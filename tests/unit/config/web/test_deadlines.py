@@ -1,0 +1,32 @@
+"""Deadlines of a connection: of the whole of each phase, whatever trickles in meanwhile."""
+
+from __future__ import annotations
+
+from config.web.deadlines import Phase, answer_due_s, due_s
+from config.web.limits import (
+    ANSWER_BYTES_PER_S_MIN,
+    ANSWER_S,
+    ANSWER_S_MAX,
+    BODY_S_MAX,
+    HEAD_S_MAX,
+    IDLE_S_MAX,
+    LINGER_S_MAX,
+)
+
+
+def test_each_phase_that_waits_for_the_client_has_an_end() -> None:
+    ends = {phase: due_s(phase, 100.0) for phase in Phase}
+    assert ends == {
+        Phase.LINGER: 100 + LINGER_S_MAX,
+        Phase.IDLE: 100 + IDLE_S_MAX,
+        Phase.HEAD: 100 + HEAD_S_MAX,
+        Phase.BODY: 100 + BODY_S_MAX,
+        Phase.ANSWER: None,
+        Phase.WORK: None,
+    }
+
+
+def test_an_answer_may_take_longer_the_more_of_it_is_taken_but_not_for_ever() -> None:
+    assert answer_due_s(100.0, 0) == 100 + ANSWER_S
+    assert answer_due_s(100.0, 60 * ANSWER_BYTES_PER_S_MIN) == 100 + ANSWER_S + 60
+    assert answer_due_s(100.0, 1 << 40) == 100 + ANSWER_S_MAX
