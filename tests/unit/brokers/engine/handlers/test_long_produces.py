@@ -18,7 +18,7 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.records.walk import has_headers_at_most
-from tests.testkit.records import PRODUCE_VERSION, batch, fetch, produce, values
+from tests.testkit.records import PRODUCE_VERSION, batch, fetch, produce, produce_request, values
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 from tests.unit.brokers.engine.handlers.test_recompression import busy
 
@@ -67,13 +67,15 @@ async def test_a_long_request_stores_and_answers_what_it_would_at_once(
 async def test_a_client_that_goes_in_the_middle_pays_for_its_request(house: House) -> None:
     """Else whoever hangs up in time would send for nothing."""
     await topic_with(house, 5)
-    engine = house.broker.broker.engine
-    before_bytes = engine.totals.produce_bytes
+    await house.broker.update_instance(MINE, produce_bps=1_000_000)
+    buffers = house.broker.broker.listeners.buffers
     await house.mine.send(ApiKey.PRODUCE, PRODUCE_VERSION, long_request(5, batch(b"v" * (BYTES_PER_TURN_MAX - 1_000))))
-    listeners = house.broker.broker.listeners
-    await house.broker.until(lambda: listeners.buffers.rented_bytes)
+    await house.broker.until(lambda: buffers.rented_bytes)
     await house.mine.close()
-    await house.broker.until(lambda: not listeners.buffers.rented_bytes and engine.totals.produce_bytes > before_bytes)
+    await house.broker.until(lambda: not buffers.rented_bytes)
+    client = await house.broker.client(house.my_port)
+    answer = await client.call(ApiKey.PRODUCE, PRODUCE_VERSION, produce_request("orders", batch(b"v")))
+    assert answer.throttle_time_ms > 1_000
 
 
 @pytest.mark.parametrize(
