@@ -18,6 +18,9 @@ from tenants.errors import Message
 SENTENCES = (
     gettext_noop("The token is revoked already."),
     gettext_noop("Sign in first."),
+    gettext_noop("The token is unknown, expired or revoked."),
+    gettext_noop("Too many failed sign-ins. Wait a few minutes, or choose a new password by e-mail."),
+    gettext_noop("Too many sign-ins at the moment. Try again in a few seconds."),
     gettext_noop("No broker of the cluster answers at the moment."),
     gettext_noop("Instances still have ports on this broker. Drain it first."),
     gettext_noop("An absolute path."),
@@ -132,6 +135,7 @@ SHAPES = (
     gettext_noop("Broker %(id)s does not see broker %(other)s yet."),
     gettext_noop("Broker %(id)s had all of it and does not answer."),
     gettext_noop("Broker %(id)s is starting."),
+    gettext_noop("Broker %(id)s lacks %(size)s."),
     gettext_noop("Broker %(id)s is stopping."),
     gettext_noop("Broker %(id)s restarts."),
     gettext_noop("Invalid value %(value)s for configuration %(name)s: Not a value of type %(type)s"),
