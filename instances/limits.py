@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from instances.topics.limits import PARTITIONS_PER_TOPIC_MAX, REPLICATION_FACTOR_MAX
+from instances.topics.limits import ALLOW_LIST_BYTES_MAX, PARTITIONS_PER_TOPIC_MAX, REPLICATION_FACTOR_MAX
 from tenants.limits import Limit, register
 
 INSTANCES_PER_TENANT_MAX = 200
@@ -74,6 +74,12 @@ def publish() -> None:
             ALLOW_LISTS_PER_INSTANCE_MAX,
             "topics",
             "Topics with allow-lists in one instance.",
+        ),
+        Limit(
+            "allow_list_bytes_max",
+            ALLOW_LIST_BYTES_MAX,
+            "bytes",
+            "All allow-lists of one instance together: 400 for each topic that has one, and the addresses.",
         ),
         Limit("partitions_per_topic_max", PARTITIONS_PER_TOPIC_MAX, "partitions", "Partitions of one topic."),
         Limit("metric_topics_max", METRIC_TOPICS_MAX, "topics", "Topics in one scrape of an instance's metrics."),

@@ -21,14 +21,14 @@ class SilentOut(serializers.Serializer):
 class RuleOut(serializers.Serializer):
     """The rule that makes a client wait."""
 
-    kind = serializers.CharField(help_text="`client_quota`, `instance_bandwidth` or `request_time`.")
+    kind = serializers.CharField(help_text="`client_quota`, `instance_bandwidth`, `request_time` or `change_rate`.")
     quota = serializers.CharField()
     level = serializers.IntegerField(allow_null=True, help_text="1 to 8, for a client quota.")
     entity = serializers.DictField(child=serializers.CharField(allow_null=True))
     limit_bytes_per_s = serializers.FloatField(
         allow_null=True,
         help_text="On this broker: of `instance_bandwidth` its share of what was bought, which `bought` has whole."
-        " Null for `request_time`: an instance may use half of a broker's time.",
+        " Null for `request_time`: an instance may use half of a broker's time; and for `change_rate`.",
     )
 
 

@@ -16,6 +16,7 @@ from instances.limits import ALLOW_LISTS_PER_INSTANCE_MAX
 from instances.models import Instance, TopicAllowList
 from instances.services.common import hold_topic, want_published
 from instances.topics import allow_lists
+from instances.topics.limits import ALLOW_LIST_BYTES_MAX
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -142,6 +143,7 @@ def set_allow_list(
     old = TopicAllowList.objects.select_for_update().filter(instance=instance, topic=topic).first()
     if old is None:
         _require_room_for_a_list(instance)
+    _require_room_for_addresses(instance, topic, wanted)
     before = {"produce_ips": old.produce_ips, "consume_ips": old.consume_ips} if old else None
     result, _ = TopicAllowList.objects.update_or_create(instance=instance, topic=topic, defaults=wanted)
     if before != wanted:
@@ -156,6 +158,26 @@ def _require_room_for_a_list(instance: Instance) -> None:
         detail = Message(
             gettext_noop("At most %(n)s topics of an instance have allow-lists, deleted ones included."),
             n=ALLOW_LISTS_PER_INSTANCE_MAX,
+        )
+        raise QuotaExceeded(detail)
+
+
+def _require_room_for_addresses(instance: Instance, topic: str, wanted: Mapping[str, Sequence[str]]) -> None:
+    """Raises `QuotaExceeded` when the brokers would have to keep more than they do for one instance. A list can be made
+    shorter at any time.
+    """
+    weights = {
+        name: allow_lists.weight(produce, consume)
+        for name, produce, consume in TopicAllowList.objects.filter(instance=instance).values_list(
+            "topic", "produce_ips", "consume_ips"
+        )
+    }
+    before = weights.pop(topic, 0)
+    after = allow_lists.weight(wanted["produce_ips"], wanted["consume_ips"])
+    if after > before and sum(weights.values()) + after > ALLOW_LIST_BYTES_MAX:
+        detail = Message(
+            gettext_noop("The allow-lists of an instance have at most %(n)s bytes together; use networks (CIDRs)."),
+            n=ALLOW_LIST_BYTES_MAX,
         )
         raise QuotaExceeded(detail)
 

@@ -112,6 +112,9 @@ def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int) -> R
     elif is_bandwidth:
         limit = rate_limit(bandwidth_bytes_per_s)
         sentence = _bandwidth_sentence(first, mean_ms, bandwidth_bytes_per_s, shares)
+    elif first.kind == "change_rate":
+        limit = _("changes a second on each broker")
+        sentence = _change_rate_sentence(mean_ms, sorted(by_broker))
     else:
         limit = _("half of each broker's time")
         sentence = _request_time_sentence(mean_ms, sorted(by_broker))
@@ -142,6 +145,8 @@ def _is_produce(entry: Throttle) -> bool:
 def _title(entry: Throttle) -> str:
     if entry.kind == "request_time":
         return _("Request time")
+    if entry.kind == "change_rate":
+        return _("Rate of changes")
     if entry.kind != "client_quota":
         return _("Instance produce bandwidth") if _is_produce(entry) else _("Instance consume bandwidth")
     words = {"who": entity_words(entry.entity)}
@@ -211,6 +216,17 @@ def _request_time_sentence(mean_ms: float, brokers: list[int]) -> str:
             "This instance's requests take more than half of the time of these brokers: %(brokers)s."
             " Each waits %(delay)s on average. Fewer requests that name many topics, partitions or groups,"
             " and smaller compressed batches, end that."
+        )
+        % words
+    )
+
+
+def _change_rate_sentence(mean_ms: float, brokers: list[int]) -> str:
+    words = {"delay": delay(mean_ms), "brokers": ", ".join(str(broker) for broker in brokers)}
+    return (
+        _(
+            "This instance creates or deletes partitions, or changes configurations and quotas, faster than brokers"
+            " %(brokers)s take it. Each waits %(delay)s on average. Fewer of them at a time end that."
         )
         % words
     )
