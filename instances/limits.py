@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from instances.topics.limits import PARTITIONS_PER_TOPIC_MAX, REPLICATION_FACTOR_MAX
+from instances.topics.limits import ALLOW_LIST_BYTES_MAX, PARTITIONS_PER_TOPIC_MAX, REPLICATION_FACTOR_MAX
 from tenants.limits import Limit, register
 
 INSTANCES_PER_TENANT_MAX = 200
@@ -21,7 +21,6 @@ RETENTION_HOURS_MAX = (2**63 - 1) // 3_600_000  # retention.ms is a long
 ALLOW_LIST_ENTRIES_MAX = 512
 ALLOW_LISTS_PER_INSTANCE_MAX = 10_000
 # Every broker reads all of them.
-ALLOW_LIST_ENTRIES_PER_INSTANCE_MAX = 20_000
 # Changes of one topic wait for each other, but no web thread waits long behind a broker that is slow.
 TOPIC_LOCK_WAIT_MS = 3_000
 ADDRESS_CHARS_MAX = 43  # the longest CIDR: 39 characters of IPv6 and /128
@@ -82,10 +81,10 @@ def publish() -> None:
             "Topics with allow-lists in one instance.",
         ),
         Limit(
-            "allow_list_entries_per_instance_max",
-            ALLOW_LIST_ENTRIES_PER_INSTANCE_MAX,
-            "entries",
-            "Addresses in all allow-lists of one instance together.",
+            "allow_list_bytes_max",
+            ALLOW_LIST_BYTES_MAX,
+            "bytes",
+            "All allow-lists of one instance together: 400 for each topic that has one, and the addresses.",
         ),
         Limit("partitions_per_topic_max", PARTITIONS_PER_TOPIC_MAX, "partitions", "Partitions of one topic."),
         Limit(

@@ -6,12 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from django.utils.translation import gettext_noop
 
 from quotas import interfaces, selectors
 from quotas.interfaces import EntityPart, InstanceLike
-from quotas.limits import BYTE_RATE_MAX, MUTATION_RATE_MAX, PERCENTAGE_MAX, QUOTAS_PER_INSTANCE_MAX
+from quotas.limits import (
+    BYTE_RATE_MAX,
+    ENTITY_NAME_BYTES_MAX,
+    MUTATION_RATE_MAX,
+    PERCENTAGE_MAX,
+    QUOTAS_PER_INSTANCE_MAX,
+)
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -44,6 +51,7 @@ def set_quota(
     access.require(acting, Scope.QUOTAS_WRITE)
     interfaces.require_reachable.it(instance)
     _require_entity(user, client_id)
+    _require_short_names(user=user, client_id=client_id)
     _require_limits(limits)
     present = selectors.quota_list(instance)
     old = next((quota for quota in present if (quota.user, quota.client_id) == (user, client_id)), None)
@@ -94,6 +102,14 @@ def quota_ref(instance: InstanceLike, user: EntityPart | None, client_id: Entity
 def _require_entity(user: EntityPart | None, client_id: EntityPart | None) -> None:
     if user is None and client_id is None:
         raise Invalid.at("/entity", "Name a user, a client id, or both; null means the default.", code="empty_entity")
+
+
+def _require_short_names(**parts: EntityPart | None) -> None:
+    """What has a longer name from before can still be removed."""
+    for kind, part in parts.items():
+        if part is not None and len(quote(part.name or "", safe="-_.")) > ENTITY_NAME_BYTES_MAX:
+            detail = Message(gettext_noop("Use a name of at most %(n)s bytes."), n=ENTITY_NAME_BYTES_MAX)
+            raise Invalid(detail, errors=[FieldError(pointer=f"/entity/{kind}", detail=detail, code="too_long")])
 
 
 def _require_limits(limits: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ from math import ceil
 from typing import Final
 
 from brokers.contract import instance_limits
+from instances.topics.limits import ALLOW_LIST_BYTES_MAX
 
 MIB: Final = 1024 * 1024
 # The server itself, its sessions and watches, what is being read and written, and the logs of changes.
@@ -20,7 +21,12 @@ PARTITIONS_MAX: Final = 15_000
 
 def bytes_allowed(instances: int, partitions: int) -> int:
     """What so many instances may put into ZooKeeper, when all of them together may have so many partitions."""
-    each = instance_limits.DOCUMENT_BYTES_BASE + instance_limits.QUOTA_BYTES_MAX + instance_limits.OLD_OFFSETS_BYTES_MAX
+    each = (
+        instance_limits.DOCUMENT_BYTES_BASE
+        + instance_limits.QUOTA_BYTES_MAX
+        + instance_limits.OLD_OFFSETS_BYTES_MAX
+        + ALLOW_LIST_BYTES_MAX
+    )
     return instances * each + partitions * instance_limits.DOCUMENT_BYTES_PER_PARTITION
 
 

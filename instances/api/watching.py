@@ -22,8 +22,8 @@ class RuleOut(serializers.Serializer):
     """The rule that makes a client wait."""
 
     kind = serializers.CharField(
-        help_text="`client_quota`, `instance_bandwidth`, `request_time`, `connection_rate` (new connections wait) or"
-        " `connection_limit` (connections are refused; nothing waits)."
+        help_text="`client_quota`, `instance_bandwidth`, `request_time`, `change_rate`, `connection_rate` (new"
+        " connections wait) or `connection_limit` (connections are refused; nothing waits)."
     )
     quota = serializers.CharField()
     level = serializers.IntegerField(allow_null=True, help_text="1 to 8, for a client quota.")

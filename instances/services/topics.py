@@ -6,17 +6,18 @@ nobody says whether it was done, only the row is kept (`audit.in_doubt`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from django.utils.translation import gettext_noop
 
 from instances import interfaces
 from instances.access import require_reachable
-from instances.limits import ALLOW_LIST_ENTRIES_PER_INSTANCE_MAX, ALLOW_LISTS_PER_INSTANCE_MAX
+from instances.limits import ALLOW_LISTS_PER_INSTANCE_MAX
 from instances.models import Instance, TopicAllowList
 from instances.services.common import hold_topic, want_published
 from instances.topics import allow_lists
 from instances.topics.allow_lists import AllowLists
+from instances.topics.limits import ALLOW_LIST_BYTES_MAX
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -140,7 +141,7 @@ def set_allow_list(
     old = TopicAllowList.objects.select_for_update().filter(instance=instance, topic=topic).first()
     if old is None:
         _require_room_for_a_list(instance)
-    _require_room_for_entries(instance, topic, sum(map(len, wanted.values())))
+    _require_room_for_addresses(instance, topic, wanted)
     before = {column: getattr(old, column) for column in wanted} if old else None
     result, _ = TopicAllowList.objects.update_or_create(instance=instance, topic=topic, defaults=wanted)
     if before != wanted:
@@ -159,14 +160,20 @@ def _require_room_for_a_list(instance: Instance) -> None:
         raise QuotaExceeded(detail)
 
 
-def _require_room_for_entries(instance: Instance, topic: str, count: int) -> None:
-    """Raises `QuotaExceeded` when lists with `count` entries for `topic` would be too many beside the others."""
-    others = TopicAllowList.objects.filter(instance=instance).exclude(topic=topic)
-    total = count + sum(len(entries) for row in others.values_list(*allow_lists.COLUMNS) for entries in row)
-    if count and total > ALLOW_LIST_ENTRIES_PER_INSTANCE_MAX:
+def _require_room_for_addresses(instance: Instance, topic: str, wanted: Mapping[str, Sequence[str]]) -> None:
+    """Raises `QuotaExceeded` when the brokers would have to keep more than they do for one instance. A list can be made
+    shorter at any time.
+    """
+    weights = {
+        name: allow_lists.weight(*lists)
+        for name, *lists in TopicAllowList.objects.filter(instance=instance).values_list("topic", *allow_lists.COLUMNS)
+    }
+    before = weights.pop(topic, 0)
+    after = allow_lists.weight(*wanted.values())
+    if after > before and sum(weights.values()) + after > ALLOW_LIST_BYTES_MAX:
         detail = Message(
-            gettext_noop("The allow-lists of an instance have at most %(n)s addresses together."),
-            n=ALLOW_LIST_ENTRIES_PER_INSTANCE_MAX,
+            gettext_noop("The allow-lists of an instance have at most %(n)s bytes together; use networks (CIDRs)."),
+            n=ALLOW_LIST_BYTES_MAX,
         )
         raise QuotaExceeded(detail)
 

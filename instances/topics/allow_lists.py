@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from django.utils.translation import gettext_noop
 
 from instances.limits import ALLOW_LIST_ENTRIES_MAX
+from instances.topics.limits import ALLOW_LIST_BYTES_EACH
 from tenants.errors import FieldError, Invalid, Message
 
 
@@ -54,6 +55,12 @@ def normalised(addresses: Sequence[str], pointer: str) -> list[str]:
         raise Invalid(errors[0].detail, errors=errors)
     in_order = sorted(networks, key=lambda network: (network.version, network.network_address, network.prefixlen))
     return [_written(network) for network in in_order]
+
+
+def weight(*lists: Sequence[str]) -> int:
+    """What the lists of one topic take in ZooKeeper."""
+    addresses = sum(len(address) + len('"",') for addresses in lists for address in addresses)
+    return ALLOW_LIST_BYTES_EACH + addresses
 
 
 def _network(address: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:

@@ -143,6 +143,7 @@ def kind_words(kind: str) -> str:
     """The name of a rule that is neither a quota nor bandwidth."""
     return {
         "request_time": _("Request time"),
+        "change_rate": _("Rate of changes"),
         "connection_limit": _("Connections"),
         "connection_rate": _("New connections"),
     }.get(kind, "")
@@ -152,6 +153,7 @@ def limit_words(kind: str) -> str:
     """Its limit, which is no number of bytes."""
     return {
         "request_time": _("half of each broker's time"),
+        "change_rate": _("changes a second on each broker"),
         "connection_limit": _("connections to one broker"),
         "connection_rate": _("new connections a second"),
     }.get(kind, "")
@@ -224,6 +226,14 @@ def _shares_words(shares: Mapping[int, float]) -> str:
 
 def _broker_sentence(kind: str, mean_ms: float, brokers: list[int]) -> str:
     words = {"delay": delay(mean_ms), "brokers": ", ".join(str(broker) for broker in brokers)}
+    if kind == "change_rate":
+        return (
+            _(
+                "This instance creates or deletes partitions, or changes configurations and quotas, faster than brokers"
+                " %(brokers)s take it. Each waits %(delay)s on average. Fewer of them at a time end that."
+            )
+            % words
+        )
     if kind == "connection_limit":
         return (
             _(

@@ -28,6 +28,7 @@ INTEGRAL_QUOTAS = frozenset({"producer_byte_rate", "consumer_byte_rate"})
 QUOTAS = INTEGRAL_QUOTAS | {"request_percentage", "controller_mutation_rate"}
 _INTEGRAL_WITHIN = 1e-6
 _LONG_MAX = 2**63 - 1
+REMOVED_NAME_BYTES_MAX = 16 * 1024
 
 
 def validate(entity: QuotaEntity, limits: Mapping[str, float | None]) -> None:
@@ -38,8 +39,10 @@ def validate(entity: QuotaEntity, limits: Mapping[str, float | None]) -> None:
     """
     if not entity.has_user and not entity.has_client:
         raise errors.Refused("Invalid empty client quota entity")
+    # What has a longer name from before the limit can still be removed.
+    bytes_max = REMOVED_NAME_BYTES_MAX if all(value is None for value in limits.values()) else QUOTA_NAME_BYTES_MAX
     for name in (entity.user, entity.client_id):
-        if name is not None and not 0 < len(paths.sanitise(name)) <= QUOTA_NAME_BYTES_MAX:
+        if name is not None and not 0 < len(paths.sanitise(name)) <= bytes_max:
             raise errors.Refused(
                 f"Invalid name of a client quota entity: it has 1 to {QUOTA_NAME_BYTES_MAX} bytes, and what is not a "
                 "letter, digit, '-', '_' or '.' counts as three for each byte of UTF-8"

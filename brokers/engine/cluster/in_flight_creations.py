@@ -44,6 +44,10 @@ class InFlightCreations:
         if reservation is not None:
             self._made[reservation.instance_id] = reservation.taken
 
+    def forget(self, instance_id: str) -> None:
+        """Which creation of the instance this broker made last."""
+        self._made.pop(instance_id, None)
+
     def partitions(self, instance_id: str) -> int:
         """Those of the instance that are made or about to be, and have no leaders yet."""
         return sum(len(plan.assignment) for plan in self._unfinished(instance_id))

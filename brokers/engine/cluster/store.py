@@ -144,6 +144,8 @@ class ClusterStore:
             lambda image: image.creations.get(reservation.instance_id, NO_CREATION) > reservation.seen,
             RESERVATION_WAIT_S_MAX,
         ):
+            # The image alone counts from here on: ZooKeeper may have been restored to what it was earlier.
+            self.in_flight_creations.forget(reservation.instance_id)
             raise errors.Conflict("Others create partitions at the same time; try again.")
         return self._current.image
 

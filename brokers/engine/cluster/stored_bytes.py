@@ -22,15 +22,15 @@ NODES_PER_PARTITION: Final = 2
 PARTITION_BYTES: Final = 130 + NODES_PER_PARTITION * instance_limits.NODE_BYTES
 # A broker's id in the assignment, among the in-sync replicas, and the epoch in which it was in sync.
 REPLICA_BYTES: Final = 40
-# The document of a topic whose name is hashed, or which has allow-lists; and what surrounds an address or a setting.
+# The document of a topic whose name is hashed; and what surrounds a setting.
 OWNER_BYTES: Final = 100 + instance_limits.NODE_BYTES
 ITEM_BYTES: Final = 6
 
 
 def of_topic(topic: TopicImage) -> int:
-    addresses = sum(len(address) + ITEM_BYTES for address in (*topic.produce_ips, *topic.consume_ips))
+    """Without its allow-lists, which have a limit of their own (`instances.topics.limits`)."""
     return (
-        _of_names(topic.name, topic.user_name, addresses)
+        _of_names(topic.name, topic.user_name)
         + of_config(topic.config)
         + of_partitions(
             topic.name, len(topic.partitions), sum(len(partition.replicas) for partition in topic.partitions)
@@ -40,7 +40,7 @@ def of_topic(topic: TopicImage) -> int:
 
 def of_created(topic: CreatedTopic) -> int:
     return (
-        _of_names(topic.internal_name, topic.user_name, 0)
+        _of_names(topic.internal_name, topic.user_name)
         + of_config(topic.config)
         + of_partitions(topic.internal_name, len(topic.assignment), sum(map(len, topic.assignment.values())))
     )
@@ -55,27 +55,27 @@ def of_config(config: Mapping[str, str]) -> int:
     return sum(len(key) + instance_limits.encoded_bytes(value) + ITEM_BYTES for key, value in config.items())
 
 
-def _of_names(internal_name: str, user_name: str, addresses: int) -> int:
+def _of_names(internal_name: str, user_name: str) -> int:
     weight = TOPIC_BYTES + NODES_PER_TOPIC * len(internal_name)
-    if addresses or naming.plain_topic(internal_name) is None:
-        weight += OWNER_BYTES + len(internal_name) + len(user_name) + addresses
+    if naming.plain_topic(internal_name) is None:
+        weight += OWNER_BYTES + len(internal_name) + len(user_name)
     return weight
 
 
-def of_instance(instance: InstanceImage, underway: Iterable[CreatedTopic] = ()) -> int:
+def of_instance(instance: InstanceImage, in_flight: Iterable[CreatedTopic] = ()) -> int:
     """Of all its topics, those that no image shows yet among them."""
     weights = {topic.name: of_topic(topic) for topic in instance.topics.values()}
-    for plan in underway:
+    for plan in in_flight:
         weights[plan.internal_name] = max(of_created(plan), weights.get(plan.internal_name, 0))
     return sum(weights.values())
 
 
-def check_documents(instance: InstanceImage | None, added_bytes: int, underway: Iterable[CreatedTopic] = ()) -> None:
+def check_documents(instance: InstanceImage | None, added_bytes: int, in_flight: Iterable[CreatedTopic] = ()) -> None:
     """Raises errors.PolicyViolation where the topics of the instance would weigh more than its plan allows."""
     if instance is None or instance.document.partitions_max is None or added_bytes <= 0:
         return
     bytes_max = instance_limits.document_bytes_max(instance.document.partitions_max)
-    if of_instance(instance, underway) + added_bytes > bytes_max:
+    if of_instance(instance, in_flight) + added_bytes > bytes_max:
         raise errors.PolicyViolation(
             f"Names and configurations of the instance's topics would weigh more than {bytes_max} bytes. "
             "Delete topics, or remove configuration that is not needed."

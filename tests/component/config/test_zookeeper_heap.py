@@ -19,6 +19,8 @@ from brokers.engine.cluster.created_topic import CreatedTopic
 from brokers.engine.cluster.quota_image import QuotaEntity, weight_of
 from config.embedded import zookeeper_heap
 from config.embedded.java import find_java
+from instances.topics import allow_lists
+from instances.topics.limits import ALLOW_LIST_BYTES_MAX
 from tests.testkit.own_zookeeper import own_zookeeper
 
 INSTANCES: Final = 20
@@ -70,6 +72,12 @@ def topic_nodes(instance_id: str) -> Nodes:
         yield paths.partition_state(name, 0), state
 
 
+def allow_list_nodes(instance_id: str) -> Nodes:
+    for number in range(ALLOW_LIST_BYTES_MAX // allow_lists.weight()):
+        name = f"{instance_id}.a{number}"
+        yield paths.instance_topic(instance_id, name), documents.InstanceTopicDocument(name=name).to_json()
+
+
 def offset_nodes(instance_id: str) -> Nodes:
     group = f"{instance_id}.g"
     root, topic = f"{legacy_offsets.group_path(group)}/offsets", f"{instance_id}.t"
@@ -111,7 +119,9 @@ def test_instances_at_their_limits_fit_into_the_heap_that_is_computed_for_them(t
             client.ensure_path(path)
         for number in range(INSTANCES):
             instance_id = f"ins-{number:08}"
-            nodes = [*quota_nodes(instance_id), *topic_nodes(instance_id), *offset_nodes(instance_id)]
+            client.ensure_path(paths.instance_topics(instance_id))
+            kinds = (quota_nodes, topic_nodes, offset_nodes, allow_list_nodes)
+            nodes = [node for kind in kinds for node in kind(instance_id)]
             create(client, nodes)
             count += len(nodes)
         assert len(client.get_children("/config/clients")) > INSTANCES

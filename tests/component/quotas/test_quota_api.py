@@ -197,6 +197,18 @@ def test_whatever_a_client_of_kafka_may_call_a_quota_can_be_explained_and_remove
     assert not client_quotas.quotas
 
 
+@pytest.mark.parametrize(
+    ("name", "status"), [("c" * 255, 200), ("c" * 256, 400), ("\u6c34" * 28, 200), ("\u6c34" * 29, 400)]
+)
+def test_the_name_of_a_quota_is_measured_as_the_brokers_keep_it(
+    name: str, status: int, api: Api, instance: Instance, client_quotas: FakeQuotas
+) -> None:
+    body = {"entity": {"client_id": name}, "limits": {"producer_byte_rate": 1}}
+    answer = api.put(f"/instances/{instance.pk}/quotas", body)
+    assert answer.status_code == status, answer.content
+    assert len(client_quotas.quotas) == (status == 200)
+
+
 def test_pages_of_quotas_with_the_longest_names_follow_each_other(
     api: Api, instance: Instance, client_quotas: FakeQuotas
 ) -> None:
