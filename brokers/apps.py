@@ -10,7 +10,7 @@ class BrokersConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from brokers import tasks
+        from brokers import limits, tasks
         from brokers.dataplane import client_quotas, groups, topics, transactions
         from brokers.monitoring import observe
         from brokers.placement import capacity
@@ -18,6 +18,7 @@ class BrokersConfig(AppConfig):
         from instances.groups import interfaces
         from quotas import interfaces as quota_interfaces
 
+        limits.publish()
         instances_interfaces.data_plane.plug(topics.TopicAdminClient())
         instances_interfaces.observation.plug(observe.Observed())
         instances_interfaces.capacity.plug(capacity.Room())

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from django.conf import settings
 
+from brokers.contract.connections import CONNECTIONS_PER_INSTANCE_MAX, CREATIONS_PER_INSTANCE_PER_S_MAX
+from tenants.limits import Limit, register
+
 # What one broker can sell. Measured on one core (docs/explanation/PERFORMANCE.md); an operator may change it for a
 # broker.
 BROKER_BANDWIDTH_MB_S = int(getattr(settings, "BROKER_BANDWIDTH_MB_S", 1_000))
@@ -116,3 +119,23 @@ PACED_TOPICS_AT_ONCE = 100
 # The task that carries moves and restarts forward looks so often, while there is something to do.
 WORK_LOOK_EVERY_S = 0.2
 WORK_ROUND_S = 0.8
+
+
+def publish() -> None:
+    """What brokers enforce of tenants, for `GET /api/v1/limits`."""
+    register(
+        Limit(
+            "connections_per_broker_max",
+            CONNECTIONS_PER_INSTANCE_MAX,
+            "connections",
+            "Connections of one instance to one broker; more are closed at once.",
+        )
+    )
+    register(
+        Limit(
+            "new_connections_per_second_max",
+            CREATIONS_PER_INSTANCE_PER_S_MAX,
+            "connections",
+            "New connections a second of one instance to one broker; more wait.",
+        )
+    )
