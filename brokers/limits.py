@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 
 from brokers.contract import coordinator_limits
+from brokers.contract.connections import CONNECTIONS_PER_INSTANCE_MAX, CREATIONS_PER_INSTANCE_PER_S_MAX
 from tenants.limits import Limit, register
 
 # What one broker can sell. Measured on one core (docs/explanation/PERFORMANCE.md); an operator may change it for a
@@ -121,7 +122,7 @@ WORK_ROUND_S = 0.8
 
 
 def publish() -> None:
-    """Put what coordinators hold instances to under `/limits`; called once from `AppConfig.ready`."""
+    """Put what brokers hold instances to under `/limits`; called once from `AppConfig.ready`."""
     register(
         Limit(
             "groups_per_instance_max",
@@ -164,5 +165,17 @@ def publish() -> None:
             coordinator_limits.OPEN_PARTITIONS_PER_INSTANCE_MAX,
             "partitions",
             "Partitions in open transactions of one instance, each counted in every transaction.",
+        ),
+        Limit(
+            "connections_per_broker_max",
+            CONNECTIONS_PER_INSTANCE_MAX,
+            "connections",
+            "Connections of one instance to one broker; more are closed at once.",
+        ),
+        Limit(
+            "new_connections_per_second_max",
+            CREATIONS_PER_INSTANCE_PER_S_MAX,
+            "connections",
+            "New connections a second of one instance to one broker; more wait.",
         ),
     )

@@ -7,18 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from brokers.contract.connections import CONNECTIONS_PER_INSTANCE_MAX, CREATIONS_PER_INSTANCE_PER_S_MAX
 from brokers.contract.process import BrokerProcessSettings
 from brokers.contract.zookeeper_access import Credentials, read_credentials
 from brokers.engine.errors import SettingsWrong
 from quotas.pacing import BURST_MS
 
 CONNECTIONS_MAX = 20_000
-CONNECTIONS_PER_INSTANCE_MAX = 5_000
 # Of one address of one instance: as Kafka, as many as its instance.
 CONNECTIONS_PER_ADDRESS_MAX = 2**31 - 1
 # New connections of a second. A broker accepts several thousand if it does nothing else.
 CREATIONS_PER_S_MAX = 2_000
-CREATIONS_PER_INSTANCE_PER_S_MAX = 500
 CONNECTIONS_IDLE_MS_MAX = 600_000
 FRAME_BYTES_MAX = 104_857_600
 FETCH_BYTES_MAX = 57_671_680

@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from brokers.contract.connections import FIRST_REQUEST_MS_MAX
 from brokers.engine.network.interfaces import OwnedConnection
 
-# A client that never sent a request.
-FIRST_REQUEST_MS_MAX: Final = 60_000
 # A peer that stops in the middle of a request or an answer, without a byte in between.
 STALLED_MS_MAX: Final = 30_000
 # A request that was begun: so long, and a second more for so many bytes of it.

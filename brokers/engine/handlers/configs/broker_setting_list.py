@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from brokers.contract.connections import CONNECTIONS_PER_INSTANCE_MAX, CREATIONS_PER_INSTANCE_PER_S_MAX
 from brokers.engine.config import (
     CONNECTIONS_IDLE_MS_MAX,
     CONNECTIONS_MAX,
     CONNECTIONS_PER_ADDRESS_MAX,
-    CONNECTIONS_PER_INSTANCE_MAX,
     CONTROLLED_SHUTDOWN_TIMEOUT_MS,
-    CREATIONS_PER_INSTANCE_PER_S_MAX,
     CREATIONS_PER_S_MAX,
     FETCH_BYTES_MAX,
     FRAME_BYTES_MAX,
