@@ -158,7 +158,7 @@ class Engine:
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     creating: set[str] = field(default_factory=set)
     # Of instances that owe for what coordinators wrote: who waits to write more, by instance id.
-    state_write_queues: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    state_write_queues: WeakValueDictionary[str, Any] = field(default_factory=WeakValueDictionary)
     # Each follower's fetches from this broker, by its id.
     followers: dict[int, FollowerSession] = field(default_factory=dict)
     sessions_made: int = 0
