@@ -126,7 +126,8 @@ class LogFlusher:
             try:
                 next(steps)
             except StopIteration as end:
-                return end.value
+                batch: HighWatermarksBatch | None = end.value
+                return batch
 
     def planning_high_watermarks(self) -> Generator[None, None, HighWatermarksBatch | None]:
         """As `plan_high_watermarks`, in pieces."""
