@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -52,6 +53,8 @@ NEIGHBOUR_P99_MS_MAX: Final = 1_000.0
 ALONE_S: Final = 1.0
 LOAD_MS_MAX: Final = 20_000
 GROUP, TRANSACTION = 0, 1
+# It is being set up, or the instance owes too much for what was written.
+TRY_AGAIN: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 @pytest.fixture(scope="module")
@@ -114,9 +117,7 @@ class Attack:
                 try:
                     async with asyncio.timeout(max(0.1, ends_s - time.monotonic())):
                         await step(client)
-                except TimeoutError:
-                    break
-                except (ConnectionError, asyncio.IncompleteReadError):
+                except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):  # who has to wait tries anew
                     await client.close()
                     client = await WireClient.connect(self.port)
             await client.close()
@@ -189,10 +190,8 @@ class Attack:
 def state_bytes(cluster: EngineCluster) -> int:
     """On disk, of the topics of coordinators."""
     (data_dir,) = cluster.brokers[0].settings.data_dirs
-    import pathlib
-
     files = itertools.chain.from_iterable(
-        pathlib.Path(data_dir).glob(f"{topic}-*/*") for topic in ("__consumer_offsets", "__transaction_state")
+        Path(data_dir).glob(f"{topic}-*/*") for topic in ("__consumer_offsets", "__transaction_state")
     )
     total = 0
     for file in files:
@@ -238,7 +237,7 @@ async def test_offsets_with_much_metadata_are_written_no_faster_than_the_bandwid
         await attack.run(attack.commit)
     print(f"{attack.sent_bytes / MB:.0f} MB sent, {dict(attack.answers)}, longest delay {max(attack.delays_ms)} ms")
     # It has as much as it may have, goes on with that, and waits.
-    assert set(attack.answers) <= {0, ErrorCode.POLICY_VIOLATION} and attack.answers[0]
+    assert set(attack.answers) <= {0, *TRY_AGAIN, ErrorCode.POLICY_VIOLATION} and attack.answers[0]
     assert max(attack.delays_ms) > 0
 
 
@@ -250,7 +249,7 @@ async def test_members_that_say_much_are_refused_by_name_when_there_is_no_room(
         await attack.run(attack.join)
     print(dict(attack.answers))
     most = coordinator_limits.MEMBER_BYTES_PER_INSTANCE_MAX // MEMBER_METADATA_BYTES
-    assert set(attack.answers) <= {0, ErrorCode.GROUP_MAX_SIZE_REACHED}
+    assert set(attack.answers) <= {0, *TRY_AGAIN, ErrorCode.GROUP_MAX_SIZE_REACHED}
     assert 0 < attack.answers[0] <= most
 
 
@@ -263,7 +262,7 @@ async def test_transactional_ids_and_open_transactions_leave_the_neighbour_serve
     async with neighbour_beside(attacked, watched_port, f"transactions, {what}"):
         await attack.run(step)
     print(dict(attack.answers))
-    assert set(attack.answers) <= {0, ErrorCode.POLICY_VIOLATION, ErrorCode.CONCURRENT_TRANSACTIONS}
+    assert set(attack.answers) <= {0, *TRY_AGAIN, ErrorCode.POLICY_VIOLATION, ErrorCode.CONCURRENT_TRANSACTIONS}
     assert attack.answers[0]
 
 

@@ -25,7 +25,7 @@ WRITTEN_EVERY_S: Final = 0.05
 FROM_MS: Final = 2.0
 
 turns: deque[dict[str, Any]] = deque(maxlen=KEPT_MAX)
-_run = events.Handle._run  # type: ignore[attr-defined]
+_run = events.Handle._run
 
 
 def _measured(handle: Any) -> None:
@@ -60,7 +60,7 @@ def main() -> int:
     settings = Path(sys.argv[sys.argv.index("--settings") + 1])
     os.environ["PENSTOCK_NATIVE"] = "0"
     sys.modules["uvloop"] = None  # type: ignore[assignment]
-    events.Handle._run = _measured  # type: ignore[attr-defined]
+    events.Handle._run = _measured
     threading.Thread(target=_write, args=[settings.with_name("turns.json")], daemon=True).start()
     from brokers.engine.__main__ import main as engine
 

@@ -178,7 +178,7 @@ class Engine:
     totals: Totals = field(default_factory=Totals)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     # Of instances that owe for what coordinators wrote: who waits to write more, by instance id.
-    state_write_queues: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    state_write_queues: WeakValueDictionary[str, Any] = field(default_factory=WeakValueDictionary)
     creating: TopicsBeingCreated = field(default_factory=TopicsBeingCreated)
     # Whose turn it is to change something in ZooKeeper.
     change_turns: ChangeTurns = field(default_factory=ChangeTurns)

@@ -3,16 +3,19 @@ the state topics for an instance is charged as if it had been produced (`throttl
 
 Who owes waits as after a produce: the answer says how long, and the connection is not read meanwhile. An instance with
 many connections could write with each of them before it waits: beyond a debt of so long, its next requests are handled
-one after the other, each when there is less.
+one after the other, each when there is less. Few wait at a time, for each holds its request in memory; the others are
+told that the coordinator is not available, and try again.
 """
 
 from __future__ import annotations
 
 import asyncio
+from copy import copy
+from dataclasses import replace
 from typing import Any, Final
 
 from brokers.engine.access.authorizer import Owners
-from brokers.engine.handlers.context import Call, Handler
+from brokers.engine.handlers.context import Call, Engine, Handler
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.throttling.shares import InstanceShares
 
@@ -34,6 +37,8 @@ STATE_WRITES: Final = frozenset(
 )
 # A request waits before it is handled while its instance owes more than this.
 DEBT_MS_MAX: Final = 1_000
+# Of one instance on this broker.
+WAITING_MAX: Final = 8
 
 
 def paid_first(handler: Handler) -> Handler:
@@ -43,24 +48,54 @@ def paid_first(handler: Handler) -> Handler:
         shares = _shares(call)
         if shares is None or shares.state_debt_ms(call.engine.clock.monotonic_ms()) <= DEBT_MS_MAX:
             return handler(call, request)
-        return _handle_when_paid(handler, call, request, shares)
+        return _handle_when_paid(handler, call, request, shares, _queue(call))
 
     return handle
 
 
-async def _handle_when_paid(handler: Handler, call: Call, request: Any, shares: InstanceShares) -> Any:
+class WriteQueue:
+    """Requests of one instance that wait, `waiting` of them."""
+
+    __slots__ = ("__weakref__", "lock", "waiting")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.waiting = 0
+
+
+def _queue(call: Call) -> WriteQueue:
     queues, instance_id = call.engine.state_write_queues, call.view.instance_id
     assert instance_id is not None, "only instances are charged"
     queue = queues.get(instance_id)
     if queue is None:
-        queue = queues[instance_id] = asyncio.Lock()
-    async with queue:
-        while True:
-            debt_ms = shares.state_debt_ms(call.engine.clock.monotonic_ms())
-            if debt_ms <= DEBT_MS_MAX:
-                break
-            await asyncio.sleep((debt_ms - DEBT_MS_MAX) / 1000)
-        answer = handler(call, request)
+        queue = queues[instance_id] = WriteQueue()
+    return queue
+
+
+def _without_coordinators(engine: Engine) -> Engine:
+    """The handlers know what to answer where there are none (COORDINATOR_NOT_AVAILABLE)."""
+    result = copy(engine)
+    result.groups = result.transactions = None
+    return result
+
+
+async def _handle_when_paid(
+    handler: Handler, call: Call, request: Any, shares: InstanceShares, queue: WriteQueue
+) -> Any:
+    if queue.waiting >= WAITING_MAX:
+        answer = handler(replace(call, engine=_without_coordinators(call.engine)), request)
+        return await answer if hasattr(answer, "__await__") else answer
+    queue.waiting += 1
+    try:
+        async with queue.lock:
+            while True:
+                debt_ms = shares.state_debt_ms(call.engine.clock.monotonic_ms())
+                if debt_ms <= DEBT_MS_MAX:
+                    break
+                await asyncio.sleep((debt_ms - DEBT_MS_MAX) / 1000)
+            answer = handler(call, request)
+    finally:
+        queue.waiting -= 1
     return await answer if hasattr(answer, "__await__") else answer
 
 

@@ -126,8 +126,8 @@ class LogFlusher:
             try:
                 next(steps)
             except StopIteration as end:
-                planned: HighWatermarksBatch | None = end.value
-                return planned
+                batch: HighWatermarksBatch | None = end.value
+                return batch
 
     def planning_high_watermarks(self) -> Generator[None, None, HighWatermarksBatch | None]:
         """As `plan_high_watermarks`, in pieces."""

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from brokers.engine.handlers.state_writes import DEBT_MS_MAX
+from brokers.engine.handlers.state_writes import DEBT_MS_MAX, WAITING_MAX
 from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.throttling.shares import STATE_BURST_MS, STATE_BYTES_PER_S_MIN, InstanceShares
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 from tests.unit.brokers.engine.handlers.offsets_asking import commit, commit_request, coordinator_ready
@@ -41,23 +42,44 @@ async def test_who_commits_more_than_its_bandwidth_is_told_how_long_to_wait(
     assert [entry["rule"]["kind"] for entry in ledger] == ["instance_bandwidth"]  # type: ignore[index]
 
 
+def owe(house: House, shares: InstanceShares, debt_ms: int) -> None:
+    now_ms = house.broker.broker.engine.clock.monotonic_ms()
+    assert shares.state is not None
+    assert shares.state.pace is not None
+    shares.state.pace.due_ms = now_ms + debt_ms
+
+
 async def test_another_connection_of_the_instance_writes_when_there_is_less_to_pay(
     house: House, shares: InstanceShares
 ) -> None:
-    await house.mine.call(ApiKey.OFFSET_COMMIT, 7, commit_request(MUCH, metadata=METADATA))
-    now_ms = house.broker.broker.engine.clock.monotonic_ms
-    assert shares.state_debt_ms(now_ms()) > DEBT_MS_MAX
     another = await house.broker.client(house.my_port)
+    owe(house, shares, DEBT_MS_MAX + 500)
 
     assert await commit(another, {("orders", 0): 6}) == {("orders", 0): 0}
 
-    assert shares.state_debt_ms(now_ms()) <= DEBT_MS_MAX + 50
+    assert shares.state_debt_ms(house.broker.broker.engine.clock.monotonic_ms()) <= DEBT_MS_MAX + 50
     assert not house.broker.broker.engine.state_write_queues, "nobody waits any more"
 
 
+async def test_few_requests_wait_and_the_others_are_told_to_try_again(house: House, shares: InstanceShares) -> None:
+    clients = [await house.broker.client(house.my_port) for _ in range(WAITING_MAX + 3)]
+    owe(house, shares, 60_000)
+
+    calls = [asyncio.create_task(commit(client, {("orders", 0): 6})) for client in clients]
+    await house.broker.until(lambda: sum(call.done() for call in calls) == 3)
+
+    answers = [call.result() for call in calls if call.done()]
+    assert answers == [{("orders", 0): ErrorCode.COORDINATOR_NOT_AVAILABLE}] * 3
+    (queue,) = house.broker.broker.engine.state_write_queues.values()
+    assert queue.waiting == WAITING_MAX
+    for call, client in zip(calls, clients, strict=True):
+        call.cancel()
+        await client.close()
+
+
 async def test_who_goes_away_while_it_waits_holds_up_nobody(house: House, shares: InstanceShares) -> None:
-    await house.mine.call(ApiKey.OFFSET_COMMIT, 7, commit_request(MUCH, metadata=METADATA))
     gone, another = await house.broker.client(house.my_port), await house.broker.client(house.my_port)
+    owe(house, shares, DEBT_MS_MAX + 500)
     await gone.send(ApiKey.OFFSET_COMMIT, 7, commit_request({("orders", 0): 7}))
     await house.broker.until(lambda: len(house.broker.broker.engine.state_write_queues) == 1)
     await gone.close()
