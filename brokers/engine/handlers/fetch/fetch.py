@@ -112,17 +112,9 @@ def _refusal(frame: FetchFrame) -> int:
 
 
 def read(
-    client: Client,
-    session: Session,
-    frame: FetchFrame,
-    version: int,
-    limit: int,
-    wait: bool,
-    nothing_yet: bool = True,
+    client: Client, session: Session, frame: FetchFrame, version: int, limit: int, wait: bool, nothing_yet: bool = True
 ) -> Reading:
-    """Reads in the order of the request; the first partition with data gives a whole batch, whatever its size, if there
-    was `nothing_yet` before.
-    """
+    """Reads in the order of the request; with `nothing_yet` the first partition with data gives a whole batch."""
     engine = session.engine
     by_id = version >= TOPIC_IDS_FROM
     routes = client.consume_routes
