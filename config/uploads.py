@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.exceptions import BadRequest
+from django.core.files.uploadedfile import UploadedFile
 from django.core.files.uploadhandler import FileUploadHandler
 
 
@@ -17,5 +18,5 @@ class NoFiles(FileUploadHandler):
     def receive_data_chunk(self, raw_data: bytes, start: int) -> bytes | None:
         raise AssertionError("no file was begun")
 
-    def file_complete(self, file_size: int) -> None:
-        """Nothing was begun."""
+    def file_complete(self, file_size: int) -> UploadedFile | None:
+        return None

@@ -56,10 +56,9 @@ def end_of_head(buffer: bytearray, searched: int) -> int | None:
 
 
 class Body(Protocol):
-    """How the end of a body is found, which begins at `start`."""
+    """How the end of a body is found, from `start` on."""
 
-    @property
-    def start(self) -> int: ...
+    start: int
 
     def end(self, buffer: bytearray) -> int | None: ...
 

@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 PASSWORD = "a long enough passphrase"
 
 
+@pytest.mark.long("config/panel.py", "config/middleware.py", "tenants/conf.py", "tenants/static/operator")
 def test_no_page_of_the_panel_has_inline_scripts_or_styles(live_server: LiveServer, open_page: OpenPage) -> None:
     User.objects.create_superuser("operator@example.com", PASSWORD)
     member = services.sign_up(email="ida@example.com", password=PASSWORD, tenant_name="Acme")
