@@ -40,6 +40,7 @@ pytest_plugins = [
     "tests.testkit.sharing",
     "tests.testkit.depth_plugin",
     "tests.testkit.stack",
+    "tests.testkit.uncached",
 ]
 
 

@@ -9,9 +9,10 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 import pytest
@@ -19,6 +20,19 @@ import pytest
 # Asking begins to read, and a disk may be done before the kernel looks again whether it would have to wait.
 ATTEMPTS = 50
 EVICTION_TIMEOUT_S = 5.0
+
+
+@pytest.fixture(scope="session")
+def disk() -> Iterator[Path]:
+    """Removed when nobody's `os` is replaced any more."""
+    with TemporaryDirectory(prefix="penstock-") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture()
+def disk_path(disk: Path) -> Path:
+    """A directory that is not in memory alone, as `tmp_path` may be (docs/decisions/0085)."""
+    return Path(mkdtemp(dir=disk))
 
 
 def forget(path: Path) -> None:

@@ -17,8 +17,8 @@ CONTENT = os.urandom(8192) * 1024
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    result = tmp_path / "segment.log"
+def path(disk_path: Path) -> Path:
+    result = disk_path / "segment.log"
     result.write_bytes(CONTENT)
     return result
 

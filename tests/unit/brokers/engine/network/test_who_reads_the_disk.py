@@ -22,8 +22,8 @@ COUNT = 40
 
 
 @pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[InProcessBroker]:
-    async with InProcessBroker(tmp_path) as running:
+async def broker(disk_path: Path) -> AsyncIterator[InProcessBroker]:
+    async with InProcessBroker(disk_path) as running:
         yield running
 
 

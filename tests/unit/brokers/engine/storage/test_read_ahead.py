@@ -20,9 +20,9 @@ SIZE_BYTES = 3 * WARM_BYTES
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(disk_path: Path) -> Path:
     """A file of holes: as long as any, and the disk has nothing to do with it."""
-    path = tmp_path / "00000000000000000000.log"
+    path = disk_path / "00000000000000000000.log"
     with path.open("wb") as file:
         file.truncate(SIZE_BYTES)
     return path
