@@ -15,7 +15,7 @@ import structlog
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.capacity.disk_space import DiskSpace
 from brokers.engine.capacity.room import StorageRoom, unbounded
-from brokers.engine.partitions import damage
+from brokers.engine.partitions import damage, maintenance
 from brokers.engine.partitions.loading import adopt
 from brokers.engine.partitions.log_flusher import LogFlusher
 from brokers.engine.partitions.log_recovery import LogRecovery
@@ -188,28 +188,15 @@ class PartitionTable:
             yield from self._apply_retention(now_ms)
         if not 0 < self._next_expiry_ms - now_ms <= PRODUCER_EXPIRY_INTERVAL_MS:
             self._next_expiry_ms = now_ms + PRODUCER_EXPIRY_INTERVAL_MS
-            for partition in self._still_held():
-                partition.log.producers.expire(now_ms)
-                yield
+            yield from maintenance.expire_producers(self._partitions, now_ms)
         if removing and (removals := self.plan_removals(now_ms)) is not None:
             removals.run()
             removals.finish()
         self.files.close_idle()
-        for partition in self._still_held():
-            if partition.log.active.file.fd < 0:
-                partition.log.rest()
-            else:
-                partition.log.rest_closed()
-            yield
-
-    def _still_held(self) -> Iterator[Partition]:
-        """Every partition, without those that are gone by the time it is their turn."""
-        for key, partition in tuple(self._partitions.items()):
-            if self._partitions.get(key) is partition:
-                yield partition
+        yield from maintenance.rest_logs(self._partitions)
 
     def _apply_retention(self, now_ms: int) -> Iterator[None]:
-        for partition in self._still_held():
+        for partition in maintenance.still_held(self._partitions):
             self.apply_retention_to(partition, now_ms)
             yield
 
