@@ -102,13 +102,21 @@ def fill(instance: TestInstance) -> tuple[Filler, float]:
     return filler, max(filler.refused_s - began_s, 0.001)
 
 
-def produced(instance: TestInstance, topic: str) -> int:
-    """One record with librdkafka; the error code."""
+def produced(instance: TestInstance, topic: str, partition: int = -1) -> int:
+    """One record with librdkafka, to any partition or this one; the error code."""
     producer = Producer({"bootstrap.servers": instance.bootstrap, "acks": "all", "message.timeout.ms": 5000})
     codes: list[int] = []
-    producer.produce(topic, b"x", on_delivery=lambda error, _message: codes.append(error.code() if error else 0))
+    producer.produce(
+        topic, b"x", partition=partition, on_delivery=lambda error, _message: codes.append(error.code() if error else 0)
+    )
     producer.flush(10)
     return codes[0]
+
+
+def wait_until_full(instance: TestInstance) -> None:
+    """Brokers hear of it one after the other."""
+    for partition in range(3):
+        eventually(lambda at=partition: produced(instance, TOPIC, at) == KafkaError.POLICY_VIOLATION, "it is full")
 
 
 def seconds_until_taken(instance: TestInstance, topic: str, free: Callable[[], object]) -> float:
@@ -176,7 +184,7 @@ def small(three: EngineCluster) -> TestInstance:
         producer.produce(TOPIC, VALUE, partition=0)
     assert producer.flush(30) == 0
     instance = three.update_instance(instance, capacity_bytes=MB)
-    eventually(lambda: produced(instance, TOPIC) == KafkaError.POLICY_VIOLATION, "it is full")
+    wait_until_full(instance)
     return instance
 
 
@@ -212,7 +220,7 @@ def test_transaction_that_met_the_end_of_the_storage_is_aborted(three: EngineClu
         producer.produce(TOPIC, VALUE, partition=0)
     producer.commit_transaction(30)
     instance = three.update_instance(instance, capacity_bytes=MB)
-    eventually(lambda: produced(instance, TOPIC) == KafkaError.POLICY_VIOLATION, "it is full")
+    wait_until_full(instance)
 
     producer.begin_transaction()
     producer.produce(TOPIC, b"x", partition=0)

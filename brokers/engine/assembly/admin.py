@@ -278,11 +278,11 @@ class AdminPort:
             label = (("api", api_name(api_key)),)
             yield Sample("penstock_broker_requests", "counter", "Requests by call.", count, label)
         yield from self._turn_samples()
-        yield from storage_samples(self.storage, self.engine.table)
         engine = self.engine
         yield from coordination_counts.samples(self.counts, engine.groups, engine.transactions, engine.clock.now_ms())
 
     def _turn_samples(self) -> Iterator[Sample]:
+        yield from storage_samples(self.storage, self.engine.table)
         text = "Turns of the event loop over 10 ms, by the call that was served."
         for api_key, count in sorted(self.engine.loop_turns.by_api.items()):
             yield Sample("penstock_broker_long_loop_turns", "counter", text, count, (("api", api_name(api_key)),))

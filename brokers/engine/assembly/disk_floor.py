@@ -15,7 +15,7 @@ from brokers.engine.partitions.table import PartitionTable
 
 log = structlog.get_logger(__name__)
 
-LOOK_INTERVAL_S: Final = 1.0
+MEASURE_INTERVAL_S: Final = 1.0
 
 
 class DiskFloor:
@@ -26,10 +26,10 @@ class DiskFloor:
         self.floor_bytes = floor_bytes
 
     def keep_going(self, periodic: Periodic) -> None:
-        self.look()
-        periodic.every(LOOK_INTERVAL_S, self.look)
+        self.measure()
+        periodic.every(MEASURE_INTERVAL_S, self.measure)
 
-    def look(self) -> None:
+    def measure(self) -> None:
         for path, disk in self._table.disks.items():
             if path in self._table.offline_directories:
                 continue

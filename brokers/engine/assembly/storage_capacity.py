@@ -15,7 +15,7 @@ import structlog
 
 from brokers.engine.assembly.storage_use import StorageUse
 from brokers.engine.capacity.credits import StorageCredits
-from brokers.engine.capacity.ledger import Bought, Change, Filled, Line, StorageLedger
+from brokers.engine.capacity.ledger import Bought, Change, Filled, ReportedUse, StorageLedger
 from brokers.engine.capacity.room import UNBOUNDED, StorageRoom
 from brokers.engine.cluster.image import ClusterImage, InstanceImage
 from brokers.engine.handlers.context import Engine
@@ -172,10 +172,12 @@ class StorageCapacity:
         for number, part in enumerate(parts, 1):
             is_complete = self._is_complete or (everything and number == len(parts))
             if not await self._send(image, part, is_complete):
+                self.credits.on_lost()
+                self._is_complete = False
                 return
             self._is_complete = is_complete
 
-    async def _send(self, image: ClusterImage, lines: Sequence[Line], is_complete: bool) -> bool:
+    async def _send(self, image: ClusterImage, lines: Sequence[ReportedUse], is_complete: bool) -> bool:
         """Whether the controller answered."""
         request = AllotStorageRequest(
             broker_id=self._engine.broker_id,
@@ -251,7 +253,7 @@ class StorageCapacity:
         for line in request.lines:
             instance = image.instances.get(line.instance_id)
             if instance is not None:
-                asked = Line(
+                asked = ReportedUse(
                     line.instance_id,
                     line.used_bytes,
                     line.left_bytes,
@@ -260,10 +262,10 @@ class StorageCapacity:
                     line.is_busy,
                 )
                 changes.append(ledger.take(broker_id, asked, _bought(instance), now_ms))
-        told = {change.instance_id for change in changes}
+        answered = {change.instance_id for change in changes}
         for instance_id in ledger.to_review(broker_id):
             instance = image.instances.get(instance_id)
-            if instance is not None and instance_id not in told:
+            if instance is not None and instance_id not in answered:
                 change = ledger.review(broker_id, instance_id, _bought(instance), now_ms)
                 if change is not None:
                     changes.append(change)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from brokers.engine.capacity.ledger import Change, Line
+from brokers.engine.capacity.ledger import Change, ReportedUse
 from brokers.engine.capacity.room import StorageRoom
 
 START_PART: Final = 1_000
@@ -18,14 +18,15 @@ START_FREE_PART: Final = 8
 # Below this part of what it had, a room is asked for more.
 LOW_PART: Final = 2
 NO_TERM: Final = -1
+UNKNOWN: Final = -1
 
 
 @dataclass(slots=True)
 class _Reported:
     """What the controller knows: the last line it answered."""
 
-    used_bytes: int = -1
-    left_bytes: int = -1
+    used_bytes: int = UNKNOWN
+    left_bytes: int = UNKNOWN
     applied: int = 0
 
 
@@ -58,7 +59,7 @@ class StorageCredits:
             self.term = term
             self._reported.clear()
 
-    def lines(self, used_bytes: Mapping[str, int]) -> list[Line]:
+    def lines(self, used_bytes: Mapping[str, int]) -> list[ReportedUse]:
         """What the controller does not know yet of the instances that were measured."""
         result = []
         for instance_id, used in used_bytes.items():
@@ -70,12 +71,12 @@ class StorageCredits:
             if is_known and not room.wanted_bytes:
                 continue
             result.append(
-                Line(instance_id, used, room.left_bytes, known.applied, room.wanted_bytes, room.spent_bytes > 0)
+                ReportedUse(instance_id, used, room.left_bytes, known.applied, room.wanted_bytes, room.spent_bytes > 0)
             )
             room.spent_bytes = room.wanted_bytes = 0
         return result
 
-    def apply(self, term: int, lines: Iterable[Line], changes: Iterable[Change]) -> bool:
+    def apply(self, term: int, lines: Iterable[ReportedUse], changes: Iterable[Change]) -> bool:
         """The answers to `lines`, and what else the controller changed. What was appended meanwhile is in `left_bytes`
         already. Whether something was taken back: the next report, which says so, is to come soon.
         """
@@ -100,10 +101,15 @@ class StorageCredits:
             self.totals[change.instance_id] = change
         return is_taken_back
 
+    def on_lost(self) -> None:
+        """A report was not answered: what the controller knows is not known, and it is told everything again."""
+        for known in self._reported.values():
+            known.used_bytes = UNKNOWN
+
     def bought(self, instance_id: str, bought_bytes: int) -> None:
         """More was bought, or less: the controller is to look again."""
         self.rooms[instance_id].bought_bytes = bought_bytes
-        self._reported.setdefault(instance_id, _Reported()).used_bytes = -1
+        self._reported.setdefault(instance_id, _Reported()).used_bytes = UNKNOWN
 
     def forget(self, instance_id: str) -> None:
         self.rooms.pop(instance_id, None)

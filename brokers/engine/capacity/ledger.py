@@ -37,7 +37,7 @@ class Bought(NamedTuple):
     brokers: int
 
 
-class Line(NamedTuple):
+class ReportedUse(NamedTuple):
     """What a broker reports of an instance. `applied`: the last change it knows of. `wanted_bytes`: the largest append
     that did not fit. `is_busy`: something was appended since the last report.
     """
@@ -152,7 +152,7 @@ class StorageLedger:
         reporter.is_complete = reporter.is_complete or is_complete
         reporter.reported_ms = now_ms
 
-    def take(self, broker_id: int, line: Line, bought: Bought, now_ms: int) -> Change:
+    def take(self, broker_id: int, line: ReportedUse, bought: Bought, now_ms: int) -> Change:
         """The answer to a line of the report that was begun."""
         account = self._accounts.setdefault(line.instance_id, _Account())
         share = account.shares.setdefault(broker_id, _Share())
@@ -175,10 +175,10 @@ class StorageLedger:
         share = None if account is None else account.shares.get(broker_id)
         if account is None or share is None or share.pending_bytes:
             return None
-        line = Line(instance_id, share.used_bytes, share.left_bytes, share.number, 0, False)
+        line = ReportedUse(instance_id, share.used_bytes, share.left_bytes, share.number, 0, False)
         return self._change(account, broker_id, line, bought, now_ms)
 
-    def _change(self, account: _Account, broker_id: int, line: Line, bought: Bought, now_ms: int) -> Change:
+    def _change(self, account: _Account, broker_id: int, line: ReportedUse, bought: Bought, now_ms: int) -> Change:
         share = account.shares[broker_id]
         used_bytes = sum(self._used(account, id, each) for id, each in account.shares.items())
         if any(each.before_bytes for each in account.shares.values()):
@@ -201,7 +201,7 @@ class StorageLedger:
         return Change(line.instance_id, share.number, delta_bytes, used_bytes, free_bytes, account.is_full)
 
     @staticmethod
-    def _update(share: _Share, line: Line, now_ms: int) -> None:
+    def _update(share: _Share, line: ReportedUse, now_ms: int) -> None:
         if line.used_bytes < share.used_bytes:
             share.before_bytes = max(share.before_bytes, share.used_bytes)
             share.lowered_ms = now_ms
@@ -220,7 +220,7 @@ class StorageLedger:
             return share.used_bytes
         return share.before_bytes
 
-    def _delta(self, account: _Account, line: Line, free_bytes: int, budget_bytes: int) -> int:
+    def _delta(self, account: _Account, line: ReportedUse, free_bytes: int, budget_bytes: int) -> int:
         brokers = len(account.shares)
         part = BUSY_PART if line.is_busy or line.wanted_bytes else IDLE_PART
         target_bytes = max(free_bytes // (part * brokers), min(line.wanted_bytes, free_bytes))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brokers.engine.capacity.credits import StorageCredits
-from brokers.engine.capacity.ledger import GONE_MS, Bought, Change, Line, StorageLedger
+from brokers.engine.capacity.ledger import GONE_MS, Bought, Change, ReportedUse, StorageLedger
 from brokers.engine.capacity.room import ASKED, FULL, OK, StorageRoom
 
 NAME = "ins-aaaaaaaa"
@@ -65,13 +65,16 @@ class World:
         node.credits.on_term(self.term)
         lines = node.credits.lines({NAME: node.used_bytes})
         if request_lost:
+            node.credits.on_lost()
             return
         changes = self.answer(node, lines)
         self.unaware.discard(id)
-        if not answer_lost:
+        if answer_lost:
+            node.credits.on_lost()
+        else:
             node.credits.apply(self.term, lines, changes)
 
-    def answer(self, node: Node, lines: list[Line]) -> list[Change]:
+    def answer(self, node: Node, lines: list[ReportedUse]) -> list[Change]:
         self.ledger.begin(node.id, node.epoch, True, self.now_ms)
         changes = [self.ledger.take(node.id, line, Bought(BOUGHT, len(BROKERS)), self.now_ms) for line in lines]
         names = [] if lines else self.ledger.to_review(node.id)
@@ -198,6 +201,20 @@ def test_broker_whose_reports_are_lost_spends_what_it_has_and_no_more() -> None:
     assert appended <= BOUGHT / 2
 
 
+def test_answer_that_was_lost_leaves_nothing_set_aside() -> None:
+    world = World()
+    for id in BROKERS:
+        world.exchange(id)
+    world.exchange(1, answer_lost=True)
+    for _second in range(60):
+        world.now_ms += 1_000
+        for id in BROKERS:
+            world.exchange(id)
+        while (code := world.nodes[2].append(1_000)) == OK:
+            pass
+    assert code == FULL
+
+
 def test_broker_that_starts_full_refuses_at_once() -> None:
     node = Node(1, used_bytes=BOUGHT)
     node.start()
@@ -211,13 +228,13 @@ def test_storage_of_a_broker_that_is_gone_is_counted_until_others_lead_its_parti
     world.nodes[3].used_bytes = 900_000
     world.exchange(3)
     world.ledger.on_brokers((1, 2), world.now_ms)
-    assert _told(world).used_bytes >= 900_000
+    assert _answered(world).used_bytes >= 900_000
     world.now_ms += GONE_MS
     world.ledger.on_brokers((1, 2), world.now_ms)
-    assert _told(world).used_bytes < 900_000
+    assert _answered(world).used_bytes < 900_000
 
 
-def _told(world: World) -> Change:
+def _answered(world: World) -> Change:
     world.nodes[1].room.wanted_bytes = 1
     world.exchange(1)
     return world.nodes[1].credits.totals[NAME]

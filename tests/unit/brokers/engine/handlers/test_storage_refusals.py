@@ -151,7 +151,7 @@ async def test_disk_that_is_nearly_full_takes_records_of_no_instance_and_stays_o
 
     floor = house.broker.broker.disk_floor
     floor.floor_bytes = 1 << 60
-    floor.look()
+    floor.measure()
     answer = await produce(house.mine, "orders", RECORDS)
 
     assert answer.error_code == FULL
@@ -160,14 +160,14 @@ async def test_disk_that_is_nearly_full_takes_records_of_no_instance_and_stays_o
     assert disk.refused == 1
 
     floor.floor_bytes = 1
-    floor.look()
+    floor.measure()
     assert (await produce(house.mine, "orders", RECORDS)).error_code == 0
 
 
 async def test_usage_reports_of_the_cluster_are_written_on_a_disk_that_is_nearly_full(house: House) -> None:
     floor = house.broker.broker.disk_floor
     floor.floor_bytes = 1 << 60
-    floor.look()
+    floor.measure()
     internal = await house.broker.internal_client("penstock")
     await house.broker.create_topic(internal, "__mine", 1)
 
