@@ -9,7 +9,6 @@ import queue
 import resource
 import selectors
 import socket
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -35,8 +34,6 @@ CHECK_EVERY_S = 0.5
 ACCEPTS_AT_ONCE = 32
 CALLS_AT_ONCE = 64
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-# Python's own is five times that: among ten threads that compute, who comes back from a query waits for all of them.
-SWITCH_INTERVAL_S = 0.001
 # Files of Django, PostgreSQL and Redis beside those of connections.
 OTHER_FILES_MAX = 500
 
@@ -49,7 +46,6 @@ class Worker(BaseWorker):
         wanted = CONNECTIONS_MAX + OTHER_FILES_MAX
         if 0 <= soft < wanted:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
         self.trusted = trusted_proxies()
         self.connections: Connections[Connection] = Connections()
         self.notices = Notices(self.log.warning)
