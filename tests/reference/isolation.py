@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
+from brokers.contract import coordinator_limits as kept
 from brokers.engine.coordinators.groups import limits as groups
 from brokers.engine.coordinators.transactions import limits as transactions
 from brokers.engine.handlers.common import background, chunked_encoding, duplicate_limits, turns
@@ -119,19 +120,22 @@ ATTACKS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 _GROUP_BOUNDS: Final = (
-    f"{groups.GROUPS_PER_INSTANCE_MAX:,} groups of an instance in each partition of the offsets topic",
-    f"{groups.MEMBER_BYTES_PER_INSTANCE_MAX >> 20} MiB of its members there",
+    f"{kept.GROUPS_PER_INSTANCE_MAX:,} groups of an instance",
+    f"{kept.MEMBERS_PER_INSTANCE_MAX:,} members of these",
+    f"{kept.MEMBER_BYTES_PER_INSTANCE_MAX >> 20} MiB of them",
 )
 _OFFSET_BOUNDS: Final = (
-    f"{groups.OFFSETS_PER_GROUP_MAX:,} offsets of a group",
-    f"{groups.OFFSET_BYTES_PER_INSTANCE_MAX >> 20} MiB of an instance's offsets in each partition of the offsets topic",
+    f"{kept.OFFSETS_PER_INSTANCE_MAX:,} offsets of an instance",
+    f"{kept.OFFSET_BYTES_PER_INSTANCE_MAX >> 20} MiB of them",
+    "what is written is charged as produced",
 )
 _TRANSACTION_BOUNDS: Final = (
-    f"{transactions.IDS_PER_INSTANCE_AND_SHARD_MAX:,} ids of an instance in each partition of the state topic",
+    f"{kept.TRANSACTIONAL_IDS_PER_INSTANCE_MAX:,} ids of an instance",
+    "what is written is charged as produced",
 )
 _TRANSACTION_PARTITIONS: Final = (
     f"{transactions.PARTITIONS_PER_TRANSACTION_MAX:,} partitions of a transaction",
-    f"{transactions.OPEN_PARTITIONS_PER_INSTANCE_AND_SHARD_MAX:,} of an instance in each partition of the state topic",
+    f"{kept.OPEN_PARTITIONS_PER_INSTANCE_MAX:,} of an instance",
 )
 _TOPICS: Final = f"{topics.TOPICS_PER_CALL_MAX:,} topics a request"
 _PARTITIONS: Final = "the partitions bought"
