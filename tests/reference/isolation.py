@@ -12,6 +12,7 @@ from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
 from brokers.contract import coordinator_limits as kept
+from brokers.contract.instance_limits import QUOTA_ENTITIES_MAX
 from brokers.engine.coordinators.groups import limits as groups
 from brokers.engine.coordinators.transactions import limits as transactions
 from brokers.engine.handlers.common import background, chunked_encoding, duplicate_limits, turns
@@ -218,9 +219,9 @@ ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
     ),
     K.INCREMENTAL_ALTER_CONFIGS: (Row((0, 1), _CONFIGS),),
     K.OFFSET_DELETE: (Row((0, 0), ("one append of 256 KB of keys at a time",)),),
-    K.DESCRIBE_CLIENT_QUOTAS: (Row((0, 1), (f"{client_quotas.ENTITIES_MAX:,} entities of an instance",)),),
+    K.DESCRIBE_CLIENT_QUOTAS: (Row((0, 1), (f"{QUOTA_ENTITIES_MAX:,} entities of an instance",)),),
     K.ALTER_CLIENT_QUOTAS: (
-        Row((0, 1), (f"{client_quotas.ENTRIES_MAX:,} entries a request", f"{client_quotas.ENTITIES_MAX:,} entities")),
+        Row((0, 1), (f"{client_quotas.ENTRIES_MAX:,} entries a request", f"{QUOTA_ENTITIES_MAX:,} entities")),
     ),
     K.DESCRIBE_CLUSTER: (Row((0, 1), ("the instance's brokers",)),),
     K.DESCRIBE_PRODUCERS: (
