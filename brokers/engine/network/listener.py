@@ -189,7 +189,7 @@ class Listeners:
         self.counters = Counters()
         self.count = 0
         self.fair_turns = FairTurns(loop.call_soon)
-        self.on_held_back: OnHeldBack = _nobody_is_told
+        self.on_held_back: OnHeldBack = _unheard
         self._pace = CreationPace(limits.creations_per_s_max)
         self._unread = UnreadBytes()
         self._deadlines = Deadlines(limits.idle_ms_max, limits.sweep_ms)
@@ -374,5 +374,5 @@ def _count(counts: dict[str, int], what: str) -> None:
     counts[what] = counts.get(what, 0) + 1
 
 
-def _nobody_is_told(listener: str, cause: str | None, delay_ms: int) -> None:
+def _unheard(listener: str, cause: str | None, delay_ms: int) -> None:
     """Before the assembly has plugged in who is."""

@@ -63,8 +63,7 @@ class PartitionTable:
             storage_failed=self.storage_failed,
         )
         self.cleaned = CleanerTotals()
-        self._next_retention_ms = 0
-        self._next_expiry_ms = 0
+        self._next_retention_ms = self._next_expiry_ms = 0
         # (topic, partition, directory) of logs that say that they are of another topic; whoever tells of it empties it.
         self.set_aside: list[tuple[str, int, str]] = []
         # Logs that a power cut left without a word of whose they are.
