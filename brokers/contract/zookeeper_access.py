@@ -99,7 +99,7 @@ def _control_elsewhere(path: str) -> int:
 
 
 def _brokers_in_control_tree(path: str) -> int:
-    if path.startswith((paths.INSTANCE_ACKS, paths.CHANGES)):
+    if path.startswith((paths.INSTANCE_ACKS, paths.CREATIONS, paths.CHANGES)):
         return CHANGE
     if path.startswith(f"{paths.INSTANCES}/"):
         parts = path.removeprefix(f"{paths.INSTANCES}/").split("/")

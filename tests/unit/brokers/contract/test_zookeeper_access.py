@@ -57,6 +57,7 @@ def test_brokers_keep_the_topics_of_an_instance_and_say_what_they_made_of_it() -
     assert rights(paths.instance_topic("ins-1", "ins-1.t")) == (CHANGE, ALL)
     assert rights(paths.instance_ack("ins-1", 1)) == (CHANGE, ALL)
     assert rights(paths.CHANGE_PREFIX) == (CHANGE, ALL)
+    assert rights(f"{paths.CREATIONS}/ins-1") == (CHANGE, ALL)
 
 
 def test_quotas_of_an_instance_that_is_gone_are_removed_by_the_control_plane() -> None:
