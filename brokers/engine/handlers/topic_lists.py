@@ -76,4 +76,5 @@ TOPIC_LISTS: Final[Mapping[int, ListAsked]] = {
     int(_K.DESCRIBE_PRODUCERS): ListAsked(Operation.CONSUME, "says who writes, and how much"),
     int(_K.DESCRIBE_TRANSACTIONS): ListAsked(Operation.DESCRIBE, "says that a topic is there"),
     int(_K.LIST_TRANSACTIONS): _NO_TOPIC,
+    int(_K.ALLOT_STORAGE): _CLUSTER,
 }

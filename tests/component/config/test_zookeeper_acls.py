@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from brokers.contract.documents import InstanceAck
+from brokers.contract.documents import InstanceAck, InstanceTopicDocument
 from brokers.contract.zookeeper_access import Credentials, TreeAccess
 from brokers.engine.cluster.quota_image import QuotaEntity
 from brokers.engine.cluster.tree import Create, Set
@@ -186,10 +186,8 @@ async def test_the_life_of_an_instance_needs_no_right_that_a_role_does_not_have(
             wait = partial(publisher.await_acks, instance, 1, [1], timeout_s=START_TIMEOUT_S)
             assert (await asyncio.to_thread(wait)).is_complete
             topic = await member.create_topic(instance, "orders", partitions=2)
-            allow = partial(
-                publisher.publish_allow_list, instance, "orders", topic.name, produce_ips=[], consume_ips=[]
-            )
-            await asyncio.to_thread(partial(allow, produce_ips=["10.0.0.1"]))
+            wanted = InstanceTopicDocument(name="orders", produce_ips=("10.0.0.1",))
+            await asyncio.to_thread(publisher.publish_allow_lists, instance, topic.name, wanted)
             limits = {"producer_byte_rate": 1_000.0}
             for entity in (QuotaEntity(True, "alice", True, None), QuotaEntity(False, None, True, "etl")):
                 await member.store.alter_client_quotas(instance_id=instance, entity=entity, changes=limits)

@@ -25,12 +25,25 @@ def answer_in_background(session: Session, work: Coroutine[Any, Any, None]) -> N
     session.cancel = task.cancel
 
 
-def answer_in_turns(session: Session, api_key: int, client_id: str | None, work: Coroutine[Any, Any, None]) -> None:
+def answer_in_turns(
+    session: Session,
+    api_key: int,
+    client_id: str | None,
+    work: Coroutine[Any, Any, None],
+    on_end: Callable[[], object] = lambda: None,
+) -> None:
     """As `answer_in_background`. Each turn of the loop is counted, and charged to the instance, which begins when what
-    it used before is paid for.
+    it used before is paid for. `on_end` is called at the end in any case.
     """
-    task = session.engine.spawn(_contained(session, _paid(session, api_key, client_id, work)))
-    task.add_done_callback(lambda _: work.close())
+    paid = _paid(session, api_key, client_id, work)
+    task = session.engine.spawn(_contained(session, paid))
+
+    def over(_: object) -> None:
+        paid.close()  # of a task that is cancelled before its first turn
+        work.close()
+        on_end()
+
+    task.add_done_callback(over)
     session.cancel = task.cancel
 
 

@@ -33,26 +33,25 @@ def append_in_turns(
     what was appended stays, and is charged.
     """
     request.copy_frame()
-    work = _append_in_turns(request, append_topics, complete, charge_for)
-    answer_in_turns(request.session, int(ApiKey.PRODUCE), request.raw.client_id, work)
+    work = _append_in_turns(request, append_topics, complete)
+
+    def charge_at_the_end() -> None:
+        if not request.is_charged:
+            charge_for(request, request.client())
+
+    answer_in_turns(request.session, int(ApiKey.PRODUCE), request.raw.client_id, work, charge_at_the_end)
 
 
-async def _append_in_turns(
-    request: ProduceRequest, append_topics: AppendTopics, complete: Complete, charge_for: Complete
-) -> None:
-    try:
-        request.keep()
+async def _append_in_turns(request: ProduceRequest, append_topics: AppendTopics, complete: Complete) -> None:
+    request.keep()
+    await asyncio.sleep(0)
+    for part, goes_on in parts_of(request.topics, _weigh):
+        before = len(request.results)
+        append_topics(request, request.client(), part)
+        if goes_on:
+            rest = request.results.pop(before)
+            request.results[before - 1][1].extend(rest[1])
         await asyncio.sleep(0)
-        for part, goes_on in parts_of(request.topics, _weigh):
-            before = len(request.results)
-            append_topics(request, request.client(), part)
-            if goes_on:
-                rest = request.results.pop(before)
-                request.results[before - 1][1].extend(rest[1])
-            await asyncio.sleep(0)
-    except asyncio.CancelledError:
-        charge_for(request, request.client())
-        raise
     # Who waits for the last offset of a partition has waited for those before.
     request.pending = list(dict(request.pending).items())
     request.session.cancel = None

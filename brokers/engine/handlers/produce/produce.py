@@ -193,6 +193,7 @@ def _append_batch(
 
 def charge_for(request: ProduceRequest, client: Client) -> int:
     """How long the client is to be left in silence for this request, in milliseconds."""
+    request.is_charged = True
     engine, accepted_bytes, now_ms = request.session.engine, request.accepted_bytes, request.now_ms
     if accepted_bytes:
         engine.totals.produce_bytes += accepted_bytes

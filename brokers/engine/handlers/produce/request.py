@@ -57,6 +57,7 @@ class ProduceRequest:
         "failed",
         "held",
         "inflation_budget",
+        "is_charged",
         "is_copied",
         "is_kept",
         "now_ms",
@@ -74,7 +75,7 @@ class ProduceRequest:
     def __init__(self, session: Session, raw: RawRequest) -> None:
         self.session = session
         self.raw = raw
-        self.is_copied = self.is_kept = False
+        self.is_charged = self.is_copied = self.is_kept = False
         self.held: HeldFrame | None = None
         self.transactional_id, self.acks, self.timeout_ms, self.topics = decode_produce(
             raw.buffer, raw.body, raw.end, raw.version, session.produce_items_max

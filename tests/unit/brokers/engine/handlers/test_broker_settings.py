@@ -16,6 +16,7 @@ from brokers.engine.controller import policy
 from brokers.engine.coordinators import settings as coordinators
 from brokers.engine.handlers.broker_layers import BrokerLayers
 from brokers.engine.handlers.configs import broker_settings
+from brokers.engine.handlers.configs.broker_setting_list import FREE_BYTES
 from brokers.engine.handlers.configs.broker_settings import (
     SETTINGS,
     InvalidBrokerSetting,
@@ -111,7 +112,7 @@ def test_operators_see_every_key_that_a_broker_reads_and_no_other() -> None:
     given = Noting()
     for read in READERS:
         read(given)
-    asked = given.asked | set(config._NUMBERS) | {"quota.burst.ms"}
+    asked = given.asked | set(config._NUMBERS) | {"quota.burst.ms", FREE_BYTES}
     asked = {key for key in asked if not key.endswith(".throttled.replicas")}
 
     assert sorted(asked | {"broker.id", "broker.rack", "log.dirs"}) == sorted(SETTINGS)
