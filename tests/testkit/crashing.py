@@ -69,8 +69,8 @@ def _plant(file: Path) -> None:
 
     append, release = Shard._append, Shard.release
 
-    def appending(shard: Any, outcome: Any) -> int:
-        code = append(shard, outcome)
+    def appending(shard: Any, outcome: Any, **more: Any) -> int:
+        code = append(shard, outcome, **more)
         if not code:
             _strike(file, APPENDED, outcome.records)
         return code

@@ -190,7 +190,9 @@ async def test_the_life_of_an_instance_needs_no_right_that_a_role_does_not_have(
             await asyncio.to_thread(publisher.publish_allow_lists, instance, topic.name, wanted)
             limits = {"producer_byte_rate": 1_000.0}
             for entity in (QuotaEntity(True, "alice", True, None), QuotaEntity(False, None, True, "etl")):
-                await member.store.alter_client_quotas(instance_id=instance, entity=entity, changes=limits)
+                await member.store.alter_client_quotas(
+                    member.image, instance_id=instance, entity=entity, changes=limits
+                )
             await member.store.delete_topic(member.image, instance_id=instance, name="orders")
             await member.until(lambda image: topic.name not in image.topics)
             later = replace(document, generation=2)
