@@ -20,6 +20,7 @@ from brokers.engine.protocol.messages.topics import (
 from tests.differential.batches import batch
 from tests.differential.scripts.produce import produced
 from tests.differential.trio.play import TrioPlayer
+from tests.testkit.waiting import eventually
 
 TOPIC = "trio.fencing"
 FETCH_IDS_FROM, FETCH_LAST_EPOCH_FROM = 13, 12
@@ -28,10 +29,10 @@ FETCH_IDS_FROM, FETCH_LAST_EPOCH_FROM = 13, 12
 def script(play: TrioPlayer) -> None:
     topic_id = play.make(TOPIC, "AB")
     first = play.name_epoch(TOPIC, "first")
-    play.at["A"].call(ApiKey.PRODUCE, 9, produced(TOPIC, batch(b"a", b"b", b"c")))
+    _produce(play, "A", batch(b"a", b"b", b"c"))
     play.lead(TOPIC, "BA")
     second = play.name_epoch(TOPIC, "second")
-    play.at["B"].call(ApiKey.PRODUCE, 9, produced(TOPIC, batch(b"d")))
+    _produce(play, "B", batch(b"d"))
     epochs = {"no epoch": -1, "the first": first, "the second": second, "one to come": second + 1, "minus two": -2}
     # B leads, A follows, C has nothing of it.
     for role in "BAC":
@@ -54,6 +55,16 @@ def script(play: TrioPlayer) -> None:
     for role in "AC":
         _write_elsewhere(play, role)
     _diverge(play, topic_id, first, second)
+
+
+def _produce(play: TrioPlayer, role: str, records: bytes) -> None:
+    """Again until it is taken: who is to lead may still be making the log."""
+
+    def is_taken() -> bool:
+        answer = play.at[role].call(ApiKey.PRODUCE, 9, produced(TOPIC, records))
+        return bool(answer.responses[0].partition_responses[0].error_code == 0)
+
+    eventually(is_taken, what="the records to be taken")
 
 
 def _fetch(

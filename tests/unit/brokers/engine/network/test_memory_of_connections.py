@@ -9,7 +9,7 @@ from struct import pack
 
 import pytest
 
-from brokers.engine.network import buffers, endings, unsent
+from brokers.engine.network import buffers, endings
 from brokers.engine.network.connection import CORKED_BYTES_MAX
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_request
@@ -79,14 +79,12 @@ async def connected(port: int) -> socket.socket:
     return client
 
 
-async def test_whose_answers_nobody_reads_loses_its_place_to_the_others_of_its_instance(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(unsent.UnsentBytes.__init__, "__defaults__", (None, 100_000))
+async def test_whose_answers_nobody_reads_loses_its_place_to_the_others_of_its_instance(tmp_path: Path) -> None:
     async with InProcessBroker(tmp_path) as broker:
         port = await broker.create_instance(MINE)
         listener = broker.broker.listeners.get(MINE)
         assert listener is not None
+        listener.unsent._bytes_max = 100_000
         deaf = [await connected(port) for _ in range(3)]
         loop, frames = asyncio.get_running_loop(), names(5_000) * 10
         sending = [asyncio.create_task(loop.sock_sendall(client, frames)) for client in deaf]
