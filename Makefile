@@ -89,7 +89,7 @@ check: setup-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python manage.py check --fail-level WARNING
-	PENSTOCK_PUBLIC_URL=https://check.invalid SECRET_KEY=$$($(BIN)/python -c 'import secrets; print(secrets.token_urlsafe(48))') \
+	PENSTOCK_PUBLIC_URL=https://check.invalid PENSTOCK_EMAIL_HOST=check.invalid SECRET_KEY=$$($(BIN)/python -c 'import secrets; print(secrets.token_urlsafe(48))') \
 	  $(BIN)/python manage.py check --deploy --fail-level WARNING
 	$(BIN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 	$(BIN)/python -m pytest tests/shape -q

@@ -52,4 +52,4 @@ def mail_is_configured(app_configs: Sequence[Any] | None = None, **_: Any) -> li
     if settings.MAIL_IS_CONFIGURED or is_loopback(settings.PUBLIC_URL):
         return []
     message = "No mail is configured: e-mail addresses are not verified, and sign-up tells which ones have accounts."
-    return [Warning(message, hint="Set PENSTOCK_EMAIL_BACKEND and PENSTOCK_EMAIL_HOST.", id="penstock.W001")]
+    return [Warning(message, hint="Set PENSTOCK_EMAIL_HOST.", id="penstock.W001")]
