@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from brokers.engine.handlers.context import HeldFrame
 from brokers.engine.handlers.session import Session
 from brokers.engine.loop_turns import timed
 from brokers.engine.throttling.accounting import InstanceAccounting
@@ -45,6 +46,28 @@ def answer_in_turns(
 
     task.add_done_callback(over)
     session.cancel = task.cancel
+
+
+async def in_converter(session: Session, work: Callable[[], float], held: HeldFrame | None = None) -> int:
+    """Runs `work` in a thread that converts; it answers how many seconds of the processor it took. They are charged to
+    the instance even if its client goes meanwhile, and `held`, which `work` reads, is kept until then. How long the
+    client is to wait for it, in milliseconds.
+    """
+    engine, accounting = session.engine, _accounting(session)
+    if held is not None:
+        held.pin()
+    running = engine.loop.run_in_executor(engine.converters, work)
+
+    def over(done: asyncio.Future[float]) -> None:
+        if held is not None:
+            held.unpin()
+        if accounting is not None and not done.cancelled() and done.exception() is None:
+            accounting.request_time.charge(round(done.result() * 1e6), engine.clock.monotonic_ms())
+
+    running.add_done_callback(over)
+    # Who goes is cancelled; the thread is not, and is waited for by `over`.
+    await asyncio.shield(running)
+    return 0 if accounting is None else accounting.request_time.charge(0, engine.clock.monotonic_ms())
 
 
 async def _paid(session: Session, api_key: int, client_id: str | None, work: Coroutine[Any, Any, None]) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from time import thread_time
 from typing import Final, NamedTuple
 
 from brokers.engine.handlers.client import Client, Route
-from brokers.engine.handlers.common.background import answer_in_background
+from brokers.engine.handlers.common.background import answer_in_background, in_converter
 from brokers.engine.handlers.produce.delayed_produce import DelayedProduce, PartitionErrors
 from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.session import Session
@@ -118,6 +119,7 @@ class _OldProduce:
         self.size_bytes = size_bytes
         # For what the conversion took of the instance's share of time.
         self.converting_delay_ms = 0
+        self.accepted_bytes = 0
 
     async def run(self) -> None:
         client = self.session.client(self.client_id)
@@ -131,14 +133,16 @@ class _OldProduce:
             for record_set in sets:
                 record_set.error = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         engine = self.session.engine
+        work = partial(_convert, sets, engine.clock.now_ms())
         try:
-            spent_s = await engine.loop.run_in_executor(engine.converters, _convert, sets, engine.clock.now_ms())
+            self.converting_delay_ms = await in_converter(self.session, work)
         finally:
             sets.clear()  # of a client that is gone, the thread converts no more
-        if client.accounting is not None:
-            request_time = client.accounting.request_time
-            self.converting_delay_ms = request_time.charge(round(spent_s * 1e6), engine.clock.monotonic_ms())
-        await self._append(topics)
+        try:
+            await self._append(topics)
+        except asyncio.CancelledError:  # the client goes, what was appended stays
+            self._charge(self.session.client(self.client_id), engine.clock.now_ms())
+            raise
 
     def _placed(self, client: Client, name: bytes, data: PartitionProduceData) -> _Set:
         """The set with its partition, or with why it has none."""
@@ -176,11 +180,9 @@ class _OldProduce:
             engine.stall_detector.check(now_ms)
         pending: list[_PendingResult] = []
         answers: list[TopicProduceResponse] = []
-        accepted_bytes = 0
         budget = InflationBudget(INFLATED_PER_REQUEST_MAX)
         left = PARTITIONS_PER_TURN_MAX
         for name, sets in topics:
-            topic_bytes = 0
             lines: list[PartitionResult] = []
             route = self._route(client, name)  # once more: who may produce is decided when it is done
             for record_set in sets:
@@ -200,19 +202,14 @@ class _OldProduce:
                     log_append_time_ms=result.log_append_time_ms,
                 )
                 lines.append(line)
-                topic_bytes += result.appended_bytes
+                self.accepted_bytes += result.appended_bytes
+                if result.appended_bytes and route.usage is not None:
+                    route.usage.add(result.appended_bytes)
                 partition = record_set.partition
                 if result.appended_bytes and partition is not None and partition.high_watermark <= result.last_offset:
                     pending.append(_PendingResult(line, partition, result.last_offset))
-            accepted_bytes += topic_bytes
-            if topic_bytes and route.usage is not None:
-                route.usage.add(topic_bytes)
             answers.append(TopicProduceResponse(name=name, partition_responses=lines))
-        if accepted_bytes:
-            engine.totals.produce_bytes += accepted_bytes
-            if client.accounting is not None:
-                client.accounting.traffic.produced(accepted_bytes, now_ms)
-        delay_ms = self._charge(client, accepted_bytes, now_ms)
+        delay_ms = self._charge(client, now_ms)
         session.cancel = None
         if self.request.acks == 0:
             if any(line.error_code for topic in answers for line in topic.partition_responses):
@@ -237,12 +234,17 @@ class _OldProduce:
         key = name.encode()
         return client.produce_routes.get(key) or client.produce_route(key)
 
-    def _charge(self, client: Client, accepted_bytes: int, now_ms: int) -> int:
+    def _charge(self, client: Client, now_ms: int) -> int:
+        """How long the client is to be left in silence for this request, in milliseconds."""
+        if self.accepted_bytes:
+            self.session.engine.totals.produce_bytes += self.accepted_bytes
+            if client.accounting is not None:
+                client.accounting.traffic.produced(self.accepted_bytes, now_ms)
         if self.converting_delay_ms and client.accounting is not None:
             client.accounting.remember_request_time(self.converting_delay_ms, client.user, client.client_id, now_ms)
         if not client.produce_limiters:
             return self.converting_delay_ms
-        charged_bytes = max(self.size_bytes, accepted_bytes)
+        charged_bytes = max(self.size_bytes, self.accepted_bytes)
         delay_ms, limiter = charge(client.produce_limiters, charged_bytes, self.session.engine.clock.monotonic_ms())
         if limiter is not None:
             client.remember_delay(limiter, delay_ms, now_ms)

@@ -37,6 +37,7 @@ def append_in_turns(
 
     def charge_at_the_end() -> None:
         if not request.is_charged:
+            request.now_ms = request.session.engine.clock.now_ms()
             charge_for(request, request.client())
 
     answer_in_turns(request.session, int(ApiKey.PRODUCE), request.raw.client_id, work, charge_at_the_end)

@@ -6,16 +6,13 @@ thread's time is charged to the instance.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from time import thread_time
 from typing import Final
 
-from brokers.engine.handlers.common.background import answer_in_background
-from brokers.engine.handlers.context import HeldFrame
+from brokers.engine.handlers.common.background import answer_in_background, in_converter
 from brokers.engine.handlers.produce.request import ProduceRequest
-from brokers.engine.handlers.session import Session
 from brokers.engine.records import batch as layout
 from brokers.engine.records.compression import declares_at_most
 from brokers.engine.records.validation import (
@@ -95,33 +92,14 @@ async def _recompress(request: ProduceRequest, sets: _Sets, on_recompressed: Cal
     engine = session.engine
     recompressed: dict[int, CheckedAhead] = {}
     now_ms = engine.clock.now_ms()
+    work = partial(_check, sets, raw.buffer, raw.version, now_ms, recompressed)
     try:
-        work = partial(_check, sets, raw.buffer, raw.version, now_ms, recompressed)
-        if request.held is None:
-            spent_s = await engine.loop.run_in_executor(engine.converters, work)
-        else:
-            spent_s = await _in_thread(session, request.held, work)
+        request.checking_delay_ms = await in_converter(session, work, request.held)
     finally:
         sets.clear()  # of a client that is gone, the thread packs no more
     session.cancel = None
-    accounting = request.client().accounting
-    if accounting is not None:
-        monotonic_ms = engine.clock.monotonic_ms()
-        request.checking_delay_ms = accounting.request_time.charge(round(spent_s * 1e6), monotonic_ms)
     request.recompressed = recompressed
     on_recompressed()
-
-
-async def _in_thread(session: Session, held: HeldFrame, work: Callable[[], float]) -> float:
-    """`work` over the buffer of a frame, which nobody else gets before the thread is done with it: it outlives a client
-    that goes.
-    """
-    loop, converters = session.engine.loop, session.engine.converters
-    assert converters is not None, "who lends frames has threads"
-    held.pin()
-    future = converters.submit(work)
-    future.add_done_callback(lambda _: loop.call_soon_threadsafe(held.unpin))
-    return await asyncio.wrap_future(future)
 
 
 def _check(sets: _Sets, frame: memoryview, version: int, now_ms: int, recompressed: dict[int, CheckedAhead]) -> float:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from brokers.engine.handlers.produce import legacy, recompression
 from brokers.engine.handlers.produce.recompression import RECOMPRESSED_AT_ONCE_BYTES_MAX
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
@@ -95,6 +96,34 @@ async def test_who_sends_what_takes_long_to_check_waits_for_it(house: House) -> 
     (entry,) = accounting.ledger.as_json(0)
     assert entry["rule"] == {"kind": "request_time", "quota": "request_time", "level": None, "entity": {}}
     assert entry["limit_bytes_per_s"] is None
+
+
+@pytest.mark.parametrize(("module", "name", "version"), [(recompression, "_check", 9), (legacy, "_convert", 2)])
+async def test_who_hangs_up_while_a_thread_looks_at_its_batches_pays_for_it(
+    house: House, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, version: int
+) -> None:
+    """Else a tenant would keep threads busy for nothing, with connections of some milliseconds."""
+    await house.topic(max_message_bytes="100000000")
+    looked, may_end, real = threading.Event(), threading.Event(), getattr(module, name)
+
+    def held(*given: Any) -> Any:
+        spent_s = real(*given)
+        looked.set()
+        may_end.wait(60)
+        return spent_s
+
+    monkeypatch.setattr(module, name, held)
+    accounting = house.broker.broker.engine.accountings.of(MINE)
+    listener = house.broker.broker.listeners.get(MINE)
+    assert listener is not None
+    many = bytes(build_batch([Record(0, None, bytes(31 * 1024 * 1024))], codec=GZIP))
+    await house.mine.send(ApiKey.PRODUCE, version, produce_request("orders", many))
+    await house.broker.until(looked.is_set)
+    used_us = accounting.request_time.used_us
+    await house.mine.close()
+    await house.broker.until(lambda: not listener.connections)
+    may_end.set()
+    await house.broker.until(lambda: accounting.request_time.used_us > used_us)
 
 
 async def test_a_small_batch_is_packed_at_once(house: House) -> None:
