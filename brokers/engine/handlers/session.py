@@ -172,12 +172,14 @@ class Session:
 
     async def _decode_and_answer(self, api_key: int, raw: RawRequest, items_max: int) -> None:
         try:
-            request, spent_s = await self.engine.loop.run_in_executor(
-                self.engine.decoder, _decode_timed, api_key, raw, items_max
+            # Charged by the thread: a client that hangs up meanwhile pays as well.
+            call = Call(self.engine, self.view(), api_key, raw.version, raw.client_id or "", self._address)
+            on_spent = partial(self._charge_from_thread, call)
+            request = await self.engine.loop.run_in_executor(
+                self.engine.decoder, _decode_timed, api_key, raw, items_max, on_spent
             )
             self.channel.release()
             call = Call(self.engine, self.view(), api_key, raw.version, raw.client_id or "", self._address)
-            self._charge(call, spent_s)
             began_s = perf_counter()
             answer = self._handlers[api_key](call, request)
             self._on_turn(call, perf_counter() - began_s)
@@ -214,6 +216,9 @@ class Session:
             return 0
         accounting = self.engine.accountings.of(view.instance.id)
         return accounting.request_time.charge(round(spent_s * 1e6), self.engine.clock.monotonic_ms())
+
+    def _charge_from_thread(self, call: Call, spent_s: float) -> None:
+        self.engine.loop.call_soon_threadsafe(self._charge, call, spent_s)
 
     def _change_delay_ms(self, call: Call) -> int:
         """How long the client is to wait for what its instance changed in ZooKeeper so far."""
@@ -273,8 +278,10 @@ def decode_api_versions(version: int, buffer: memoryview, body: int, end: int) -
     return version, decode_request(ApiKey.API_VERSIONS, version, buffer, body, end)
 
 
-def _decode_timed(api_key: int, raw: RawRequest, items_max: int) -> tuple[Any, float]:
-    """In a thread: the request, and what it took of the processor, in seconds."""
+def _decode_timed(api_key: int, raw: RawRequest, items_max: int, on_spent: Callable[[float], object]) -> Any:
+    """In a thread: the request; `on_spent` is told what it took of the processor, in seconds."""
     began_s = thread_time()
-    request = decode_request(api_key, raw.version, raw.buffer, raw.body, raw.end, items_max)
-    return request, thread_time() - began_s
+    try:
+        return decode_request(api_key, raw.version, raw.buffer, raw.body, raw.end, items_max)
+    finally:
+        on_spent(thread_time() - began_s)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, cast
 
 from hypothesis import given
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX, Shape, in_turns
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.dispatch import SHAPES
+from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.fields import fields_of
 from brokers.engine.protocol.messages.topics import (
     DeleteRecordsPartition,
@@ -22,6 +26,7 @@ from brokers.engine.protocol.messages.topics import (
 )
 from brokers.engine.protocol.registry import message_class
 from tests.testkit.turns import counted_turns
+from tests.unit.brokers.engine.handlers.conftest import MINE, House
 
 SHAPE = Shape("topics", "topics", "partitions", "partitions")
 NO_CALL = cast(Call, None)
@@ -102,3 +107,39 @@ def test_every_shape_names_fields_that_its_messages_have() -> None:
             assert specs[field].kind == "array", (api_key, field)
             if inner is not None:
                 assert inner in {name for name, _, _ in fields_of(specs[field].of.of)}, (api_key, inner)
+
+
+class HeldDecoder(ThreadPoolExecutor):
+    """Says when it has decoded, and answers later."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.decoded, self.may_answer = threading.Event(), threading.Event()
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **more: Any) -> Future[Any]:
+        def held() -> Any:
+            try:
+                return work(*args, **more)
+            finally:
+                self.decoded.set()
+                self.may_answer.wait(60)
+
+        return super().submit(held)
+
+
+async def test_who_hangs_up_while_its_request_is_decoded_pays_for_it(house: House) -> None:
+    """Else a tenant would keep the thread that decodes busy for nothing."""
+    engine = house.broker.broker.engine
+    listener = house.broker.broker.listeners.get(MINE)
+    assert listener is not None
+    lines = [DeleteRecordsPartition(partition_index=index, offset=0) for index in range(20_000)]
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=lines)], timeout_ms=1_000)
+    with HeldDecoder() as decoder:
+        engine.decoder = decoder
+        used_us = engine.accountings.of(MINE).request_time.used_us
+        await house.mine.send(ApiKey.DELETE_RECORDS, 2, request)
+        await house.broker.until(decoder.decoded.is_set)
+        await house.mine.close()
+        await house.broker.until(lambda: not listener.connections)
+        decoder.may_answer.set()
+        await house.broker.until(lambda: engine.accountings.of(MINE).request_time.used_us > used_us)
