@@ -102,11 +102,3 @@ def invitation_behind(secret: str) -> Invitation | None:
     """The invitation that a link was made for, whatever has become of it; only who has the link learns of it."""
     rows = Invitation.objects.filter(secret_hash=hash_secret(secret))
     return rows.select_related("tenant", "invited_by__user").first()
-
-
-def open_invitation(secret: str, now: datetime) -> Invitation | None:
-    """The invitation behind a link, if it can still be accepted; for the page that shows it."""
-    rows = Invitation.objects.filter(
-        secret_hash=hash_secret(secret), accepted_at=None, revoked_at=None, expires_at__gt=now
-    )
-    return rows.select_related("tenant", "invited_by__user").first()

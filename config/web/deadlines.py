@@ -25,10 +25,6 @@ class Phase(IntEnum):
     ANSWER = 4  # the answer is made, and not all of it is sent
     WORK = 5  # waits for a thread, or has one
 
-    @property
-    def is_receiving(self) -> bool:
-        return self in (Phase.IDLE, Phase.HEAD, Phase.BODY)
-
 
 _SECONDS = {
     Phase.LINGER: LINGER_S_MAX,

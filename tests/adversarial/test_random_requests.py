@@ -38,7 +38,6 @@ MARK: Final = b"only-for-the-owner"
 # Nothing that is sent has one of these, so no answer may.
 SECRETS: Final = (THEIRS.encode(), SECRET_TOPIC.encode(), MARK)
 PARTITIONS_BOUGHT: Final = 60
-OF_THE_NEIGHBOUR: Final = ((ApiKey.DESCRIBE_CONFIGS, 4), (ApiKey.LIST_OFFSETS, 7), (ApiKey.DESCRIBE_CLIENT_QUOTAS, 1))
 
 
 @pytest.fixture(scope="module")

@@ -81,10 +81,6 @@ class InvalidReplicaAssignment(Refused):
     wire_code = 39
 
 
-class InvalidConfig(Refused):
-    wire_code = 40
-
-
 class PolicyViolation(Refused):
     """More than the instance was sold."""
 

@@ -8,10 +8,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
-from django.utils import timezone
 
-from tenants import selectors, services
-from tenants.actors import member_actor
+from tenants import services
 from tenants.demo import DEMO_SLUG, demo_owner, ensure_demo_tenant
 from tenants.errors import Conflict, Invalid, QuotaExceeded
 from tenants.limits import TENANTS_PER_USER_MAX
@@ -130,11 +128,3 @@ def test_the_demo_tenant_is_the_same_on_every_start() -> None:
     third = ensure_demo_tenant(email="demo@example.com", password=PASSWORD, token_secret="pst_lost")
     assert third.token_secret != first.token_secret
     assert demo_owner("demo@example.com") == second.member
-
-
-def test_the_page_of_an_invitation_finds_open_ones_only() -> None:
-    owner = make_member()
-    invitation, secret = services.invite_member(acting=member_actor(owner), email="a@example.com", role="viewer")
-    assert selectors.open_invitation(secret, timezone.now()) == invitation
-    assert selectors.open_invitation("psi_wrong", timezone.now()) is None
-    assert selectors.open_invitation(secret, invitation.expires_at) is None
