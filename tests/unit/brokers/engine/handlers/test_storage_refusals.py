@@ -14,6 +14,7 @@ from brokers.engine.protocol.messages.offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from brokers.engine.protocol.messages.storage import AllotStorageRequest
 from brokers.engine.protocol.messages.topics import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -180,3 +181,12 @@ async def test_instances_that_are_not_full_are_not_told_of(full: House) -> None:
     assert storage.full_instances() == [MINE]
     assert not storage.is_full(THEIRS)
     assert storage.refused >= 1
+
+
+async def test_nobody_reports_for_a_broker_in_the_name_of_an_instance(house: House) -> None:
+    """Whoever could would say that others' instances are full, or that its own is empty."""
+    owner = await house.broker.internal_client(MINE)
+    answer = await owner.call(ApiKey.ALLOT_STORAGE, 0, AllotStorageRequest(broker_id=1, lines=[]))
+    assert (answer.error_code, answer.changes) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
+    await house.mine.send(ApiKey.ALLOT_STORAGE, 0, AllotStorageRequest(broker_id=1, lines=[]))
+    assert await house.mine.is_closed()
