@@ -215,8 +215,11 @@ async def test_what_an_instance_names_leaves_its_neighbour_served_and_zookeeper_
 async def test_the_hostile_instance_has_what_it_may_have_and_no_more(
     cluster: EngineCluster, ports: tuple[int, int]
 ) -> None:
-    """After all of them: partitions counted where they are, in ZooKeeper."""
+    """However much it names: counted where it is, in ZooKeeper."""
     client = await WireClient.connect(ports[0])
+    for data in name_quotas():
+        await client.send_raw(data)
+        await client.receive_frame()
     wanted = [
         CreatableTopic(name=long_name(200), num_partitions=1, replication_factor=1, assignments=[], configs=[])
         for _ in range(PARTITIONS_MAX + 50)
