@@ -110,6 +110,24 @@ def instance_topic(instance_id: str, internal_name: str) -> str:
     return f"{INSTANCES}/{instance_id}/topics/{internal_name}"
 
 
+def instance_users(instance_id: str) -> str:
+    return f"{INSTANCES}/{instance_id}/users"
+
+
+def instance_user(instance_id: str, node_name: str) -> str:
+    """`node_name` is the user's name as `sanitise` makes it (see `users.UserDocument`)."""
+    return f"{INSTANCES}/{instance_id}/users/{node_name}"
+
+
+def instance_acls(instance_id: str) -> str:
+    return f"{INSTANCES}/{instance_id}/acls"
+
+
+def instance_acl(instance_id: str, node_name: str) -> str:
+    """`node_name` as `acls.ResourcePattern` makes it (see `acls.AclDocument`)."""
+    return f"{INSTANCES}/{instance_id}/acls/{node_name}"
+
+
 def instance_creations(instance_id: str) -> str:
     """Set by whoever makes partitions of the instance, so that two brokers never give the same room away."""
     return f"{CREATIONS}/{instance_id}"

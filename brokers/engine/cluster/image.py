@@ -10,9 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from brokers.contract.acls import AclDocument
 from brokers.contract.documents import InstanceDocument
 from brokers.contract.partitions import NO_LEADER
+from brokers.contract.users import UserDocument
 from brokers.engine.cluster.broker_configs import BrokerConfigs
+from brokers.engine.cluster.instance_documents import InstanceDocuments
 from brokers.engine.cluster.quota_image import QuotaImage
 
 NO_CONTROLLER = -1
@@ -126,6 +129,8 @@ class ClusterImage:
     instances: Mapping[str, InstanceImage] = field(default_factory=dict)
     topics_by_id: Mapping[bytes, TopicImage] = field(default_factory=dict)
     quotas: QuotaImage = field(default_factory=QuotaImage)
+    users: InstanceDocuments[UserDocument] = field(default_factory=InstanceDocuments)
+    acls: InstanceDocuments[AclDocument] = field(default_factory=InstanceDocuments)
     broker_configs: BrokerConfigs = field(default_factory=BrokerConfigs)
     config_change: int = field(default=NO_CHANGE, compare=False)
     creations: Mapping[str, int] = field(default_factory=dict, compare=False)
@@ -156,6 +161,8 @@ class ClusterImage:
         topics: Mapping[str, TopicImage | None] | None = None,
         instances: Mapping[str, InstanceDocument | None] | None = None,
         quotas: QuotaImage | None = None,
+        users: InstanceDocuments[UserDocument] | None = None,
+        acls: InstanceDocuments[AclDocument] | None = None,
         broker_configs: BrokerConfigs | None = None,
         config_change: int | None = None,
         creations: Mapping[str, int] | None = None,
@@ -168,6 +175,7 @@ class ClusterImage:
         if topics:
             next_topics, next_by_id = _apply_topics(self.topics, self.topics_by_id, topics)
         next_quotas = self.quotas if quotas is None else quotas
+        next_users, next_acls = users or self.users, acls or self.acls
         gone = [id for id, document in (instances or {}).items() if document is None]
         return replace(
             self,
@@ -178,6 +186,8 @@ class ClusterImage:
             topics_by_id=next_by_id,
             instances=_apply_instances(self, next_topics, topics or {}, instances or {}),
             quotas=next_quotas.without(gone) if gone else next_quotas,
+            users=next_users.without(gone) if gone else next_users,
+            acls=next_acls.without(gone) if gone else next_acls,
             broker_configs=self.broker_configs if broker_configs is None else broker_configs,
             config_change=self.config_change if config_change is None else config_change,
             creations=_without({**self.creations, **(creations or {})}, gone) if creations or gone else self.creations,

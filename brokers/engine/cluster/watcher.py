@@ -16,9 +16,11 @@ import structlog
 
 from brokers.contract import documents, paths
 from brokers.engine.cluster import broker_config_loader, changes, loader, reservations
+from brokers.engine.cluster import instance_documents_loader as documents_loader
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import StoreUnavailable
 from brokers.engine.cluster.image import NO_CHANGE, ClusterImage, TopicImage
+from brokers.engine.cluster.instance_documents import ACLS, USERS, named_in
 from brokers.engine.cluster.quota_image import QuotaImage
 from brokers.engine.cluster.tree import Node, Tree
 
@@ -147,6 +149,8 @@ class ClusterWatcher:
         instances = [name for kind, name in _split(entities) if kind == "instances"]
         quota_paths = [path for path in entities if path.startswith(("users/", "clients/"))]
         quotas = await loader.read_quotas(self._tree, quota_paths) if quota_paths else {}
+        users = await documents_loader.read_users(self._tree, named_in(entities, USERS))
+        acls = await documents_loader.read_acls(self._tree, named_in(entities, ACLS))
         configured = broker_config_loader.ids_of(
             path.removeprefix(_BROKER_CONFIG) for path in entities if path.startswith(_BROKER_CONFIG)
         )
@@ -159,6 +163,8 @@ class ClusterWatcher:
                 topics=result or None,
                 instances=await loader.read_instances(self._tree, instances) if instances else None,
                 quotas=image.quotas.with_changes(quotas) if quotas else None,
+                users=image.users.with_changes(users) if users else None,
+                acls=image.acls.with_changes(acls) if acls else None,
                 broker_configs=image.broker_configs.with_changes(broker_configs) if broker_configs else None,
                 config_change=config_change,
                 creations=reservations.versions_in(entities),
@@ -185,6 +191,8 @@ class ClusterWatcher:
             if id in before.instances:
                 instances[id] = before.instances[id].document
         quotas = await loader.read_quotas(self._tree, await loader.list_quota_entities(self._tree))
+        users = await documents_loader.read_all_users(self._tree, instance_ids, before.users)
+        acls = await documents_loader.read_all_acls(self._tree, instance_ids, before.acls)
         configured = broker_config_loader.ids_of(await self._tree.children(paths.BROKER_CONFIGS) or [])
         broker_configs = await broker_config_loader.read(self._tree, configured)
         not_understood = await self._not_understood(name for name, topic in topics.items() if topic is None)
@@ -197,6 +205,8 @@ class ClusterWatcher:
             topics=topics,
             instances=instances,
             quotas=QuotaImage().with_changes(quotas),
+            users=users,
+            acls=acls,
             broker_configs=before.broker_configs.only(configured).with_changes(broker_configs),
             config_change=config_change,
             creations=creations,

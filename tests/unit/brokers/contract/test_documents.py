@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.contract import documents, paths
+from brokers.contract.acls import AclDocument, AclEntry, ResourcePattern
 from brokers.contract.documents import (
     BrokerDocument,
     InstanceAck,
@@ -24,6 +25,7 @@ from brokers.contract.documents import (
 )
 from brokers.contract.process import BrokerProcessSettings
 from brokers.contract.usage import UsageEvent
+from brokers.contract.users import SCRAM_SHA_256, SCRAM_SHA_512, Secret, UserDocument, Verifier
 
 ids = st.integers(0, 2**31 - 1)
 texts = st.text(max_size=30)
@@ -69,6 +71,38 @@ samples = st.one_of(
         leader_epoch=ids,
         controller_epoch=ids,
         isr=st.lists(ids, max_size=3).map(tuple),
+    ),
+    st.builds(
+        UserDocument,
+        name=texts,
+        created_at_ms=rates,
+        superuser=st.booleans(),
+        disabled=st.booleans(),
+        expires_at_ms=st.none() | rates,
+        secrets=st.lists(
+            st.builds(
+                Secret,
+                id=texts,
+                created_at_ms=rates,
+                verifiers=st.lists(
+                    st.builds(
+                        Verifier,
+                        mechanism=st.sampled_from([SCRAM_SHA_256, SCRAM_SHA_512]),
+                        iterations=ids,
+                        salt=st.binary(max_size=20),
+                        stored_key=st.binary(max_size=64),
+                        server_key=st.binary(max_size=64),
+                    ),
+                    max_size=2,
+                ).map(tuple),
+            ),
+            max_size=2,
+        ).map(tuple),
+    ),
+    st.builds(
+        AclDocument,
+        pattern=st.builds(ResourcePattern),
+        entries=st.frozensets(st.builds(AclEntry), max_size=4),
     ),
 )
 events = st.builds(
@@ -277,3 +311,21 @@ def test_a_broker_says_that_it_stops_and_nothing_while_it_does_not() -> None:
     assert "stopping" not in json.loads(running.to_json())
     assert BrokerDocument.from_json(stopping.to_json()) == stopping
     assert BrokerDocument.from_json(running.to_json()) == running
+
+
+def test_what_cannot_tell_whether_a_user_is_disabled_is_no_user() -> None:
+    with pytest.raises(KeyError):
+        UserDocument.from_json(b'{"name":"alice","created_at_ms":1,"expires_at_ms":null}')
+
+
+def test_a_verifier_shows_neither_key_nor_salt() -> None:
+    verifier = Verifier(mechanism=SCRAM_SHA_256, iterations=4096, salt=b"s", stored_key=b"k", server_key=b"v")
+    assert repr(verifier) == "Verifier(SCRAM-SHA-256)"
+
+
+@given(st.builds(ResourcePattern))
+def test_the_node_of_a_pattern_is_its_own(pattern: ResourcePattern) -> None:
+    """No separator of names can come out of a name."""
+    kind, how, name = pattern.node_name.split(":")
+    assert (int(kind), int(how), paths.desanitise(name)) == (pattern.resource_type, pattern.pattern_type, pattern.name)
+    assert "/" not in pattern.node_name

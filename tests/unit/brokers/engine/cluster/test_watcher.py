@@ -10,14 +10,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brokers.contract import documents, paths
+from brokers.contract.acls import (
+    AclDocument,
+    AclEntry,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
 from brokers.contract.documents import InstanceTopicDocument, PartitionStateDocument
+from brokers.contract.users import UserDocument
 from brokers.engine.cluster import changes, errors, loader, watcher
 from brokers.engine.cluster.broker_configs import BrokerConfigs
 from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.cluster.instance_documents import ACLS, USERS, change_of
 from brokers.engine.cluster.quota_image import QuotaEntity
-from brokers.engine.cluster.tree import Create, Delete, Set, Tree
+from brokers.engine.cluster.tree import Create, Delete, Operation, Set, Tree
 from brokers.engine.cluster.watcher import ClusterWatcher, Part
 from tests.testkit.cluster import CLUSTER_ID, Member, instance_document, is_complete, quiet
 from tests.testkit.fake_store import FakeEnsemble
@@ -33,6 +44,10 @@ async def fresh_load(ensemble: FakeEnsemble) -> ClusterImage:
 
 Step = Callable[[Member], Awaitable[object]]
 
+KINDS = (
+    *("create", "delete", "grow", "config", "allow", "state"),
+    *("quota", "user", "acl", "instance", "suspend", "broker"),
+)
 names = st.sampled_from(["orders", "a.b", "h.x", "x" * 240])
 instances = st.sampled_from(INSTANCES)
 maybe_names = st.none() | st.sampled_from(["alice", "<default>", "用户", "a/b"])
@@ -43,7 +58,20 @@ def steps(draw: st.DrawFn) -> Step:
     instance_id, name = draw(instances), draw(names)
     kind = draw(
         st.sampled_from(
-            ["create", "delete", "grow", "config", "quota", "instance", "allow", "suspend", "broker", "state"]
+            [
+                "create",
+                "delete",
+                "grow",
+                "config",
+                "quota",
+                "instance",
+                "allow",
+                "suspend",
+                "broker",
+                "state",
+                "user",
+                "acl",
+            ]
         )
     )
     amount = draw(st.integers(1, 4))
@@ -71,6 +99,10 @@ def steps(draw: st.DrawFn) -> Step:
             return await store.alter_client_quotas(
                 image, instance_id=instance_id, entity=entity, changes={"producer_byte_rate": limit}
             )
+        if kind == "user":
+            return await set_user(member, instance_id, user or "bob", disabled=has_user, is_there=amount > 1)
+        if kind == "acl":
+            return await set_acl(member, instance_id, user or "bob", entries=amount - 1)
         if kind == "state":
             return await write_state(member, instance_id, name, amount)
         if kind == "allow":
@@ -117,6 +149,37 @@ async def allow(member: Member, instance_id: str, name: str, address: str) -> No
         await member.tree.commit([Create(parent)])
     write = Create(path, document) if node is None else Set(path, document, node.version)
     await member.tree.commit([write, changes.topics_changed([topic.name])])
+
+
+async def set_user(member: Member, instance_id: str, name: str, *, disabled: bool, is_there: bool) -> None:
+    document = UserDocument(name=name, created_at_ms=1, disabled=disabled) if is_there else None
+    await write_document(member, instance_id, USERS, paths.sanitise(name), document)
+
+
+async def set_acl(member: Member, instance_id: str, principal: str, *, entries: int) -> None:
+    pattern = ResourcePattern(ResourceType.TOPIC, "orders", PatternType.PREFIXED)
+    operations = list(AclOperation)[:entries]
+    every = frozenset(AclEntry(f"User:{principal}", "*", each, Permission.ALLOW) for each in operations)
+    document = AclDocument(pattern=pattern, entries=every) if every else None
+    await write_document(member, instance_id, ACLS, pattern.node_name, document)
+
+
+async def write_document(
+    member: Member, instance_id: str, kind: str, node_name: str, document: UserDocument | AclDocument | None
+) -> None:
+    parent = f"{paths.instance(instance_id)}/{kind}"
+    path = f"{parent}/{node_name}"
+    if await member.tree.get(parent) is None:
+        await member.tree.commit([Create(parent)])
+    node = await member.tree.get(path)
+    if document is None and node is None:
+        return
+    if document is None:
+        write: Operation = Delete(path, None)
+    else:
+        write = Create(path, document.to_json()) if node is None else Set(path, document.to_json(), node.version)
+    change = documents.change_to_json([change_of(instance_id, kind, node_name)])
+    await member.tree.commit([write, Create(paths.CHANGE_PREFIX, change, sequence=True)])
 
 
 @settings(max_examples=60)

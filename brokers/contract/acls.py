@@ -1,0 +1,111 @@
+"""Access control lists of an instance, as brokers keep them in ZooKeeper: one document a resource pattern (KIP-290)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from brokers.contract import paths
+
+# Of an instance, all its patterns together; Kafka has no limit.
+ENTRIES_MAX: Final = 1_000
+# Of a resource's or principal's name as it stands in ZooKeeper.
+NAME_BYTES_MAX: Final = 255
+# A resource name that every resource has, if its pattern is literal; a principal `User:*` is everybody.
+WILDCARD: Final = "*"
+USER_PREFIX: Final = "User:"
+ANY_HOST: Final = "*"
+
+
+class ResourceType(IntEnum):
+    """As the protocol numbers them."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    USER = 7
+
+
+class PatternType(IntEnum):
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclOperation(IntEnum):
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+class Permission(IntEnum):
+    DENY = 2
+    ALLOW = 3
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class AclEntry:
+    """`principal` as `User:alice`; `host` is an address or `*`."""
+
+    principal: str
+    host: str
+    operation: AclOperation
+    permission: Permission
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ResourcePattern:
+    """Which resources of the instance an ACL is about, under the owner's names."""
+
+    resource_type: ResourceType
+    name: str
+    pattern_type: PatternType
+
+    @property
+    def node_name(self) -> str:
+        """Of its document below `/ckafka/instances/<id>/acls`."""
+        return f"{self.resource_type.value}:{self.pattern_type.value}:{paths.sanitise(self.name)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclDocument:
+    """`/ckafka/instances/<id>/acls/<pattern>`: all entries of one pattern; gone with the last of them."""
+
+    pattern: ResourcePattern
+    entries: frozenset[AclEntry]
+
+    def to_json(self) -> bytes:
+        body = {
+            "version": 1,
+            "resource_type": self.pattern.resource_type,
+            "name": self.pattern.name,
+            "pattern_type": self.pattern.pattern_type,
+            "entries": [
+                [entry.principal, entry.host, int(entry.operation), int(entry.permission)]
+                for entry in sorted(self.entries)
+            ],
+        }
+        return json.dumps(body, separators=(",", ":"), sort_keys=True).encode()
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> AclDocument:
+        body = json.loads(raw)
+        return cls(
+            pattern=ResourcePattern(
+                ResourceType(body["resource_type"]), body["name"], PatternType(body["pattern_type"])
+            ),
+            entries=frozenset(
+                AclEntry(principal, host, AclOperation(operation), Permission(permission))
+                for principal, host, operation, permission in body["entries"]
+            ),
+        )

@@ -1,0 +1,67 @@
+"""Reads users and access control lists of instances (`instance_documents`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
+
+from brokers.contract import paths
+from brokers.contract.acls import AclDocument
+from brokers.contract.users import UserDocument
+from brokers.engine.cluster import loader
+from brokers.engine.cluster.instance_documents import ACLS, USERS, InstanceDocuments
+from brokers.engine.cluster.tree import Tree
+
+T = TypeVar("T")
+
+PARSED_AT_ONCE_MAX: Final = 200
+
+
+async def read_users(tree: Tree, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], UserDocument | None]:
+    """By instance and node name; None where it is gone. A document that makes no sense is left out: what was known
+    before stays in force.
+    """
+    return await _read(tree, wanted, paths.instance_user, UserDocument.from_json)
+
+
+async def read_acls(tree: Tree, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], AclDocument | None]:
+    """As `read_users`."""
+    return await _read(tree, wanted, paths.instance_acl, AclDocument.from_json)
+
+
+async def read_all_users(
+    tree: Tree, instance_ids: Iterable[str], before: InstanceDocuments[UserDocument]
+) -> InstanceDocuments[UserDocument]:
+    """Of these instances; `before` stands where a document makes no sense."""
+    wanted = await _list(tree, instance_ids, USERS)
+    return before.only(wanted).with_changes(await read_users(tree, wanted))
+
+
+async def read_all_acls(
+    tree: Tree, instance_ids: Iterable[str], before: InstanceDocuments[AclDocument]
+) -> InstanceDocuments[AclDocument]:
+    """As `read_all_users`."""
+    wanted = await _list(tree, instance_ids, ACLS)
+    return before.only(wanted).with_changes(await read_acls(tree, wanted))
+
+
+async def _list(tree: Tree, instance_ids: Iterable[str], kind: str) -> list[tuple[str, str]]:
+    ids = list(instance_ids)
+    children = await tree.children_many([f"{paths.instance(id)}/{kind}" for id in ids])
+    return [(id, name) for id, names in zip(ids, children, strict=True) for name in sorted(names or ())]
+
+
+async def _read(
+    tree: Tree, wanted: Sequence[tuple[str, str]], path_of: Callable[[str, str], str], parse: Callable[[bytes], T]
+) -> dict[tuple[str, str], T | None]:
+    nodes = await tree.get_many([path_of(*each) for each in wanted]) if wanted else []
+    result: dict[tuple[str, str], T | None] = {}
+    for number, (each, node) in enumerate(zip(wanted, nodes, strict=True), start=1):
+        if number % PARSED_AT_ONCE_MAX == 0:
+            await asyncio.sleep(0)
+        try:
+            result[each] = None if node is None else loader.understand(path_of(*each), node, parse)
+        except loader.Malformed:
+            continue
+    return result
