@@ -1,0 +1,175 @@
+"""All attacks on a cluster, with a neighbour watched: `python -m tests.adversarial [--only WORD] [--seconds N]`.
+
+Three brokers, replication factor 3; a process of the neighbour's produces 100 records a second with acks=all. Prints a
+line for each attack: the neighbour's latencies beside those it has alone, its errors, turns of the brokers' loops over
+10 ms, growth of their memory, logs and disks. Ends with 1 where a bound of docs/explanation/SECURITY.md does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from config.embedded.java import find_java
+from tests.adversarial.attacks import ATTACKS
+from tests.adversarial.hostile import TOPIC
+from tests.adversarial.test_coordinators import GROUP, TRANSACTION, coordinated
+from tests.adversarial.test_long_produces import WIDE
+from tests.testkit.engine import EngineCluster, TestInstance
+from tests.testkit.own_zookeeper import own_zookeeper
+
+MB: Final = 1_000_000
+BROKERS: Final = 3
+BANDWIDTH_BPS: Final = 20 * MB
+PARTITIONS: Final = 200
+NEIGHBOUR_P99_MS_MAX: Final = 20.0
+NEIGHBOUR_P99_TIMES_MAX: Final = 1.5
+LONG_TURN_MS: Final = 10.0
+RSS_GROWTH_MIB_MAX: Final = 64.0
+LOG_BYTES_PER_MINUTE_MAX: Final = 1_000_000
+
+
+@dataclass
+class Watch:
+    """What brokers use; `peak_mib` is the most of any of them while it is watched."""
+
+    cluster: EngineCluster
+    peak_mib: float = 0.0
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def statuses(self) -> list[dict[str, Any]]:
+        return [broker.admin("/v1/status") for broker in self.cluster.brokers]
+
+    def rss_mib(self) -> list[float]:
+        """By broker, as the kernel says: a broker that is attacked need not answer for it."""
+        pages = (Path(f"/proc/{broker.pid}/statm").read_text().split()[1] for broker in self.cluster.brokers)
+        return [int(count) * 4096 / 2**20 for count in pages]
+
+    def log_bytes(self) -> int:
+        return max(broker.log_file.stat().st_size for broker in self.cluster.brokers)
+
+    def follow(self, before: list[float]) -> None:
+        while not self.stopped.wait(0.2):
+            grown = [now - then for now, then in zip(self.rss_mib(), before, strict=True)]
+            self.peak_mib = max(self.peak_mib, *grown)
+
+
+class Neighbour:
+    def __init__(self, bootstrap: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.adversarial.neighbour", bootstrap, TOPIC],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"
+
+    def figures(self) -> dict[str, Any]:
+        return json.loads(self._process.communicate(timeout=120)[0].splitlines()[-1])
+
+
+def with_topics(cluster: EngineCluster, instance_id: str, topics: dict[str, int]) -> TestInstance:
+    instance = cluster.create_instance(instance_id, produce_bps=BANDWIDTH_BPS, consume_bps=BANDWIDTH_BPS)
+    instance = cluster.update_instance(instance, partitions_max=2 * PARTITIONS + 100)
+    admin = AdminClient({"bootstrap.servers": instance.bootstrap})
+    settings = {"retention.bytes": str(4 * MB), "segment.bytes": str(MB)}
+    for name, partitions in topics.items():
+        for future in admin.create_topics([NewTopic(name, partitions, BROKERS, config=settings)]).values():
+            future.result(60)
+    for port in instance.document.ports.values():
+        for key_type in (GROUP, TRANSACTION):
+            asyncio.run(coordinated(port, key_type))
+    return instance
+
+
+def turns(statuses: list[dict[str, Any]]) -> dict[str, int]:
+    """Turns over 10 ms so far, by API, of all brokers."""
+    counts: dict[str, int] = {}
+    for status in statuses:
+        for api, count in status["loop_turns"]["by_api"].items():
+            counts[api] = counts.get(api, 0) + count
+    return counts
+
+
+def one(name: str, seconds: float, cluster: EngineCluster, hostile: TestInstance, neighbour: TestInstance) -> list[str]:
+    """Prints the line of one attack; what does not hold."""
+    alone = Neighbour(neighbour.bootstrap)
+    time.sleep(seconds / 2)
+    before_ms = alone.figures()["p99_ms"]
+    watch = Watch(cluster)
+    rss, log_before, turns_before = watch.rss_mib(), watch.log_bytes(), turns(watch.statuses())
+    following = threading.Thread(target=watch.follow, args=(rss,))
+    following.start()
+    beside, began_s = Neighbour(neighbour.bootstrap), time.monotonic()
+    ports = [str(port) for port in hostile.document.ports.values()]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.adversarial.attacks", name, str(seconds), *ports],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    figures, took_s = beside.figures(), time.monotonic() - began_s
+    watch.stopped.set()
+    following.join()
+    statuses = watch.statuses()
+    long_turns = {api: count - turns_before.get(api, 0) for api, count in turns(statuses).items()}
+    long_turns = {api: count for api, count in long_turns.items() if count}
+    longest = max(
+        (status["loop_turns"]["longest_ms"] or 0.0, str(status["loop_turns"]["longest_of"])) for status in statuses
+    )
+    log_bytes = (watch.log_bytes() - log_before) * 60 / took_s
+    p99_ms = figures["p99_ms"]
+    bound_ms = max(NEIGHBOUR_P99_MS_MAX, NEIGHBOUR_P99_TIMES_MAX * before_ms)
+    wrong = [
+        f"ended with {done.returncode}" if done.returncode else "",
+        f"{len(figures['errors'])} errors" if figures["errors"] else "",
+        f"p99 over {bound_ms:.0f} ms" if p99_ms > bound_ms else "",
+        "memory" if watch.peak_mib > RSS_GROWTH_MIB_MAX else "",
+        "log" if log_bytes > LOG_BYTES_PER_MINUTE_MAX else "",
+    ]
+    print(
+        f"{name:34} p99 {before_ms:6.1f} → {p99_ms:7.1f} ms, max {figures['max_ms']:7.1f}, "
+        f"RSS {watch.peak_mib:+6.1f} MiB, "
+        f"log {log_bytes / 1000:5.0f} kB/min, turns {long_turns}, longest so far {longest[0]:.1f} {longest[1]}, "
+        f"{done.stdout.strip()[:120]} {' '.join(filter(None, wrong))}",
+        flush=True,
+    )
+    return [each for each in wrong if each]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="attacks with this in their name")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each attack")
+    options = parser.parse_args()
+    names = [name for name in ATTACKS if options.only in name]
+    broken: dict[str, list[str]] = {}
+    with tempfile.TemporaryDirectory() as directory:
+        home = Path(directory)
+        with (
+            own_zookeeper(home, find_java(home / "java")) as server,
+            EngineCluster(server.address, home, size=BROKERS) as cluster,
+        ):
+            hostile = with_topics(cluster, "ins-aaaaaaaa", {TOPIC: PARTITIONS, WIDE: PARTITIONS})
+            neighbour = with_topics(cluster, "ins-bbbbbbbb", {TOPIC: 3})
+            for name in names:
+                wrong = one(name, options.seconds, cluster, hostile, neighbour)
+                if wrong:
+                    broken[name] = wrong
+    print(f"{len(names) - len(broken)} of {len(names)} attacks within bounds", *map(str, broken.items()), sep="\n")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

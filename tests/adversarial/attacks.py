@@ -1,0 +1,153 @@
+"""The attacks by name, against the ports of one instance: `python -m tests.adversarial.attacks NAME SECONDS PORT…`.
+
+Prints one JSON line of what it did. It gives way to the brokers (niceness): attackers have machines of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import Any, Final
+
+from brokers.engine.protocol.apis import ADVERTISED_TENANT
+from brokers.engine.records.builder import Record, build_batch
+from brokers.engine.records.compression import GZIP, LZ4, SNAPPY, ZSTD
+from tests.adversarial import test_connections, test_coordinators, test_long_produces, test_long_requests
+from tests.adversarial import test_inflating_batches as inflating
+from tests.adversarial import test_named_things as named
+from tests.adversarial.hostile import TOPIC, attack, longest_requests
+from tests.adversarial.random_requests import Requests
+from tests.adversarial.test_random_requests import Attacker
+from tests.testkit import depth
+
+NICENESS: Final = 15
+CONNECTIONS: Final = 4
+# What it did, by kind.
+Did = dict[str, Any]
+Attack = Callable[[Sequence[int], float], Awaitable[Did]]
+CODECS: Final = {"gzip": GZIP, "lz4": LZ4, "zstd": ZSTD, "snappy": SNAPPY}
+PRODUCES: Final = ("many_bytes", "many_batches", "many_records", "many_headers")
+
+
+def _frames(frames: Callable[[], Sequence[bytes]], connections: int = CONNECTIONS) -> Attack:
+    """Each frame again and again, one after the other, at all ports."""
+
+    async def run(ports: Sequence[int], seconds: float) -> Did:
+        made = frames()
+        share_s, answers = seconds / len(made), 0
+        for frame in made:
+            each = (attack(port, frame, connections=connections, seconds=share_s) for port in ports)
+            answers += sum(await asyncio.gather(*each))
+        return {"answers": answers, "bytes": max(map(len, made))}
+
+    return run
+
+
+def _bomb(codec_id: int) -> bytes:
+    records = bytes(build_batch([Record(0, None, bytes(inflating.INFLATED_BYTES))], codec=codec_id))
+    return test_long_produces.frame(TOPIC, 1, records)
+
+
+def _coordinators(step: str) -> Attack:
+    async def run(ports: Sequence[int], seconds: float) -> Did:
+        made = [test_coordinators.Attack(port) for port in ports]
+        await asyncio.gather(*(each.run(getattr(each, step), seconds) for each in made))
+        answers = {code: sum(each.answers[code] for each in made) for each in made for code in each.answers}
+        return {"answers": {str(code): count for code, count in sorted(answers.items())}}
+
+    return run
+
+
+def _names(frames: Callable[[], list[bytes]]) -> Attack:
+    async def run(ports: Sequence[int], seconds: float) -> Did:
+        tasks = [asyncio.create_task(named._repeat(port, frames())) for port in ports for _ in range(CONNECTIONS)]
+        await asyncio.wait(tasks, timeout=seconds)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return {}
+
+    return run
+
+
+def _swarm(kind: str, connections: int) -> Attack:
+    async def run(ports: Sequence[int], seconds: float) -> Did:
+        if kind == "deaf-fetch":
+            for port in ports:
+                await test_connections.fill(port)
+        made = [
+            await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "tests.adversarial.swarm", kind, str(port)),
+                *(str(connections // len(ports)), str(round(seconds))),
+                stdout=subprocess.PIPE,
+            )
+            for port in ports
+        ]
+        said = [(await each.communicate())[0].splitlines()[-1] for each in made]
+        return {"swarms": [json.loads(line) for line in said]}
+
+    return run
+
+
+async def _random(ports: Sequence[int], seconds: float) -> Did:
+    """Random legal requests, until the time is over or so many were sent."""
+    requests = Requests(Random(depth.SEED), (TOPIC, "g", "t", "another", "__consumer_offsets"), [])
+    attackers = [Attacker(port) for port in ports for _ in range(2)]
+    ends_s = asyncio.get_running_loop().time() + seconds
+    sent = answers = 0
+    while asyncio.get_running_loop().time() < ends_s:
+        results = await asyncio.gather(*(each.send(requests.draw()) for each in attackers))
+        sent, answers = sent + len(results), answers + sum(result is not None for result in results)
+    for each in attackers:
+        await each.close()
+    return {"sent": sent, "answers": answers, "seed": depth.SEED}
+
+
+def _all() -> dict[str, Attack]:
+    attacks: dict[str, Attack] = {
+        f"longest {api_key.name.lower()}": _frames(
+            lambda api_key=api_key: [
+                frame for _, frame in longest_requests(api_key, ADVERTISED_TENANT[api_key][1], TOPIC)
+            ]
+        )
+        for api_key in test_long_requests.OTHER_APIS
+    }
+    attacks["produce of 24,000 lines"] = _frames(lambda: [test_long_requests.long_produce()])
+    attacks["fetch of 24,000 lines"] = _frames(lambda: [test_long_requests.long_fetch(epoch) for epoch in (-1, 0, 1)])
+    for name in PRODUCES:
+        attacks[f"produce of {name.replace('_', ' ')}"] = _frames(
+            lambda name=name: [getattr(test_long_produces, name)()]
+        )
+    for name, codec_id in CODECS.items():
+        attacks[f"inflating {name}"] = _frames(lambda codec_id=codec_id: [_bomb(codec_id)], inflating.CONNECTIONS // 3)
+    for kind, connections in test_connections.KINDS:
+        attacks[f"{connections:,} connections, {kind}"] = _swarm(kind, connections)
+    for step in ("commit", "join", "begin", "open"):
+        attacks[f"coordinators, {step}"] = _coordinators(step)
+    attacks["names of quotas"] = _names(named.name_quotas)
+    attacks["configurations"] = _names(named.configure)
+    attacks["topics made and deleted"] = _names(named.create_and_delete)
+    attacks["random requests"] = _random
+    return attacks
+
+
+ATTACKS: Final = _all()
+
+
+def main() -> None:
+    os.nice(NICENESS)
+    name, seconds, ports = sys.argv[1], float(sys.argv[2]), [int(port) for port in sys.argv[3:]]
+    print(json.dumps(asyncio.run(_run(ATTACKS[name], ports, seconds))), flush=True)
+
+
+async def _run(attack: Attack, ports: Sequence[int], seconds: float) -> Did:
+    return await attack(ports, seconds)
+
+
+if __name__ == "__main__":
+    main()
