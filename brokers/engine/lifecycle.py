@@ -5,7 +5,6 @@ time.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import resource
 import signal
@@ -21,7 +20,6 @@ from brokers.contract.process import CALLED, STANDS_BY
 log = structlog.get_logger(__name__)
 
 STOP_TIMEOUT_S: Final = 5.0
-GC_ALLOCATIONS: Final = 20_000
 # For so long a thread may keep the interpreter from the loop: a fifth of what Python lets it by default.
 THREAD_TURN_S: Final = 0.001
 # Of the process's descriptors, for segments in use, logs being flushed, ports, peers and ZooKeeper.
@@ -86,15 +84,6 @@ def connections_within(descriptors: int, wanted: int) -> int:
     if granted < wanted:
         log.warning("connections_limited", wanted=wanted, granted=granted, descriptors=descriptors)
     return granted
-
-
-def tune_garbage_collector() -> None:
-    """Once everything is built: what lives for ever is no longer looked at by the garbage collector, and the rest less
-    often, because requests leave no cycles behind.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_ALLOCATIONS, 20, 100)
 
 
 def exit_code_of(stop: Stop) -> int:

@@ -5,7 +5,7 @@ A broker's loop belongs to all its tenants: whatever one request does in one go,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from time import perf_counter
 from types import coroutine
 from typing import Any, Final
@@ -44,8 +44,14 @@ class LoopTurns:
 
 
 @coroutine
-def timed(work: Coroutine[Any, Any, Any], on_turn: Callable[[float], object]) -> Generator[Any, Any, Any]:
-    """Awaits `work`, and tells `on_turn` how many seconds each of its turns on the loop took."""
+def timed(
+    work: Coroutine[Any, Any, Any],
+    on_turn: Callable[[float], object],
+    take_turn: Callable[[], Awaitable[None]] | None = None,
+) -> Generator[Any, Any, Any]:
+    """Awaits `work`, and tells `on_turn` how many seconds each of its turns on the loop took. Where `work` lets others
+    in (`asyncio.sleep(0)`), it goes on when `take_turn` has come to its end.
+    """
     steps = work.__await__()
     value: Any = None
     error: BaseException | None = None
@@ -58,7 +64,11 @@ def timed(work: Coroutine[Any, Any, Any], on_turn: Callable[[float], object]) ->
         finally:
             on_turn(perf_counter() - began_s)
         try:
-            value, error = (yield pending), None
+            if pending is None and take_turn is not None:
+                yield from take_turn().__await__()
+                value, error = None, None
+            else:
+                value, error = (yield pending), None
         except GeneratorExit:
             steps.close()
             raise

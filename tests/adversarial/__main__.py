@@ -106,7 +106,7 @@ def turns(statuses: list[dict[str, Any]]) -> dict[str, int]:
 def one(name: str, seconds: float, cluster: EngineCluster, hostile: TestInstance, neighbour: TestInstance) -> list[str]:
     """Prints the line of one attack; what does not hold."""
     alone = Neighbour(neighbour.bootstrap)
-    time.sleep(seconds / 2)
+    threading.Event().wait(seconds / 2)
     before_ms = alone.figures()["p99_ms"]
     watch = Watch(cluster)
     rss, log_before, turns_before = watch.rss_mib(), watch.log_bytes(), turns(watch.statuses())

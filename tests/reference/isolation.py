@@ -28,10 +28,12 @@ from brokers.engine.handlers.topic_lists import TOPIC_LISTS
 from brokers.engine.handlers.topics import delete_records, metadata, topics
 from brokers.engine.handlers.transactions import describe_producers, listing
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, FETCH_BATCHES_FROM, PRODUCE_BATCHES_FROM, ApiKey
+from brokers.engine.protocol.compile_decode import ITEMS_PER_PIECE
 from brokers.engine.protocol.fields import FieldSpec, fields_of
 from brokers.engine.protocol.registry import message_class
 from brokers.engine.protocol.request_limits import limit_of
 from brokers.engine.records.validation import INFLATED_AT_ONCE_BYTES_MAX, INFLATED_PER_REQUEST_MAX
+from brokers.engine.request_turns import DECODED_BYTES_PER_INSTANCE_MAX
 from brokers.engine.throttling.request_time import REQUEST_TIME_PERCENT
 
 K = ApiKey
@@ -332,8 +334,10 @@ def _wrapped(*sentences: str) -> str:
 def _common_bounds() -> list[str]:
     return [
         "A frame over the API's bytes is not received, one over its items is not decoded: the connection is closed.",
-        f"Over {DECODED_AT_ONCE_BYTES_MAX >> 10} KiB it is decoded in a thread, one at a time, where the API has no "
-        "decoder of its own (Produce, Fetch).",
+        f"Over {DECODED_AT_ONCE_BYTES_MAX >> 10} KiB it is decoded in pieces of {ITEMS_PER_PIECE} items, where the API "
+        "has no decoder of its own (Produce, Fetch). Of an instance so many bytes of requests are decoded at a time: "
+        f"{DECODED_BYTES_PER_INSTANCE_MAX:,}.",
+        "Of all pieces of long requests one is done in each round of the event loop, instance after instance.",
         f"Answers over {chunked_encoding.LINES_AT_ONCE_MAX:,} lines are encoded in pieces.",
         f"The time it takes is charged to the instance, which may use {REQUEST_TIME_PERCENT} % of a broker's. Produce "
         "and Fetch are charged in bytes of the bandwidth bought.",

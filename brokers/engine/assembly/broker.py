@@ -13,7 +13,7 @@ import structlog
 from brokers.contract.documents import BrokerDocument
 from brokers.contract.usage import USAGE_INTERVAL_MS
 from brokers.contract.zookeeper_access import TreeAccess
-from brokers.engine import lifecycle
+from brokers.engine import garbage, lifecycle
 from brokers.engine.assembly import dynamic_configs
 from brokers.engine.assembly.admin import AdminPort
 from brokers.engine.assembly.cleaning import LogCleaning
@@ -44,6 +44,7 @@ from brokers.engine.controller.loop import ControllerLoop
 from brokers.engine.controller.placement import Placer
 from brokers.engine.coordinators import settings as coordinator_settings
 from brokers.engine.errors import StartFailed
+from brokers.engine.garbage import GarbageCollection
 from brokers.engine.handlers.auth.sasl import SaslSession
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.dispatch import DISPATCH_TABLE
@@ -175,7 +176,6 @@ class Broker:
             frame_bytes_max=config.frame_bytes_max,
             readers=self.readers,
             converters=ThreadPoolExecutor(CONVERTERS, "convert"),
-            decoder=ThreadPoolExecutor(1, "decode"),
             loop_turns=LoopTurns(LongTurnLog(self.clock.monotonic_ms)),
             coordination=coordinator_settings.from_overrides(config.overrides),
         )
@@ -314,6 +314,11 @@ class Broker:
         periodic.every(FORWARDER_SWEEP_INTERVAL_S, self.coordinator_forwarding.sweep)
         periodic.every(COUNTERS_INTERVAL_S, self._drop_counters)
 
+    def collect_garbage(self) -> None:
+        """From here on when it suits who is served."""
+        collection = GarbageCollection(self.clock.monotonic_ms())
+        self._periodic.every(garbage.INTERVAL_S, lambda: collection.collect_some(self.clock.monotonic_ms()))
+
     def _drop_counters(self) -> None:
         if self.accountings.drop_unused(self.clock.monotonic_ms()):
             self.engine.bump_metadata_version()
@@ -339,7 +344,7 @@ class Broker:
         for task in tuple(self.engine.tasks):
             task.cancel()
         await asyncio.gather(*self.engine.tasks, return_exceptions=True)
-        for threads in (self.readers, self.engine.converters, self.engine.decoder):
+        for threads in (self.readers, self.engine.converters):
             if threads is not None:
                 threads.shutdown(wait=False, cancel_futures=True)
         self.metering.finish()
@@ -376,7 +381,7 @@ async def run(config: EngineConfig) -> int:
         raise StartFailed(f"cannot reach ZooKeeper at {config.zookeeper}: {error}") from error
     try:
         await broker.start()
-        lifecycle.tune_garbage_collector()
+        broker.collect_garbage()
         await stop.wait()
         await asyncio.wait_for(broker.stop(), lifecycle.STOP_TIMEOUT_S + config.controlled_shutdown_timeout_ms / 1000)
     except TimeoutError:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from struct import unpack
 from typing import Final
 
 REMEMBERED_MAX: Final = 16_384
 # Longer ids are hashed each time: whoever asks for many of them must not fill the memory with their names.
 REMEMBERED_LENGTH_MAX: Final = 128
+# Larger numbers than these make take longer than to cut them to 32 bits.
+UNITS_PER_CUT: Final = 64
 
 
 def java_hash(text: str) -> int:
     """A string's hash as Java computes it: 31-polynomial over UTF-16 units, int32."""
     value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(units), 2):
-        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFF_FFFF
+    raw = text.encode("utf-16-be", "surrogatepass")
+    units = unpack(f">{len(raw) // 2}H", raw)
+    for begin in range(0, len(units), UNITS_PER_CUT):
+        for unit in units[begin : begin + UNITS_PER_CUT]:
+            value = 31 * value + unit
+        value &= 0xFFFF_FFFF
     return value - (1 << 32) if value >= 1 << 31 else value
 
 

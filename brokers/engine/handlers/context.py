@@ -34,6 +34,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.storage import AllotStorageRequest, AllotStorageResponse
+from brokers.engine.request_turns import DecodedPlaces, RequestTurns
 from brokers.engine.stall_detector import StallDetector
 from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.engine.throttling.replication import ReplicationThrottle
@@ -171,8 +172,6 @@ class Engine:
     readers: Executor
     # Threads in which records are converted; None is the loop's own, for which whoever flushes waits as well.
     converters: Executor | None = None
-    # A thread in which long requests are decoded; None is the loop's own.
-    decoder: Executor | None = None
     metadata_version: object = field(default_factory=object)
     loop_turns: LoopTurns = field(default_factory=LoopTurns)
     totals: Totals = field(default_factory=Totals)
@@ -206,11 +205,15 @@ class Engine:
     # For coordinators beyond an instance's brokers.
     forwarder: Forwarder | None = None
     own_turns: OwnTurns = field(init=False)
+    request_turns: RequestTurns = field(init=False)
+    decoded_places: DecodedPlaces = field(init=False)
     starts: DurableLogStartOffsets = field(init=False)
     deadlines: Deadlines = field(init=False)
 
     def __post_init__(self) -> None:
         self.own_turns = OwnTurns(self.loop)
+        self.request_turns = RequestTurns(self.loop)
+        self.decoded_places = DecodedPlaces(self.loop)
         self.starts = DurableLogStartOffsets(self.table, self.spawn)
         self.deadlines = Deadlines(self.loop, self.clock)
 

@@ -119,6 +119,14 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     int(ApiKey.DESCRIBE_GROUPS): in_chunks(
         _HERE_OR_ELSEWHERE[int(ApiKey.DESCRIBE_GROUPS)], describe_groups.lines_described
     ),
+    int(ApiKey.CREATE_TOPICS): in_chunks(topics.create_topics, topics.lines_created),
+    int(ApiKey.DELETE_TOPICS): in_chunks(topics.delete_topics, lambda answer: len(answer.responses)),
+    int(ApiKey.CREATE_PARTITIONS): in_chunks(create_partitions.create_partitions, lambda answer: len(answer.results)),
+    int(ApiKey.ALTER_CONFIGS): in_chunks(alter_configs.alter_configs, lambda answer: len(answer.responses)),
+    int(ApiKey.INCREMENTAL_ALTER_CONFIGS): in_chunks(
+        alter_configs.incremental_alter_configs, lambda answer: len(answer.responses)
+    ),
+    int(ApiKey.DESCRIBE_LOG_DIRS): in_chunks(log_dirs.describe_log_dirs, log_dirs.lines_described),
     int(ApiKey.DESCRIBE_PRODUCERS): in_chunks(
         describe_producers.describe_producers, describe_producers.settings_described
     ),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from time import perf_counter, thread_time
+from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 from brokers.engine.access.authorizer import Address, owners_address, peer_address
@@ -16,16 +17,25 @@ from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.state_writes import STATE_WRITES
 from brokers.engine.loop_turns import LONG_TURN_S, timed
 from brokers.engine.protocol.apis import APIS, ApiKey, is_served
-from brokers.engine.protocol.codec import REQUEST_ITEMS_MAX, decode_request, encode_response
+from brokers.engine.protocol.codec import (
+    REQUEST_ITEMS_MAX,
+    decode_request,
+    decode_request_in_pieces,
+    encode_response,
+)
 from brokers.engine.protocol.errors import UnsupportedApi
 from brokers.engine.protocol.fast_codec_produce import PARTITIONS_MAX
 from brokers.engine.protocol.framing import check_frame_size
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 from brokers.engine.protocol.request_limits import limit_of
+from brokers.engine.request_turns import Place
 from quotas.throttle import DELAY_MS_MAX
 
-# Longer requests are decoded in a thread, which takes about 1 ms for so many bytes.
+# Longer requests are decoded in pieces; so many bytes take about 1 ms.
 DECODED_AT_ONCE_BYTES_MAX: Final = 32 * 1024
+
+# Answered when other members of the group have asked as well, which must therefore find room.
+WAIT_FOR_OTHERS: Final = frozenset({int(ApiKey.JOIN_GROUP), int(ApiKey.SYNC_GROUP)})
 
 
 class FastCodec(NamedTuple):
@@ -171,14 +181,24 @@ class Session:
             self._respond(call, raw.correlation_id, answer, spent_s)
 
     async def _decode_and_answer(self, api_key: int, raw: RawRequest, items_max: int) -> None:
+        place = None
+        instance_id = self.principal.instance_id
         try:
-            # Charged by the thread: a client that hangs up meanwhile pays as well.
+            if instance_id is not None and not self.principal.internal:
+                place = await self.engine.decoded_places.enter(instance_id, raw.size_bytes)
+            await self._decode_and_answer_now(api_key, raw, items_max, place)
+        finally:
+            if place is not None:
+                place.leave()
+
+    async def _decode_and_answer_now(self, api_key: int, raw: RawRequest, items_max: int, place: Place | None) -> None:
+        try:
             call = Call(self.engine, self.view(), api_key, raw.version, raw.client_id or "", self._address)
-            on_spent = partial(self._charge_from_thread, call)
-            request = await self.engine.loop.run_in_executor(
-                self.engine.decoder, _decode_timed, api_key, raw, items_max, on_spent
-            )
+            decoding = _decode_in_pieces(api_key, raw, items_max)
+            request = await timed(decoding, partial(self._on_turn, call), self._take_turn())
             self.channel.release()
+            if place is not None and api_key in WAIT_FOR_OTHERS:
+                place.leave()
             call = Call(self.engine, self.view(), api_key, raw.version, raw.client_id or "", self._address)
             began_s = perf_counter()
             answer = self._handlers[api_key](call, request)
@@ -195,7 +215,7 @@ class Session:
 
     async def _finish(self, call: Call, correlation_id: int, answer: Any) -> None:
         try:
-            response = await timed(answer, partial(self._on_turn, call))
+            response = await timed(answer, partial(self._on_turn, call), self._take_turn())
         except Exception as error:  # one tenant's request must not take the others' broker down
             self.cancel = None
             self.channel.fail(error)
@@ -217,8 +237,12 @@ class Session:
         accounting = self.engine.accountings.of(view.instance.id)
         return accounting.request_time.charge(round(spent_s * 1e6), self.engine.clock.monotonic_ms())
 
-    def _charge_from_thread(self, call: Call, spent_s: float) -> None:
-        self.engine.loop.call_soon_threadsafe(self._charge, call, spent_s)
+    def _take_turn(self) -> Callable[[], Awaitable[None]] | None:
+        """How a long request waits for its next piece; None: of the cluster's own, which goes on in the next round."""
+        instance_id = self.principal.instance_id
+        if instance_id is None or self.principal.internal:
+            return None
+        return partial(self.engine.request_turns.take, instance_id)
 
     def _change_delay_ms(self, call: Call) -> int:
         """How long the client is to wait for what its instance changed in ZooKeeper so far."""
@@ -278,10 +302,12 @@ def decode_api_versions(version: int, buffer: memoryview, body: int, end: int) -
     return version, decode_request(ApiKey.API_VERSIONS, version, buffer, body, end)
 
 
-def _decode_timed(api_key: int, raw: RawRequest, items_max: int, on_spent: Callable[[float], object]) -> Any:
-    """In a thread: the request; `on_spent` is told what it took of the processor, in seconds."""
-    began_s = thread_time()
-    try:
-        return decode_request(api_key, raw.version, raw.buffer, raw.body, raw.end, items_max)
-    finally:
-        on_spent(thread_time() - began_s)
+async def _decode_in_pieces(api_key: int, raw: RawRequest, items_max: int) -> Any:
+    """The request, a piece of it in each turn of the loop."""
+    decoding = decode_request_in_pieces(api_key, raw.version, raw.buffer, raw.body, raw.end, items_max)
+    while True:
+        await asyncio.sleep(0)
+        try:
+            next(decoding)
+        except StopIteration as end:
+            return end.value

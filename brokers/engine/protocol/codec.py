@@ -10,7 +10,12 @@ from collections.abc import Generator
 from typing import Any, NamedTuple
 
 from brokers.engine.protocol.apis import APIS
-from brokers.engine.protocol.compile_decode import Decoder, compile_decoder
+from brokers.engine.protocol.compile_decode import (
+    Decoder,
+    PiecewiseDecoder,
+    compile_decoder,
+    compile_piecewise_decoder,
+)
 from brokers.engine.protocol.compile_encode import (
     ChunkedEncoder,
     Encoder,
@@ -27,6 +32,7 @@ REQUEST_ITEMS_MAX = 500_000
 RESPONSE_ITEMS_MAX = 10_000_000
 
 _request_decoders: dict[tuple[int, int, int], Decoder] = {}
+_piecewise_decoders: dict[tuple[int, int, int], PiecewiseDecoder] = {}
 _request_encoders: dict[tuple[int, int], Encoder] = {}
 _response_decoders: dict[tuple[int, int], Decoder] = {}
 _piecewise_encoders: dict[tuple[int, int], ChunkedEncoder] = {}
@@ -51,6 +57,23 @@ def decode_request(
         _check(api_key, version)
         decoder = compile_decoder(message_class(api_key, "request"), APIS[api_key], version, items_max)
         _request_decoders[api_key, version, items_max] = decoder
+    return decoder(buffer, offset, end)
+
+
+def decode_request_in_pieces(
+    api_key: int,
+    version: int,
+    buffer: bytes | bytearray | memoryview,
+    offset: int,
+    end: int,
+    items_max: int = REQUEST_ITEMS_MAX,
+) -> Generator[None, None, Any]:
+    """As `decode_request`, returned by a generator that stops after each piece of a long message."""
+    decoder = _piecewise_decoders.get((api_key, version, items_max))
+    if decoder is None:
+        _check(api_key, version)
+        decoder = compile_piecewise_decoder(message_class(api_key, "request"), APIS[api_key], version, items_max)
+        _piecewise_decoders[api_key, version, items_max] = decoder
     return decoder(buffer, offset, end)
 
 

@@ -9,10 +9,10 @@ A generated decoder takes `(b, p, e)`: buffer, position, end of the frame. Three
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import calcsize, unpack_from
 from struct import error as struct_error
-from typing import Any
+from typing import Any, Final
 
 from brokers.engine.protocol.apis import Api
 from brokers.engine.protocol.errors import MalformedRequest
@@ -22,6 +22,9 @@ from brokers.engine.protocol.lengths import TAGGED_FIELD_BYTES_MIN, rest_of_vari
 from brokers.engine.protocol.source import Source
 
 Decoder = Callable[[bytes | bytearray | memoryview, int, int], Any]
+PiecewiseDecoder = Callable[[bytes | bytearray | memoryview, int, int], Generator[None, None, Any]]
+# Of all arrays together, before others have their turn: some microseconds each.
+ITEMS_PER_PIECE: Final = 300
 
 
 def compile_decoder(cls: type[Any], api: Api, version: int, items_max: int) -> Decoder:
@@ -31,12 +34,20 @@ def compile_decoder(cls: type[Any], api: Api, version: int, items_max: int) -> D
     return decoder
 
 
+def compile_piecewise_decoder(cls: type[Any], api: Api, version: int, items_max: int) -> PiecewiseDecoder:
+    """The same as a generator, for messages whose arrays are very long."""
+    writer = _DecoderWriter(cls.__name__, version, version >= api.flexible_from, items_max, in_pieces=True)
+    decoder: PiecewiseDecoder = writer.write(cls)
+    return decoder
+
+
 class _DecoderWriter:
-    def __init__(self, message: str, version: int, flexible: bool, items_max: int) -> None:
+    def __init__(self, message: str, version: int, flexible: bool, items_max: int, *, in_pieces: bool = False) -> None:
         self.message = message
         self.version = version
         self.flexible = flexible
         self.items_max = items_max
+        self.in_pieces = in_pieces
         self.source = Source(
             {
                 "Malformed": MalformedRequest,
@@ -53,10 +64,14 @@ class _DecoderWriter:
         with source.block("def decode(b, p, e):"):
             with source.block("try:"):
                 source.line(f"left = {self.items_max}")
+                if self.in_pieces:
+                    source.line(f"rest = {ITEMS_PER_PIECE}")
                 result = self._struct(cls, self.message)
                 with source.block("if p > e:"):
                     source.line(f"raise Malformed('{self.message}: the frame ends too early')")
                 source.line(f"return {result}")
+                if self.in_pieces:
+                    source.line("yield")
             with source.block("except (IndexError, StructError) as error:"):
                 source.line(f"raise Malformed('{self.message}: the frame ends too early') from error")
         return source.function("decode", f"{self.message} v{self.version} decode")
@@ -172,6 +187,11 @@ class _DecoderWriter:
                 source.line(f"{name} = []")
                 source.line(f"{add} = {name}.append")
                 with source.block(f"for _ in range({count}):"):
+                    if self.in_pieces:
+                        source.line("rest -= 1")
+                        with source.block("if not rest:"):
+                            source.line(f"rest = {ITEMS_PER_PIECE}")
+                            source.line("yield")
                     value = self._struct(item.of, path) if item.kind == "nested" else self._field(item, path)
                     self._flush()
                     source.line(f"{add}({value})")

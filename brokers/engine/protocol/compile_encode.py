@@ -21,7 +21,7 @@ Encoder = Callable[[Any], bytes]
 # Stops now and then; returns the body.
 ChunkedEncoder = Callable[[Any], Generator[None, None, bytes]]
 # What is written between two stops: fields, or runs of them.
-WRITES_PER_PIECE: Final = 4_000
+WRITES_PER_PIECE: Final = 1_000
 
 
 def compile_encoder(cls: type[Any], api: Api, version: int) -> Encoder:
@@ -52,12 +52,15 @@ class _EncoderWriter:
             source.line("out = []")
             source.line("w_out = out.append")
             if self.in_chunks:
-                source.line(f"stop = {WRITES_PER_PIECE}")
+                source.line("pieces = []")
             self._struct(cls, "m")
             self._flush()
-            source.line("return join(out)")
             if self.in_chunks:
+                source.line("pieces.append(join(out))")
+                source.line("return join(pieces)")
                 source.line("yield")
+            else:
+                source.line("return join(out)")
         return source.function("encode", f"{cls.__name__} v{self.version} encode")
 
     def _write(self, expression: str) -> None:
@@ -158,8 +161,9 @@ class _EncoderWriter:
                 self._field(item, value)
             self._flush()
             if self.in_chunks:
-                with source.block("if len(out) > stop:"):
-                    source.line(f"stop = len(out) + {WRITES_PER_PIECE}")
+                with source.block(f"if len(out) > {WRITES_PER_PIECE}:"):
+                    source.line("pieces.append(join(out))")
+                    source.line("out.clear()")
                     source.line("yield")
 
     def _tagged_section(self, known: list[Slot], variable: str) -> None:

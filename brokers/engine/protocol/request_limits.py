@@ -27,10 +27,8 @@ class RequestLimit(NamedTuple):
 # Record sets; their decoders count topics and partitions themselves. 10,000 topics with one partition each are 20,000.
 _PRODUCE: Final = RequestLimit(FRAME_BYTES_MAX, 25_000)
 _FETCH: Final = RequestLimit(8 * _MIB, 25_000)
-# Lists of topics, partitions, groups or settings.
-_LISTS: Final = RequestLimit(4 * _MIB, 50_000)
-# A consumer of 10,000 topics with one partition each asks for 20,000 items, and of each of them a look-up is made.
-_OFFSETS: Final = RequestLimit(4 * _MIB, 25_000)
+# Lists of topics and partitions: a consumer of 10,000 topics with one partition each asks for 20,000 items.
+_LISTS: Final = RequestLimit(4 * _MIB, 25_000)
 # What an administrator asks for or changes: every item is work for ZooKeeper, or a long answer.
 _ADMINISTRATION: Final = RequestLimit(_MIB, 12_000)
 # What members of a group tell each other: subscriptions of thousands of topics, state of Kafka Streams.
@@ -43,8 +41,7 @@ _OF_API: Final[Mapping[int, RequestLimit]] = {
     int(ApiKey.FETCH): _FETCH,
     int(ApiKey.JOIN_GROUP): _MEMBERSHIP,
     int(ApiKey.SYNC_GROUP): _MEMBERSHIP,
-    int(ApiKey.METADATA): _OFFSETS,
-    int(ApiKey.OFFSET_FETCH): _OFFSETS,
+    int(ApiKey.FIND_COORDINATOR): _ADMINISTRATION,
     int(ApiKey.LEAVE_GROUP): _ADMINISTRATION,
     int(ApiKey.DESCRIBE_GROUPS): _ADMINISTRATION,
     int(ApiKey.DELETE_GROUPS): _ADMINISTRATION,

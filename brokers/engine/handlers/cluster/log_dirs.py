@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import Final
 
+from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode
@@ -38,8 +39,11 @@ async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> Desc
     is_operator = call.view.instance_id is None
     roots = table.settings.roots
     held: dict[Path, _HeldReplica] = {root: {} for root in roots}
-    for name, partition in _visible(call, request):
+    turns = TurnBudget()
+    wanted = await _wanted(call, request, turns)
+    for name, partition in _visible(call, wanted):
         held[partition.log.root].setdefault(name, []).append(partition)
+        await turns.take()
     volumes: dict[Path, tuple[int, int]] = {}
     if is_operator and call.version >= VOLUMES_FROM:
         # A disk that hangs must not stop the loop.
@@ -50,12 +54,16 @@ async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> Desc
         if root in table.offline_directories:
             results.append(DescribeLogDirsResult(error_code=int(ErrorCode.KAFKA_STORAGE_ERROR), log_dir=shown))
             continue
+        topics = []
+        for name, partitions in held[root].items():
+            topics.append(_topic(name, partitions))
+            await turns.take()
         total_bytes, usable_bytes = volumes.get(root, (NOT_KNOWN, NOT_KNOWN))
         results.append(
             DescribeLogDirsResult(
                 error_code=0,
                 log_dir=shown,
-                topics=[_topic(name, partitions) for name, partitions in held[root].items()],
+                topics=topics,
                 total_bytes=total_bytes,
                 usable_bytes=usable_bytes,
             )
@@ -63,19 +71,35 @@ async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> Desc
     return DescribeLogDirsResponse(error_code=0, results=results)
 
 
-def _visible(call: Call, request: DescribeLogDirsRequest) -> Iterable[tuple[str, Partition]]:
+def lines_described(response: DescribeLogDirsResponse) -> int:
+    """How long an answer is."""
+    return sum(1 + len(topic.partitions) for result in response.results for topic in result.topics)
+
+
+async def _wanted(call: Call, request: DescribeLogDirsRequest, turns: TurnBudget) -> dict[str, set[int]] | None:
+    """The partitions that are asked about, by the names of topics that there are; None: all."""
+    if request.topics is None:
+        return None
+    wanted: dict[str, set[int]] = {}
+    topics = call.view.namespace.topics
+    for line in request.topics:
+        if line.topic.encode() in topics:
+            wanted.setdefault(line.topic, set()).update(line.partitions)
+        await turns.take()
+    return wanted
+
+
+def _visible(call: Call, wanted: Mapping[str, Set[int]] | None) -> Iterable[tuple[str, Partition]]:
     """The partitions held here that are asked about and may be seen, under the names the caller knows them by."""
     namespace, table = call.view.namespace, call.engine.table
-    wanted = None
-    if request.topics is not None:
-        wanted = {(line.topic, index) for line in request.topics for index in line.partitions}
     for topic in namespace.topics.values():
         if call.refusal(topic):
             continue
         name = namespace.shown(topic)
-        for index in range(len(topic.partitions)):
+        indexes = range(len(topic.partitions)) if wanted is None else wanted.get(name, ())
+        for index in sorted(indexes):
             partition = table.get(topic.name, index)
-            if partition is not None and (wanted is None or (name, index) in wanted):
+            if partition is not None:
                 yield name, partition
 
 

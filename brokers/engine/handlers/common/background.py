@@ -78,7 +78,9 @@ async def _paid(session: Session, api_key: int, client_id: str | None, work: Cor
             user = session.principal.user
             accounting.remember_request_time(delay_ms, user, client_id or "", engine.clock.now_ms())
             await asyncio.sleep(delay_ms / 1000)
-    await timed(work, partial(_on_turn, session, api_key))
+    instance_id = session.principal.instance_id
+    take_turn = None if accounting is None or instance_id is None else partial(engine.request_turns.take, instance_id)
+    await timed(work, partial(_on_turn, session, api_key), take_turn)
 
 
 def _accounting(session: Session) -> InstanceAccounting | None:

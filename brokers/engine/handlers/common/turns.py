@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
+from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 from brokers.engine.handlers.context import Call, Handler
 
-# Of a request that are handled in one turn of the loop.
-LINES_PER_TURN_MAX: Final = 500
+# Of a request that are handled in one turn of the loop: some microseconds each.
+LINES_PER_TURN_MAX: Final = 200
+# For what can stop anywhere.
+PIECE_S: Final = 0.001
 
 
 class Shape(NamedTuple):
@@ -29,18 +32,17 @@ class Shape(NamedTuple):
 
 
 class TurnBudget:
-    """Gives other requests a turn whenever so many lines were handled: `await turns.take()` after each."""
+    """Gives other requests a turn whenever it was used up: `await turns.take()` after each line."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("_until_s",)
 
     def __init__(self) -> None:
-        self._left = LINES_PER_TURN_MAX
+        self._until_s = perf_counter() + PIECE_S
 
-    async def take(self, lines: int = 1) -> None:
-        self._left -= lines
-        if self._left <= 0:
-            self._left = LINES_PER_TURN_MAX
+    async def take(self) -> None:
+        if perf_counter() >= self._until_s:
             await asyncio.sleep(0)
+            self._until_s = perf_counter() + PIECE_S
 
 
 def in_turns(handler: Handler, shape: Shape) -> Handler:

@@ -6,7 +6,6 @@ set on a topic, which is not a tenant's to take away.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
@@ -15,11 +14,11 @@ from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.common.read_your_writes import until_seen
+from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.configs import broker_configs
 from brokers.engine.handlers.configs.config_changes import APPEND, DELETE, SET, SUBTRACT, listed
 from brokers.engine.handlers.configs.describe_configs import (
     BROKER,
-    DESCRIBED_AT_ONCE_MAX,
     RESOURCES_MAX,
     TOO_MANY,
     check_kind,
@@ -97,10 +96,10 @@ async def _each(
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     answers: list[AnyAnswer] = []
     written: list[int | None] = []
+    turns = TurnBudget()
     for number, resource in enumerate(resources):
         code, message = 0, None
-        if number % DESCRIBED_AT_ONCE_MAX == 0:
-            await asyncio.sleep(0)  # what is only checked waits for nothing
+        await turns.take()  # what is only checked waits for nothing
         try:
             if number >= RESOURCES_MAX:
                 raise Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY)

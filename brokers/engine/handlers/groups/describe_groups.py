@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from copy import copy
+from itertools import repeat
 from typing import Any, Final
 
 from brokers.engine.coordinators.groups.limits import is_too_long
@@ -28,13 +29,12 @@ GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8))
 CLASSIC: Final = "classic"
 # Groups described in one call. Beyond: INVALID_REQUEST.
 DESCRIBED_MAX: Final = 10_000
-DESCRIBED_PER_TURN_MAX: Final = 200
+# Those of which a record is still on its way are waited for together, a task for each.
+DESCRIBED_PER_TURN_MAX: Final = 50
 
 
 def describe_groups(call: Call, request: DescribeGroupsRequest) -> Any:
     """At once, unless a group's record is still on its way to the followers."""
-    if len(request.groups) > DESCRIBED_MAX:
-        return _described(request, [DescribeReply(int(ErrorCode.INVALID_REQUEST))] * len(request.groups))
     if len(request.groups) > DESCRIBED_PER_TURN_MAX:
         return _describe_many(call, request)
     replies = [
@@ -48,7 +48,8 @@ def describe_groups(call: Call, request: DescribeGroupsRequest) -> Any:
 
 async def _describe_many(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     groups: list[DescribedGroup] = []
-    excess = beyond_duplicate_limit(request.groups)
+    are_too_many = len(request.groups) > DESCRIBED_MAX
+    excess = repeat(True) if are_too_many else beyond_duplicate_limit(request.groups)
     for begin in range(0, len(request.groups), DESCRIBED_PER_TURN_MAX):
         part = copy(request)
         part.groups = request.groups[begin : begin + DESCRIBED_PER_TURN_MAX]

@@ -22,7 +22,7 @@ from brokers.engine.protocol.messages.offsets import (
 
 GROUPS_PER_REQUEST_MAX: Final = 10_000
 # Each is an append.
-GROUPS_AT_ONCE: Final = 100
+GROUPS_AT_ONCE: Final = 50
 
 
 async def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:

@@ -46,7 +46,7 @@ ERRORS_IN_LINES_UNTIL: Final = 3
 _ASK_AGAIN: Final = (int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), int(ErrorCode.NOT_COORDINATOR))
 GROUPS_PER_REQUEST_MAX: Final = 10_000
 # That are looked up in one turn of the loop.
-GROUPS_PER_TURN_MAX: Final = 200
+GROUPS_PER_TURN_MAX: Final = 50
 
 # Topics as the client calls them, with the partitions it wants; None: all there are.
 Wanted = Sequence[tuple[str, Sequence[int]]] | None
@@ -164,18 +164,29 @@ def partitions_fetched(response: OffsetFetchResponse) -> int:
 
 
 async def _fetch_groups(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    groups: list[OffsetFetchResponseGroup] = []
     replies: list[tuple[str, tuple[int, Found] | Awaitable[tuple[int, Found]]]] = []
     repeated = DuplicateLimits()
     excess = beyond_duplicate_limit(group.group_id for group in request.groups)
     for number, group in enumerate(request.groups, start=1):
         if number % GROUPS_PER_TURN_MAX == 0:
+            groups += await _fetched_groups(replies)
+            replies = []
             await asyncio.sleep(0)
-        if next(excess) or len(replies) >= GROUPS_PER_REQUEST_MAX:
+        if next(excess) or number > GROUPS_PER_REQUEST_MAX:
             replies.append((group.group_id, (int(ErrorCode.INVALID_REQUEST), [])))
             continue
         wanted = None if group.topics is None else [(topic.name, topic.partition_indexes) for topic in group.topics]
         asked = _Asked(call, group.group_id, wanted, request.require_stable, repeated)
         replies.append((group.group_id, asked.in_turns() if asked.is_long else asked.reply()))
+    groups += await _fetched_groups(replies)
+    return OffsetFetchResponse(groups=groups, topics=[])
+
+
+async def _fetched_groups(
+    replies: Sequence[tuple[str, tuple[int, Found] | Awaitable[tuple[int, Found]]]],
+) -> list[OffsetFetchResponseGroup]:
+    """Those that have to wait do so together."""
     later = [reply for _, reply in replies if isinstance(reply, Awaitable)]
     late = iter(await asyncio.gather(*later))
     groups = []
@@ -186,7 +197,7 @@ async def _fetch_groups(call: Call, request: OffsetFetchRequest) -> OffsetFetchR
             for name, lines in result
         ]
         groups.append(OffsetFetchResponseGroup(group_id=group_id, topics=topics, error_code=error))
-    return OffsetFetchResponse(groups=groups, topics=[])
+    return groups
 
 
 class Lined:

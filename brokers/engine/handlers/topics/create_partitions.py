@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
 
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
@@ -22,7 +21,6 @@ from brokers.engine.protocol.messages.topics import (
 )
 
 # Growing a topic, or refusing to, takes as long as so many lines of other requests.
-LINES_PER_TOPIC: Final = 5
 
 
 async def create_partitions(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
@@ -32,7 +30,7 @@ async def create_partitions(call: Call, request: CreatePartitionsRequest) -> Cre
     turns = TurnBudget()
     patience = None if request.validate_only else Patience(call, request.timeout_ms)
     for topic in request.topics:
-        await turns.take(LINES_PER_TOPIC)
+        await turns.take()
         try:
             if names[topic.name] > 1:
                 raise Wrong(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")

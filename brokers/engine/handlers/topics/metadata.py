@@ -80,7 +80,7 @@ async def _complete(response: MetadataResponse, topics: Iterator[MetadataRespons
     turns = TurnBudget()
     for topic in topics:
         response.topics.append(topic)
-        await turns.take(1 + len(topic.partitions))
+        await turns.take()
     return response
 
 

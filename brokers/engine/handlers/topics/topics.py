@@ -13,6 +13,7 @@ from brokers.engine.cluster.errors import ClusterError, TooManyChanges
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
 from brokers.engine.handlers.common.changing import CHANGE_WAIT_S_MAX, changing
+from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.partitions import topic_config
 from brokers.engine.protocol.apis import ApiKey
@@ -102,6 +103,11 @@ async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopic
     if patience is not None:
         await _complete(call, patience, made)
     return CreateTopicsResponse(topics=results)
+
+
+def lines_created(response: CreateTopicsResponse) -> int:
+    """How long an answer is."""
+    return sum(1 + len(topic.configs or ()) for topic in response.topics)
 
 
 def _check_collision(call: Call, name: str, passed: Mapping[str, str]) -> None:
@@ -219,7 +225,9 @@ async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopic
     deleted: list[tuple[TopicImage, DeletableTopicResult]] = []
     marked: set[str] = set()
     patience = Patience(call, request.timeout_ms)
+    turns = TurnBudget()
     for number, state in enumerate(wanted):
+        await turns.take()
         try:
             if number >= TOPICS_PER_CALL_MAX:
                 raise Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY)

@@ -49,7 +49,7 @@ async def describe_producers(call: Call, request: DescribeProducersRequest) -> D
             else:
                 partitions.append(_partition(call, topic, index))
                 described += len(partitions[-1].active_producers)
-            await turns.take(1 + len(partitions[-1].active_producers))
+            await turns.take()
         topics.append(DescribeProducersTopicResult(name=wanted.name, partitions=partitions))
     return DescribeProducersResponse(topics=topics)
 

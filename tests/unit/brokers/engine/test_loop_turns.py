@@ -64,6 +64,46 @@ async def test_errors_reach_the_coroutine_and_come_out_of_it() -> None:
         await timed(work(failing), lambda _spent_s: None)
 
 
+async def test_where_a_coroutine_lets_others_in_it_goes_on_in_its_turn() -> None:
+    taken: list[int] = []
+
+    async def take() -> None:
+        taken.append(1)
+        await asyncio.sleep(0)
+
+    async def work() -> str:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.001)
+        return "done"
+
+    assert await timed(work(), lambda _spent_s: None, take) == "done"
+    assert len(taken) == 3
+
+
+async def test_a_coroutine_that_is_cancelled_while_it_waits_for_its_turn_ends() -> None:
+    ended, never = asyncio.Event(), asyncio.get_running_loop().create_future()
+
+    async def take() -> None:
+        await never
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(0)
+        finally:
+            ended.set()
+
+    async def run() -> None:
+        await timed(work(), lambda _spent_s: None, take)
+
+    task = asyncio.ensure_future(run())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
+
+
 async def test_a_cancelled_coroutine_ends() -> None:
     ended = asyncio.Event()
 

@@ -1,0 +1,110 @@
+"""Long requests of tenants on the event loop, in turns: in each round of the loop one piece of one of them, however
+many there are. Instances come one after the other, whatever each has under way; between two pieces everybody who sent a
+short request is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+# Of the requests of an instance that are decoded at the same time, as they were received.
+DECODED_BYTES_PER_INSTANCE_MAX: Final = 1024 * 1024
+
+
+class RequestTurns:
+    """`await turns.take(instance_id)` before each piece."""
+
+    __slots__ = ("_is_due", "_loop", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        # In the order in which their turns come.
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._is_due = False
+
+    def take(self, instance_id: str) -> asyncio.Future[None]:
+        turn: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.setdefault(instance_id, deque()).append(turn)
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._next)
+        return turn
+
+    def _next(self) -> None:
+        while self._waiting:
+            instance_id = next(iter(self._waiting))
+            turns = self._waiting.pop(instance_id)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[instance_id] = turns  # behind all others
+            if not turn.done():  # who was cancelled gave its turn up
+                turn.set_result(None)
+                break
+        self._is_due = bool(self._waiting)
+        if self._is_due:
+            self._loop.call_soon(self._next)
+
+
+class Place:
+    """Of one request among those of its instance that are decoded; it may be left more than once."""
+
+    __slots__ = ("_count_bytes", "_instance_id", "_places")
+
+    def __init__(self, places: DecodedPlaces, instance_id: str, count_bytes: int) -> None:
+        self._places = places
+        self._instance_id = instance_id
+        self._count_bytes = count_bytes
+
+    def leave(self) -> None:
+        count_bytes, self._count_bytes = self._count_bytes, 0
+        if count_bytes:
+            self._places.free(self._instance_id, count_bytes)
+
+
+class DecodedPlaces:
+    """Room for the decoded requests of each instance, which take some twelve times as much memory as they have bytes.
+    One is let in however long it is; others wait as they were received, first come, first served.
+    """
+
+    __slots__ = ("_loop", "_taken_bytes", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._taken_bytes: dict[str, int] = {}
+        self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}
+
+    async def enter(self, instance_id: str, count_bytes: int) -> Place:
+        taken_bytes = self._taken_bytes.get(instance_id, 0)
+        if instance_id not in self._waiting and _has_room(taken_bytes, count_bytes):
+            self._taken_bytes[instance_id] = taken_bytes + count_bytes
+        else:
+            admitted: asyncio.Future[None] = self._loop.create_future()
+            self._waiting.setdefault(instance_id, deque()).append((count_bytes, admitted))
+            try:
+                await admitted
+            except asyncio.CancelledError:
+                if admitted.done() and not admitted.cancelled():
+                    self.free(instance_id, count_bytes)
+                raise
+        return Place(self, instance_id, count_bytes)
+
+    def free(self, instance_id: str, count_bytes: int) -> None:
+        taken_bytes = self._taken_bytes[instance_id] - count_bytes
+        waiting = self._waiting.get(instance_id)
+        while waiting and (waiting[0][1].done() or _has_room(taken_bytes, waiting[0][0])):
+            wanted_bytes, admitted = waiting.popleft()
+            if not admitted.done():  # else it was cancelled
+                taken_bytes += wanted_bytes
+                admitted.set_result(None)
+        if waiting is not None and not waiting:
+            del self._waiting[instance_id]
+        if taken_bytes:
+            self._taken_bytes[instance_id] = taken_bytes
+        else:
+            del self._taken_bytes[instance_id]
+
+
+def _has_room(taken_bytes: int, count_bytes: int) -> bool:
+    return not taken_bytes or taken_bytes + count_bytes <= DECODED_BYTES_PER_INSTANCE_MAX

@@ -1,0 +1,76 @@
+"""What is decoded in pieces is what is decoded at once, whatever arrives, and a long message takes many pieces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.engine.protocol.codec import decode_request, decode_request_in_pieces, encode_request
+from brokers.engine.protocol.compile_decode import ITEMS_PER_PIECE
+from brokers.engine.protocol.errors import MalformedRequest
+from brokers.engine.protocol.messages.topics import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+
+from .samples import every_message, name_of, sample
+
+REQUESTS = [message for message in every_message() if message[2] == "request"]
+
+
+def whole(api_key: int, version: int, body: bytes, items_max: int = 500_000) -> tuple[int, Any]:
+    """How often it stopped, and the request."""
+    pieces = decode_request_in_pieces(api_key, version, body, 0, len(body), items_max)
+    stops = 0
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            return stops, end.value
+        stops += 1
+
+
+@pytest.mark.parametrize("message", REQUESTS, ids=name_of)
+def test_pieces_make_the_same_request(message: tuple[int, int, Any]) -> None:
+    api_key, version, _ = message
+    body = encode_request(api_key, version, sample(*message, "full"))
+    assert whole(api_key, version, body) == (0, decode_request(api_key, version, body, 0, len(body)))
+
+
+@pytest.mark.parametrize("message", REQUESTS[::7], ids=name_of)
+@given(data=st.data())
+def test_what_is_refused_at_once_is_refused_in_pieces(message: tuple[int, int, Any], data: st.DataObject) -> None:
+    api_key, version, _ = message
+    body = bytearray(encode_request(api_key, version, sample(*message, "full")))
+    for _ in range(data.draw(st.integers(0, 3))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(body[: data.draw(st.integers(0, len(body)))])
+    try:
+        expected = decode_request(api_key, version, cut, 0, len(cut))
+    except MalformedRequest as error:
+        with pytest.raises(type(error)):
+            whole(api_key, version, cut)
+    else:
+        assert whole(api_key, version, cut)[1] == expected
+
+
+def long_request(lines: int) -> bytes:
+    partitions = [DeleteRecordsPartition(partition_index=at, offset=at) for at in range(lines)]
+    topics = [DeleteRecordsTopic(name=name, partitions=partitions) for name in ("a", "b")]
+    return encode_request(21, 2, DeleteRecordsRequest(topics=topics, timeout_ms=1))
+
+
+def test_a_long_request_takes_many_pieces() -> None:
+    body = long_request(5_000)
+    stops, request = whole(21, 2, body)
+    assert stops == (2 * 5_000 + 2) // ITEMS_PER_PIECE
+    assert request == decode_request(21, 2, body, 0, len(body))
+
+
+def test_more_items_than_there_may_be_are_refused_before_they_are_made() -> None:
+    with pytest.raises(MalformedRequest, match="too many items"):
+        whole(21, 2, long_request(5_000), items_max=9_000)

@@ -1,0 +1,94 @@
+"""Long requests take turns, an instance after the other, and have room by instance (`request_turns`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.engine import request_turns
+from brokers.engine.request_turns import DecodedPlaces, RequestTurns
+
+
+async def test_in_each_round_of_the_loop_one_piece_of_all_requests_is_handled() -> None:
+    loop = asyncio.get_running_loop()
+    turns, rounds, handled = RequestTurns(loop), 0, []
+
+    async def long_request(instance_id: str) -> None:
+        for _ in range(5):
+            await turns.take(instance_id)
+            handled.append(rounds)
+
+    requests = [asyncio.create_task(long_request(f"ins-{number % 4}")) for number in range(12)]
+    while not all(request.done() for request in requests):
+        await asyncio.sleep(0)
+        rounds += 1
+    assert len(handled) == len(set(handled)) == 60
+
+
+async def test_an_instance_with_many_long_requests_waits_as_long_as_one_with_a_single_one() -> None:
+    turns, order = RequestTurns(asyncio.get_running_loop()), []
+
+    async def long_request(instance_id: str, pieces: int) -> None:
+        for _ in range(pieces):
+            await turns.take(instance_id)
+            order.append(instance_id)
+
+    many = [long_request("many", 3) for _ in range(20)]
+    await asyncio.gather(*many, long_request("one", 3))
+    assert order[:6] in (["many", "one"] * 3, ["one", "many"] * 3)
+
+
+async def test_who_hangs_up_while_waiting_gives_its_turn_to_the_next() -> None:
+    turns = RequestTurns(asyncio.get_running_loop())
+    gone, stays = turns.take("a"), turns.take("a")
+    gone.cancel()
+    await asyncio.wait_for(stays, 5)
+
+
+@pytest.fixture
+def room(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    monkeypatch.setattr(request_turns, "DECODED_BYTES_PER_INSTANCE_MAX", 100)
+    yield 100
+
+
+async def test_a_request_larger_than_the_room_is_let_in_alone_and_others_wait_in_their_order(room: int) -> None:
+    places = DecodedPlaces(asyncio.get_running_loop())
+    large = await places.enter("a", 10 * room)
+    waiting = [asyncio.create_task(places.enter("a", room)) for _ in range(2)]
+    elsewhere = await asyncio.wait_for(places.enter("b", 1), 5)
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in waiting)
+    large.leave()
+    large.leave()  # once is enough, and no harm
+    first = await asyncio.wait_for(waiting[0], 5)
+    assert not waiting[1].done()
+    first.leave()
+    (await asyncio.wait_for(waiting[1], 5)).leave()
+    elsewhere.leave()
+    assert not places._taken_bytes and not places._waiting
+
+
+@given(plan=st.lists(st.tuples(st.integers(1, 150), st.booleans()), min_size=1, max_size=12))
+def test_whoever_comes_and_goes_in_whatever_order_no_room_is_lost(plan: list[tuple[int, bool]]) -> None:
+    async def play() -> None:
+        places = DecodedPlaces(asyncio.get_running_loop())
+        entering = [asyncio.create_task(places.enter("a", count_bytes)) for count_bytes, _ in plan]
+        await asyncio.sleep(0)
+        for task, (_, hangs_up) in zip(entering, plan, strict=True):
+            if hangs_up:
+                task.cancel()
+        for task in entering:
+            try:
+                place = await asyncio.wait_for(task, 5)
+            except asyncio.CancelledError:
+                if task.done() and not task.cancelled():
+                    task.result().leave()
+                continue
+            place.leave()
+        assert not places._taken_bytes and not places._waiting
+
+    asyncio.run(play())
