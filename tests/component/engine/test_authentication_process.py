@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     NewTopic,
@@ -63,13 +63,15 @@ def settings(instance: TestInstance, name: str, password: str, mechanism: str = 
 
 def with_confluent(instance: TestInstance, name: str, password: str, mechanism: str, value: bytes) -> list[bytes]:
     """Produces a record and reads the topic; raises or answers [] where it may not in."""
-    errors: list[Any] = []
+    refused: list[KafkaError] = []
     conf = settings(instance, name, password, mechanism)
-    producer = Producer(conf | {"message.timeout.ms": 3_000})
-    producer.produce(TOPIC, value, on_delivery=lambda error, _message: errors.append(error))
-    producer.flush(10)
-    if errors != [None]:
-        return []
+    producer = Producer(conf | {"error_cb": refused.append})
+    producer.produce(TOPIC, value)
+    while producer.flush(0.1):
+        if any(error.code() == KafkaError._AUTHENTICATION for error in refused):
+            producer.purge()
+            producer.flush(5)
+            return []
     consumer = Consumer(conf | {"group.id": "none", "enable.auto.commit": False, "enable.partition.eof": True})
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
     values = []
@@ -94,7 +96,7 @@ def with_kafka_python(instance: TestInstance, name: str, password: str, mechanis
         "sasl_plain_password": password,
     }
     try:
-        producer = KafkaProducer(**conf)
+        producer = KafkaProducer(**conf, bootstrap_timeout_ms=2_000)
     except KafkaError:
         return []
     producer.send(TOPIC, value).get(10)

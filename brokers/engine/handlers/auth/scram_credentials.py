@@ -39,6 +39,8 @@ from brokers.engine.protocol.messages.scram import (
     ScramCredentialUpsertion,
 )
 
+# Kafka's, where nothing is wrong.
+NO_MESSAGE: Final = ""
 NO_NAME: Final = "Username must not be empty"
 UNKNOWN_MECHANISM: Final = "Unknown SCRAM mechanism"
 TOO_FEW: Final = "Too few iterations"
@@ -71,7 +73,7 @@ async def describe_user_scram_credentials(
         for name, count in Counter(wanted.name for wanted in request.users).items():
             results.append(_wanted(name, count, users.get(paths.sanitise(name))))
             await budget.take()
-    return DescribeUserScramCredentialsResponse(error_code=0, error_message=None, results=results)
+    return DescribeUserScramCredentialsResponse(error_code=0, error_message=NO_MESSAGE, results=results)
 
 
 def _wanted(name: str, count: int, user: UserDocument | None) -> DescribeUserScramCredentialsResult:
@@ -98,7 +100,7 @@ def _infos(user: UserDocument) -> list[ScramCredentialInfo]:
 
 
 def _described(name: str, infos: list[ScramCredentialInfo]) -> DescribeUserScramCredentialsResult:
-    return DescribeUserScramCredentialsResult(user=name, error_code=0, error_message=None, credential_infos=infos)
+    return DescribeUserScramCredentialsResult(user=name, error_code=0, error_message=NO_MESSAGE, credential_infos=infos)
 
 
 def _not_described(name: str, code: ErrorCode, message: str) -> DescribeUserScramCredentialsResult:
@@ -195,7 +197,7 @@ async def _alter(call: Call, name: str, wanted: _Wanted, written: Written) -> Al
         await alter_user(call, name, change, validate_only=False, written=written)
     except errors.ClusterError as failure:
         return AlterUserScramCredentialsResult(user=name, error_code=failure.wire_code, error_message=str(failure))
-    return AlterUserScramCredentialsResult(user=name, error_code=0, error_message=None)
+    return AlterUserScramCredentialsResult(user=name, error_code=0, error_message=NO_MESSAGE)
 
 
 def _verifiers(upserted: Iterable[ScramCredentialUpsertion]) -> tuple[Verifier, ...]:

@@ -31,6 +31,8 @@ from brokers.engine.protocol.framing import UNAUTHENTICATED_FRAME_BYTES_MAX
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 from brokers.engine.protocol.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
+# Kafka's, where nothing is wrong.
+NO_MESSAGE: Final = ""
 # `connection.failed.authentication.delay.ms`
 FAILED_AUTHENTICATION_DELAY_MS: Final = 100
 # From the first byte to the proof.
@@ -252,7 +254,7 @@ class TenantSaslSession:
             self.channel.respond(_SIZE.pack(len(token)) + token)
             return
         answer = SaslAuthenticateResponse(
-            error_code=int(ErrorCode.NONE), error_message=None, auth_bytes=token, session_lifetime_ms=lifetime_ms
+            error_code=int(ErrorCode.NONE), error_message=NO_MESSAGE, auth_bytes=token, session_lifetime_ms=lifetime_ms
         )
         self._respond(ApiKey.SASL_AUTHENTICATE, reply.version, reply.correlation_id, answer)
 
