@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 
-from brokers.contract import coordinator_limits
+from brokers.contract import authentication_limits, coordinator_limits
 from brokers.contract.connections import CONNECTIONS_PER_INSTANCE_MAX, CREATIONS_PER_INSTANCE_PER_S_MAX
 from tenants.limits import Limit, register
 
@@ -177,5 +177,17 @@ def publish() -> None:
             CREATIONS_PER_INSTANCE_PER_S_MAX,
             "connections",
             "New connections a second of one instance to one broker; more wait.",
+        ),
+        Limit(
+            "client_failures_per_user_and_minute_max",
+            authentication_limits.USER_FAILURES_PER_MINUTE,
+            "passwords",
+            "Wrong passwords of one user of an instance from one address to one broker; more are not looked at.",
+        ),
+        Limit(
+            "client_failures_per_address_and_minute_max",
+            authentication_limits.ADDRESS_FAILURES_PER_MINUTE,
+            "passwords",
+            "Wrong passwords to one instance from one address (one /64 network with IPv6) to one broker.",
         ),
     )

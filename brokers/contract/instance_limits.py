@@ -17,6 +17,10 @@ QUOTA_ENTITIES_MAX: Final = 1_000
 # What all client quotas of an instance weigh.
 QUOTA_BYTES_MAX: Final = 256 * 1024
 
+# What one user of an instance weighs, with two secrets under both mechanisms, and all of them together.
+USER_BYTES_MAX: Final = 4 * 1024
+USERS_BYTES_MAX: Final = 800 * 1024
+
 # Of one value of a topic's configuration, and of all that one topic sets.
 CONFIG_VALUE_BYTES_MAX: Final = 1_024
 TOPIC_CONFIG_BYTES_MAX: Final = 8 * 1024
@@ -32,8 +36,8 @@ OLD_OFFSETS_BYTES_MAX: Final = 256 * 1024
 # What weighs is paths and documents, in bytes, and so much more for each node.
 NODE_BYTES: Final = 100
 
-# Changes that one instance makes through one broker: partitions made, added or deleted, topics' configurations and
-# client quotas changed. So many a second in the long run, and so many at once after a pause.
+# Changes that one instance makes through one broker: partitions made, added or deleted, topics' configurations, client
+# quotas and users changed. So many a second in the long run, and so many at once after a pause.
 CHANGES_PER_S_MAX: Final = 50
 CHANGES_BURST: Final = 5_000
 

@@ -26,6 +26,8 @@ REPLICA_LAG_MS_MAX = 30_000
 # Replicas are copied as fast as they can be.
 REPLICATION_BYTES_PER_S_MAX = 2**63 - 1
 CONTROLLED_SHUTDOWN_TIMEOUT_MS = 3_000
+# Connections need not authenticate again.
+MAX_REAUTH_MS = 0
 SECRET_CHARS_MIN = 16
 
 _NUMBERS = {
@@ -75,6 +77,8 @@ class EngineConfig:
     replica_lag_ms_max: int
     leader_throttle_bytes_per_s: int
     follower_throttle_bytes_per_s: int
+    # `connections.max.reauth.ms`
+    max_reauth_ms: int = MAX_REAUTH_MS
     # Where ZooKeeper has access lists.
     zookeeper_credentials: Credentials | None = None
     zookeeper_control_digest: str = ""
@@ -132,6 +136,7 @@ def from_settings(settings: BrokerProcessSettings) -> EngineConfig:
         replica_lag_ms_max=numbers["replica.lag.time.max.ms"],
         leader_throttle_bytes_per_s=numbers["leader.replication.throttled.rate"],
         follower_throttle_bytes_per_s=numbers["follower.replication.throttled.rate"],
+        max_reauth_ms=_max_reauth(settings.overrides),
     )
 
 
@@ -151,6 +156,12 @@ def _burst(overrides: Mapping[str, str]) -> int:
     """`quota.burst.ms`: how long a client may run ahead of its limit; -1 asks for Kafka's window alone."""
     value = overrides.get("quota.burst.ms", str(BURST_MS))
     return -1 if value == "-1" else _number("quota.burst.ms", value, BURST_MS)
+
+
+def _max_reauth(overrides: Mapping[str, str]) -> int:
+    """`connections.max.reauth.ms`: how long a connection lives that does not authenticate again; 0 = for ever."""
+    value = overrides.get("connections.max.reauth.ms", str(MAX_REAUTH_MS))
+    return 0 if value == "0" else _number("connections.max.reauth.ms", value, MAX_REAUTH_MS)
 
 
 def _zookeeper_credentials(file: str) -> Credentials | None:

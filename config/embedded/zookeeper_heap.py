@@ -24,6 +24,7 @@ def bytes_allowed(instances: int, partitions: int) -> int:
     each = (
         instance_limits.DOCUMENT_BYTES_BASE
         + instance_limits.QUOTA_BYTES_MAX
+        + instance_limits.USERS_BYTES_MAX
         + instance_limits.OLD_OFFSETS_BYTES_MAX
         + ALLOW_LIST_BYTES_MAX
     )

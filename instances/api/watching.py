@@ -23,7 +23,8 @@ class RuleOut(serializers.Serializer):
 
     kind = serializers.CharField(
         help_text="`client_quota`, `instance_bandwidth`, `request_time`, `change_rate`, `connection_rate` (new"
-        " connections wait) or `connection_limit` (connections are refused; nothing waits)."
+        " connections wait), `connection_limit` (connections are refused; nothing waits) or `authentication` (passwords"
+        " are refused without a look at them, because too many were wrong)."
     )
     quota = serializers.CharField()
     level = serializers.IntegerField(allow_null=True, help_text="1 to 8, for a client quota.")

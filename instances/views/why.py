@@ -146,6 +146,7 @@ def kind_words(kind: str) -> str:
         "change_rate": _("Rate of changes"),
         "connection_limit": _("Connections"),
         "connection_rate": _("New connections"),
+        "authentication": _("Failed sign-ins of clients"),
     }.get(kind, "")
 
 
@@ -156,6 +157,7 @@ def limit_words(kind: str) -> str:
         "change_rate": _("changes a second on each broker"),
         "connection_limit": _("connections to one broker"),
         "connection_rate": _("new connections a second"),
+        "authentication": _("wrong passwords of a user or an address"),
     }.get(kind, "")
 
 
@@ -248,6 +250,14 @@ def _broker_sentence(kind: str, mean_ms: float, brokers: list[int]) -> str:
             _(
                 "Clients open connections faster than these brokers accept them from one instance: %(brokers)s."
                 " A new connection waits %(delay)s on average. Clients that keep their connections end that."
+            )
+            % words
+        )
+    if kind == "authentication":
+        return (
+            _(
+                "Somebody gave wrong passwords too often to these brokers: %(brokers)s. Further ones of the same user"
+                " or address are refused for some minutes, without a look at them. Connections that are open go on."
             )
             % words
         )

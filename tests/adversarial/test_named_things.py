@@ -17,6 +17,7 @@ from kazoo.exceptions import NoNodeError
 
 from brokers.contract import instance_limits
 from brokers.contract.instance_limits import CONFIG_VALUE_BYTES_MAX, QUOTA_NAME_BYTES_MAX
+from brokers.contract.users import DIGEST_BYTES, ITERATIONS_MAX, SALT_BYTES_MAX, USER_NAME_BYTES_MAX
 from brokers.engine.protocol import codec, headers
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
@@ -31,6 +32,7 @@ from brokers.engine.protocol.messages.quotas import (
     QuotaEntity,
     QuotaOperation,
 )
+from brokers.engine.protocol.messages.scram import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
 from brokers.engine.protocol.messages.topics import (
     CreatableTopic,
     CreateTopicsRequest,
@@ -88,6 +90,23 @@ def name_quotas() -> list[bytes]:
         entries.append(QuotaAlteration(entity=[user, client], ops=[limit]))
     request = AlterClientQuotasRequest(entries=entries, validate_only=False)
     return [frame(ApiKey.ALTER_CLIENT_QUOTAS, 1, request)]
+
+
+def name_users() -> list[bytes]:
+    """Users with the longest names, salts and credentials; of each the first mechanism is taken away and given anew."""
+    upsertions = [
+        ScramCredentialUpsertion(
+            name=name,
+            mechanism=mechanism,
+            iterations=ITERATIONS_MAX,
+            salt=bytes(SALT_BYTES_MAX),
+            salted_password=bytes(DIGEST_BYTES[mechanism]),
+        )
+        for name in (long_name(USER_NAME_BYTES_MAX) for _ in range(ENTRIES_PER_REQUEST))
+        for mechanism in DIGEST_BYTES
+    ]
+    request = AlterUserScramCredentialsRequest(deletions=[], upsertions=upsertions)
+    return [frame(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, request)]
 
 
 def configure() -> list[bytes]:
@@ -183,7 +202,9 @@ def zookeeper_bytes(cluster: EngineCluster) -> int:
 
 
 @pytest.mark.parametrize(
-    "attack", [name_quotas, configure, create_and_delete], ids=["client quotas", "configurations", "topics"]
+    "attack",
+    [name_quotas, name_users, configure, create_and_delete],
+    ids=["client quotas", "users", "configurations", "topics"],
 )
 async def test_what_an_instance_names_leaves_its_neighbour_served_and_zookeeper_small(
     cluster: EngineCluster, ports: tuple[int, int], attack: Attack
@@ -208,6 +229,7 @@ async def test_what_an_instance_names_leaves_its_neighbour_served_and_zookeeper_
     assert watched.creation_codes == {0}
     assert max(watched.creations_s) <= NEIGHBOUR_CREATION_S_MAX
     allowed = instance_limits.document_bytes_max(PARTITIONS_MAX) + instance_limits.QUOTA_BYTES_MAX
+    allowed += instance_limits.USERS_BYTES_MAX
     assert grown <= allowed + OTHER_BYTES_MAX
     assert log_bytes <= LOG_BYTES_PER_MINUTE_MAX * max(1, minutes)
 

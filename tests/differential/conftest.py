@@ -12,9 +12,10 @@ import pytest
 
 from brokers.contract.documents import InstanceSettings
 from brokers.contract.process import CLUSTER_USER
-from tests.differential.play import Address
+from tests.differential.play import Address, Player
 from tests.differential.record import SETTINGS as SETTINGS_RECORDED
 from tests.differential.record import SETTINGS_APART
+from tests.differential.scripts import sasl, scram_users
 from tests.testkit.engine import HOST, EngineCluster
 
 INSTANCES = (f"ins-{number:08d}" for number in itertools.count(1))
@@ -42,6 +43,18 @@ def kafka_address_apart(zookeeper_address: str, tmp_path: Path) -> Iterator[Addr
     """A broker whom nobody has asked anything."""
     with EngineCluster(zookeeper_address, tmp_path, overrides=SETTINGS_APART) as cluster:
         yield _served(cluster)
+
+
+@pytest.fixture
+def kafka_address_authenticated(zookeeper_address: str, tmp_path: Path) -> Iterator[Address]:
+    """A broker that asks who is there, with the users of the scripts."""
+    with EngineCluster(zookeeper_address, tmp_path, module=("tests.testkit.sasl_broker",)) as cluster:
+        served = _served(cluster)
+        inside = Address(HOST, cluster.brokers[0].settings.internal_port)
+        with Player(inside, login=(served.prefix.rstrip("."), cluster.secret)) as player:
+            scram_users.make(player, *sasl.ALICE)
+            scram_users.make(player, *sasl.CAROL)
+        yield served
 
 
 def _served(cluster: EngineCluster) -> Address:

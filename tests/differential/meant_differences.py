@@ -14,6 +14,7 @@ from brokers.engine.partitions.topic_bounds import BOUNDS
 from brokers.engine.partitions.topic_config import ConfigSource
 from brokers.engine.protocol.apis import ADVERTISED_TENANT
 from tests.differential.difference import AS_LISTED, NOTHING_DROPPED, ONE_ERROR_CODE, Difference
+from tests.differential.meant_authenticating import AUTHENTICATING
 from tests.differential.meant_coordinating import COORDINATING
 
 
@@ -212,6 +213,7 @@ DISKS_ARE_THE_OPERATORS = "a tenant shares the brokers' disks: how large and how
 BRIEF_DELETION = "a deleted topic is forgotten before the answer goes out, so its id is as unknown as any"
 
 DIFFERENCES: tuple[Difference, ...] = (
+    *AUTHENTICATING,
     *COORDINATING,
     Difference("connection", "*software*", "only what is served is advertised", _advertised),
     Difference("connection", "the connection survives", "only what is served is advertised", _advertised),

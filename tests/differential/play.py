@@ -175,6 +175,15 @@ class Player:
         self._send(api_key, version, body)
         return self.receive(api_key, version if read_as is None else read_as, patience_s)
 
+    def exchange_raw(self, token: bytes) -> bytes:
+        """Sends bytes behind their size, and answers those that come back. Raises ConnectionLost."""
+        try:
+            self._connection().sendall(len(token).to_bytes(4, "big") + token)
+        except OSError as error:
+            self.close()
+            raise ConnectionLost from error
+        return self._receive(ANSWER_S)
+
     def _send(self, api_key: int, version: int, body: bytes) -> None:
         connection = self._connection()
         self._correlation_id += 1

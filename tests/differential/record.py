@@ -1,9 +1,11 @@
 """Plays the scripts against a real Apache Kafka 3.9.1 and keeps its answers in `tests/golden/differential/`.
 
     python -m tests.differential.record --bootstrap 127.0.0.1:9092 [script …]
+    python -m tests.differential.record --bootstrap 127.0.0.1:9102 --plaintext 127.0.0.1:9092 sasl
 
 The broker must be fresh: one broker in ZooKeeper mode with its defaults but for `SETTINGS`, none of the scripts' topics
-in it; for the scripts of `catalogue.APART`, which are the first on theirs, `SETTINGS_APART`.
+in it; for the scripts of `catalogue.AUTHENTICATED`, a listener with SASL that knows `sasl.ALICE`; for the scripts of
+`catalogue.APART`, which are the first on theirs, `SETTINGS_APART`.
 Read the diff before committing it.
 """
 
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.differential.play import Address, Player
-from tests.differential.scripts import catalogue
+from tests.differential.scripts import catalogue, sasl, scram_users
 
 # One broker keeps what coordinators know, and nobody waits long for what only time brings.
 SETTINGS = {
@@ -35,7 +37,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "differential"
 def play(script: str, address: Address) -> dict[str, Any]:
     """All answers of one script."""
     with Player(address) as player:
-        {**catalogue.SCRIPTS, **catalogue.APART, **catalogue.LONG}[script](player)
+        {**catalogue.SCRIPTS, **catalogue.APART, **catalogue.AUTHENTICATED, **catalogue.LONG}[script](player)
         return player.answers
 
 
@@ -48,10 +50,15 @@ def recorded(script: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--plaintext", help="where the SCRAM users of the scripts are made")
     parser.add_argument("scripts", nargs="*", default=sorted(catalogue.SCRIPTS))
     given = parser.parse_args()
     host, _, port = given.bootstrap.rpartition(":")
     GOLDEN.mkdir(parents=True, exist_ok=True)
+    if given.plaintext:
+        inside, _, inside_port = given.plaintext.rpartition(":")
+        with Player(Address(inside, int(inside_port))) as player:
+            scram_users.make(player, *sasl.CAROL)
     for script in given.scripts:
         answers = play(script, Address(host, int(port)))
         lines = ",\n".join(f"{json.dumps(label)}: {json.dumps(answer)}" for label, answer in answers.items())

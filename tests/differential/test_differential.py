@@ -11,7 +11,7 @@ import pytest
 from tests.differential.meant_differences import DIFFERENCES, expected
 from tests.differential.play import Address
 from tests.differential.record import play, recorded
-from tests.differential.scripts.catalogue import APART, LONG, SCRIPTS
+from tests.differential.scripts.catalogue import APART, AUTHENTICATED, LONG, SCRIPTS
 
 SHOWN_MAX = 40
 
@@ -24,6 +24,13 @@ def test_our_broker_answers_as_apache_kafka_did(script: str, kafka_address: Addr
 def test_a_broker_of_its_own_answers_as_apache_kafka_did(kafka_address_apart: Address) -> None:
     for script in APART:
         _compare(script, kafka_address_apart)
+
+
+@pytest.mark.parametrize("script", sorted(AUTHENTICATED))
+def test_a_route_that_asks_who_is_there_answers_as_apache_kafka_did(
+    script: str, kafka_address_authenticated: Address
+) -> None:
+    _compare(script, kafka_address_authenticated)
 
 
 @pytest.mark.skipif(
@@ -46,7 +53,7 @@ def _compare(script: str, at: Address) -> None:
     assert not wrong, f"{len(wrong)} of {len(golden)} answers of {script} differ:\n" + "\n".join(wrong[:SHOWN_MAX])
 
 
-@pytest.mark.parametrize("script", sorted((*SCRIPTS, *APART, *LONG)))
+@pytest.mark.parametrize("script", sorted((*SCRIPTS, *APART, *AUTHENTICATED, *LONG)))
 def test_every_script_is_recorded(script: str) -> None:
     assert recorded(script)
 

@@ -12,9 +12,11 @@ from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
 from brokers.contract import coordinator_limits as kept
-from brokers.contract.instance_limits import QUOTA_ENTITIES_MAX
+from brokers.contract.instance_limits import QUOTA_ENTITIES_MAX, USERS_BYTES_MAX
+from brokers.contract.users import USERS_MAX
 from brokers.engine.coordinators.groups import limits as groups
 from brokers.engine.coordinators.transactions import limits as transactions
+from brokers.engine.handlers.auth import user_calls
 from brokers.engine.handlers.common import background, chunked_encoding, duplicate_limits, turns
 from brokers.engine.handlers.configs import client_quotas, describe_configs
 from brokers.engine.handlers.dispatch import FAST_CODEC_HANDLERS, SHAPES
@@ -45,6 +47,7 @@ TOPIC_ID: Final = "topic id"
 GROUP: Final = "group"
 TRANSACTION: Final = "transactional id"
 QUOTA: Final = "quota entity"
+USER: Final = "user"
 BROKER: Final = "broker"
 OPAQUE: Final = "opaque"
 MEMBER: Final = "member"
@@ -61,6 +64,7 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     GROUP: ("mapped", "Stored under the instance's id, and shown without it; only ids of the instance are listed."),
     TRANSACTION: ("mapped", "Stored under the instance's id, and shown without it."),
     QUOTA: ("mapped", "Users and client ids are the instance's own; stored under its id, and shown without it."),
+    USER: ("mapped", "Users are the instance's own: documents below its node, looked up there alone."),
     BROKER: (
         "mapped",
         "Brokers that serve the instance, by its own addresses; the cluster id is made of the instance's id. Racks and "
@@ -94,6 +98,11 @@ FIELDS: Final[Mapping[str | tuple[ApiKey, str], str]] = {
     **dict.fromkeys(("entity_name", "match"), QUOTA),
     (K.DESCRIBE_CLIENT_QUOTAS, "values.key"): SETTING,
     (K.ALTER_CLIENT_QUOTAS, "ops.key"): SETTING,
+    (K.DESCRIBE_USER_SCRAM_CREDENTIALS, "users.name"): USER,
+    (K.ALTER_USER_SCRAM_CREDENTIALS, "deletions.name"): USER,
+    (K.ALTER_USER_SCRAM_CREDENTIALS, "upsertions.name"): USER,
+    "user": USER,
+    **dict.fromkeys(("salt", "salted_password"), OPAQUE),
     (K.API_VERSIONS, "name"): WORD,
     (K.JOIN_GROUP, "protocols.name"): OPAQUE,
     (K.ALTER_CONFIGS, "configs.name"): SETTING,
@@ -224,6 +233,18 @@ ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
     K.DESCRIBE_CLIENT_QUOTAS: (Row((0, 1), (f"{QUOTA_ENTITIES_MAX:,} entities of an instance",)),),
     K.ALTER_CLIENT_QUOTAS: (
         Row((0, 1), (f"{client_quotas.ENTRIES_MAX:,} entries a request", f"{QUOTA_ENTITIES_MAX:,} entities")),
+    ),
+    K.DESCRIBE_USER_SCRAM_CREDENTIALS: (Row((0, 0), (f"{USERS_MAX:,} users of an instance", _LINES)),),
+    K.ALTER_USER_SCRAM_CREDENTIALS: (
+        Row(
+            (0, 0),
+            (
+                f"{user_calls.USERS_PER_REQUEST_MAX:,} users a request",
+                f"{USERS_MAX:,} of an instance",
+                f"{USERS_BYTES_MAX >> 10} KiB of them",
+                "one change in ZooKeeper at a time",
+            ),
+        ),
     ),
     K.DESCRIBE_CLUSTER: (Row((0, 1), ("the instance's brokers",)),),
     K.DESCRIBE_PRODUCERS: (

@@ -227,9 +227,10 @@ class EngineCluster:
         consume_bps: int = 1_000 * MB,
         settings: InstanceSettings | None = None,
         served_by: Collection[int] | None = None,
+        **fields: Any,
     ) -> TestInstance:
         """Publishes the document as the reconciler does and waits for the acknowledgement of every broker, or of those
-        that serve it.
+        that serve it. `fields` are further ones of the document.
         """
         ids = [broker.settings.broker_id for broker in self.brokers]
         listening = {id: self.ports() for id in ids if served_by is None or id in served_by}
@@ -241,6 +242,7 @@ class EngineCluster:
             endpoints={broker: f"{HOST}:{port}" for broker, port in listening.items()},
             ports=listening,
             settings=settings or InstanceSettings(),
+            **fields,
         )
         self.zookeeper.ensure_path(paths.INSTANCES)
         self.zookeeper.create(paths.instance(instance_id), document.to_json())

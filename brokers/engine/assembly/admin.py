@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from brokers.engine.assembly import connection_counts, coordination_counts
+from brokers.engine.assembly import authentication_counts, connection_counts, coordination_counts
 from brokers.engine.assembly.cluster_report import ClusterReport
 from brokers.engine.assembly.long_turns import api_name
 from brokers.engine.assembly.storage_capacity import StorageCapacity
@@ -112,6 +112,7 @@ class AdminPort:
             "connections_by_instance": connection_counts.by_listener(self.listeners),
             "connections_refused": dict(sorted(self.listeners.counters.refused.items())),
             "connections_ended": dict(sorted(self.listeners.counters.ended.items())),
+            "authentications_by_instance": authentication_counts.by_instance(self.engine.authentication),
             "rss_bytes": rss_bytes(),
             "cpu_seconds": time.process_time(),
             "log_bytes": self.engine.table.size_bytes(),
@@ -292,6 +293,7 @@ class AdminPort:
 
     def _listener_samples(self) -> Iterator[Sample]:
         yield from connection_counts.samples(self.listeners)
+        yield from authentication_counts.samples(self.engine.authentication)
         text = "Instances whose port could not be opened."
         yield Sample("penstock_broker_unopened_listeners", "gauge", text, self.tenant_listeners.not_open)
         text = "Attempts to open an instance's port that failed."

@@ -48,6 +48,7 @@ from brokers.engine.garbage import GarbageCollection
 from brokers.engine.handlers.auth.sasl import SaslSession
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.dispatch import DISPATCH_TABLE
+from brokers.engine.handlers.logins import EXPIRY_INTERVAL_S
 from brokers.engine.handlers.transactions.producer_ids import BlockProducerIds
 from brokers.engine.loop_turns import LoopTurns
 from brokers.engine.network.admission import Limits
@@ -148,6 +149,8 @@ class Broker:
         self.tenant_listeners = TenantListeners(self.engine, self.listeners, config.bind_host)
         self.metering = self._metering(mmap_counters)
         self.controller = self._controller()
+        self.engine.authentication.max_reauth_ms = config.max_reauth_ms
+        self.current.subscribe(self.engine.authentication.on_image)
         self.current.subscribe(Bandwidth(self.engine).on_image)
         self.current.subscribe(self.tenant_listeners.on_image)
         self.session = self._session()
@@ -311,6 +314,7 @@ class Broker:
         self.disk_floor.keep_going(periodic)
         periodic.every(SWEEP_INTERVAL_MS / 1000, self.listeners.sweep_in_turns)
         periodic.every(PORT_RETRY_INTERVAL_S, self.tenant_listeners.retry)
+        periodic.every(EXPIRY_INTERVAL_S, self.engine.authentication.expire)
         periodic.every(FORWARDER_SWEEP_INTERVAL_S, self.coordinator_forwarding.sweep)
         periodic.every(COUNTERS_INTERVAL_S, self._drop_counters)
 
@@ -347,6 +351,7 @@ class Broker:
         for threads in (self.readers, self.engine.converters):
             if threads is not None:
                 threads.shutdown(wait=False, cancel_futures=True)
+        self.engine.authentication.close()
         self.metering.finish()
         await self.tenant_listeners.withdraw()
         await self.session.stop()

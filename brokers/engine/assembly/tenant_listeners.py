@@ -10,17 +10,13 @@ from collections import Counter
 import structlog
 
 from brokers.contract.documents import InstanceAck, InstanceDocument
-from brokers.engine.access.principals import of_tenant_port
+from brokers.engine.assembly import tenant_sessions
 from brokers.engine.assembly.port_retries import PortRetries
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage, InstanceImage
 from brokers.engine.handlers.context import Engine
-from brokers.engine.handlers.dispatch import DISPATCH_TABLE
-from brokers.engine.handlers.session import Session
-from brokers.engine.network.connection import Connection
-from brokers.engine.network.listener import Listeners
+from brokers.engine.network.listener import Listeners, MakeSession
 from brokers.engine.own_turns import PIECE_MS_MAX
-from brokers.engine.protocol.apis import ADVERTISED_TENANT
 
 log = structlog.get_logger(__name__)
 
@@ -115,7 +111,7 @@ class TenantListeners:
         if port is None or listener is not None:
             self._retries.done(instance_id)
         else:
-            error = self._open(instance_id, port)
+            error = self._open(instance_id, port, document)
         self._applied[instance_id] = document
         if port is None:
             self._acknowledge(instance_id, None)
@@ -125,10 +121,10 @@ class TenantListeners:
                 InstanceAck(generation=document.generation, port=port, listening=error is None, error=error),
             )
 
-    def _open(self, instance_id: str, port: int) -> str | None:
+    def _open(self, instance_id: str, port: int, document: InstanceDocument) -> str | None:
         """Why the port could not be opened. It is tried again; the acknowledgement tells the reconciler meanwhile."""
         try:
-            self._listeners.open(instance_id, self._bind_host, port, self._session_maker(instance_id))
+            self._listeners.open(instance_id, self._bind_host, port, self._session_maker(instance_id, document))
         except OSError as failure:
             if self._retries.failed(instance_id, port, self._engine.clock.monotonic_ms()):
                 log.error("listener_not_opened", instance_id=instance_id, port=port, reason=failure.strerror)
@@ -150,8 +146,10 @@ class TenantListeners:
             accounting = self._engine.accountings.of(listener)
             accounting.remember_connection(cause is not None, delay_ms, self._engine.clock.now_ms())
 
-    def _session_maker(self, instance_id: str) -> _MakeTenantSession:
-        return _MakeTenantSession(self._engine, instance_id)
+    def _session_maker(self, instance_id: str, document: InstanceDocument) -> MakeSession:
+        report_failure = self._listeners.reports.tenant_authentication_failed
+        security = tenant_sessions.security_of(document)
+        return tenant_sessions.session_maker(self._engine, instance_id, security, report_failure)
 
     # -- acknowledgements ---------------------------------------------------------------------------------------------
 
@@ -201,17 +199,6 @@ class TenantListeners:
             except ClusterError:
                 log.warning("acknowledgements_left_to_expire")
                 return
-
-
-class _MakeTenantSession:
-    """CKA-9: the port decides the instance, no credential can change it."""
-
-    def __init__(self, engine: Engine, instance_id: str) -> None:
-        self._engine = engine
-        self._principal = of_tenant_port(instance_id)
-
-    def __call__(self, connection: Connection) -> Session:
-        return Session(self._engine, connection, self._principal, ADVERTISED_TENANT, DISPATCH_TABLE)
 
 
 class Bandwidth:

@@ -39,6 +39,11 @@ def broker_changed(broker_id: int) -> Create:
     return Create(paths.CHANGE_PREFIX, documents.change_to_json([f"brokers/{broker_id}"]), sequence=True)
 
 
+def document_changed(change: str) -> Create:
+    """As `instance_documents.change_of` names it."""
+    return Create(paths.CHANGE_PREFIX, documents.change_to_json([change]), sequence=True)
+
+
 def config_changed(entity_path: str) -> Create:
     return Create(paths.CONFIG_CHANGE_PREFIX, documents.config_change_to_json(entity_path), sequence=True)
 

@@ -93,6 +93,22 @@ class InstanceNotWritable(Refused):
     wire_code = 44
 
 
+class ResourceNotFound(Refused):
+    """There is no such user, or secret."""
+
+    wire_code = 91
+
+
+class DuplicateResource(Refused):
+    """The user, or the secret, is there already."""
+
+    wire_code = 92
+
+
+class UnacceptableCredential(Refused):
+    wire_code = 93
+
+
 class ReassignmentInProgress(Refused):
     """Replicas of the topic are moving (REP-33)."""
 

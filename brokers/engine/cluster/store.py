@@ -11,8 +11,10 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
+from brokers.contract import paths
 from brokers.contract.documents import BrokerDocument, InstanceAck
 from brokers.contract.partitions import PartitionKey
+from brokers.contract.users import UserDocument
 from brokers.engine.cluster import (
     broker_config_writes,
     client_quotas,
@@ -25,6 +27,7 @@ from brokers.engine.cluster import (
     registration,
     topic_admin,
     topic_plans,
+    users,
 )
 from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite
 from brokers.engine.cluster.current import CurrentImage
@@ -32,11 +35,13 @@ from brokers.engine.cluster.election_plans import ElectionType
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.in_flight_creations import InFlightCreations
 from brokers.engine.cluster.in_flight_quotas import InFlightQuotas
+from brokers.engine.cluster.in_flight_users import InFlightUsers
 from brokers.engine.cluster.quota_image import QuotaEntity
 from brokers.engine.cluster.reservations import NO_CREATION, Reservation
 from brokers.engine.cluster.topic_admin import AlteredConfig
 from brokers.engine.cluster.topic_plans import CreatedTopic, Place
 from brokers.engine.cluster.tree import Tree
+from brokers.engine.cluster.user_plans import Change, check_name
 
 # Each attempt that fails is a creation of the same instance through another broker that succeeded.
 RESERVATION_ATTEMPTS_MAX: Final = 30
@@ -67,12 +72,14 @@ class ClusterStore:
         self._replication_factor_max = replication_factor_max
         self.in_flight_creations = InFlightCreations(now_ms)
         self._in_flight_quotas = InFlightQuotas()
+        self._in_flight_users = InFlightUsers(now_ms)
         self._current: CurrentImage | None = None
 
     def follow(self, current: CurrentImage) -> None:
         """What is in flight is compared with each of these images from here on."""
         self._current = current
         current.subscribe(self.in_flight_creations.on_image)
+        current.subscribe(self._forget_users)
 
     # --- topics -------------------------------------------------------------------------------------------------
 
@@ -273,6 +280,35 @@ class ClusterStore:
         if change is not None:
             self._in_flight_quotas.note(instance_id, entity, after, change)
         return change
+
+    # --- users --------------------------------------------------------------------------------------------------
+
+    async def alter_user(
+        self, image: ClusterImage, *, instance_id: str, name: str, change: Change, validate_only: bool = False
+    ) -> UserDocument | None:
+        """Writes what `change` makes of the user, and answers it; None removes. It may be asked again after a lost
+        race, and may raise errors.Refused. With `validate_only` it is asked about what `image` shows.
+        """
+        node = paths.sanitise(name)
+        shown = image.users.of_instance(instance_id)
+
+        def admit(before: UserDocument | None, after: UserDocument | None) -> None:
+            if before is None and after is not None:
+                check_name(name)
+            self._in_flight_users.check(shown, instance_id, node, before, after)
+
+        if validate_only:
+            before = shown.get(node)
+            after = change(before)
+            admit(before, after)
+            return after
+        after = await users.alter(self.tree, instance_id=instance_id, node=node, change=change, admit=admit)
+        self._in_flight_users.note(instance_id, node, after)
+        return after
+
+    def _forget_users(self, before: ClusterImage, after: ClusterImage) -> None:
+        if before.instances is not after.instances:
+            self._in_flight_users.forget([id for id in before.instances if id not in after.instances])
 
     # --- offsets of old consumers -------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.settings import CoordinatorSettings, from_overrides
 from brokers.engine.deadlines import Deadlines
+from brokers.engine.handlers.authentication import Authentication
 from brokers.engine.handlers.broker_layers import BrokerLayers
 from brokers.engine.handlers.change_turns import ChangeTurns, TopicsBeingCreated
 from brokers.engine.handlers.topic_lists import TOPIC_LISTS
@@ -209,8 +210,11 @@ class Engine:
     decoded_places: DecodedPlaces = field(init=False)
     starts: DurableLogStartOffsets = field(init=False)
     deadlines: Deadlines = field(init=False)
+    # Who signs in to instances.
+    authentication: Authentication = field(init=False)
 
     def __post_init__(self) -> None:
+        self.authentication = Authentication(self.loop, self.clock, self.current, self.control_secret)
         self.own_turns = OwnTurns(self.loop)
         self.request_turns = RequestTurns(self.loop)
         self.decoded_places = DecodedPlaces(self.loop)

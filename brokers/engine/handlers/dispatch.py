@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from brokers.engine.handlers.auth import scram_credentials, users
 from brokers.engine.handlers.cluster import (
     allot_storage,
     api_versions,
@@ -85,6 +86,10 @@ _OURS: Final[Mapping[int, Handler]] = {
     int(ApiKey.INCREMENTAL_ALTER_CONFIGS): alter_configs.incremental_alter_configs,
     int(ApiKey.DESCRIBE_CLIENT_QUOTAS): client_quotas.describe_client_quotas,
     int(ApiKey.ALTER_CLIENT_QUOTAS): client_quotas.alter_client_quotas,
+    int(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS): scram_credentials.describe_user_scram_credentials,
+    int(ApiKey.ALTER_USER_SCRAM_CREDENTIALS): scram_credentials.alter_user_scram_credentials,
+    int(ApiKey.DESCRIBE_USERS): users.describe_users,
+    int(ApiKey.ALTER_USERS): users.alter_users,
 }
 
 _HERE_OR_ELSEWHERE: Final = coordinator_forwarding.with_forwarding(

@@ -13,6 +13,7 @@ from brokers.engine.access.principals import Principal
 from brokers.engine.handlers import state_writes
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.context import Call, Channel, Engine, Handler, View
+from brokers.engine.handlers.logins import Login
 from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.state_writes import STATE_WRITES
 from brokers.engine.loop_turns import LONG_TURN_S, timed
@@ -74,6 +75,7 @@ class Session:
         "fetch_items_max",
         "frame_bytes_max",
         "hurry",
+        "login",
         "principal",
         "produce_items_max",
     )
@@ -97,6 +99,8 @@ class Session:
         self.fetch_items_max = PARTITIONS_MAX if principal.internal else limit_of(ApiKey.FETCH).items_max
         self.cancel: Callable[[], object] | None = None
         self.hurry: Callable[[], object] | None = None
+        # What it was signed in with, where that was asked for.
+        self.login: Login | None = None
         self._advertised = dict(advertised)
         self._fast_codec_handlers, self._legacy_handlers, self._handlers = dispatch_table
         self._address: Address
@@ -293,6 +297,9 @@ class Session:
         cancel, self.cancel = self.cancel, None
         if cancel is not None:
             cancel()
+        login, self.login = self.login, None
+        if login is not None:
+            login.end()
 
 
 def decode_api_versions(version: int, buffer: memoryview, body: int, end: int) -> tuple[int, Any]:

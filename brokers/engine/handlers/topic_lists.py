@@ -72,9 +72,13 @@ TOPIC_LISTS: Final[Mapping[int, ListAsked]] = {
     int(_K.OFFSET_DELETE): _POSITIONS,
     int(_K.DESCRIBE_CLIENT_QUOTAS): _NO_TOPIC,
     int(_K.ALTER_CLIENT_QUOTAS): _NO_TOPIC,
+    int(_K.DESCRIBE_USER_SCRAM_CREDENTIALS): _NO_TOPIC,
+    int(_K.ALTER_USER_SCRAM_CREDENTIALS): _NO_TOPIC,
     int(_K.DESCRIBE_CLUSTER): _NO_TOPIC,
     int(_K.DESCRIBE_PRODUCERS): ListAsked(Operation.CONSUME, "says who writes, and how much"),
     int(_K.DESCRIBE_TRANSACTIONS): ListAsked(Operation.DESCRIBE, "says that a topic is there"),
     int(_K.LIST_TRANSACTIONS): _NO_TOPIC,
     int(_K.ALLOT_STORAGE): _CLUSTER,
+    int(_K.DESCRIBE_USERS): _NO_TOPIC,
+    int(_K.ALTER_USERS): _NO_TOPIC,
 }

@@ -37,6 +37,12 @@ class NetworkReports:
         if self._admit():
             log.warning("authentication_failed", peer=peer, reason=reason)
 
+    def tenant_authentication_failed(self, instance_id: str, peer: str, mechanism: str, reason: str) -> None:
+        if self._admit():
+            log.warning(
+                "authentication_failed", instance_id=instance_id, peer=peer, mechanism=mechanism or None, reason=reason
+            )
+
     def accept_failed(self, listener: str, error: OSError) -> None:
         if self._admit():
             log.error("accept_failed", listener=listener, reason=error.strerror)

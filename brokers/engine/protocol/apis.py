@@ -69,6 +69,9 @@ class ApiKey(IntEnum):
     LIST_TRANSACTIONS = 66
     # Of our brokers among themselves: Kafka's keys are far below.
     ALLOT_STORAGE = 20_001
+    # Of the control plane, which asks in the name of an instance.
+    DESCRIBE_USERS = 20_002
+    ALTER_USERS = 20_003
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,8 @@ APIS: Final[dict[int, Api]] = {
         (_K.DESCRIBE_TRANSACTIONS, 0, 0, 0, "producers"),
         (_K.LIST_TRANSACTIONS, 1, 0, 0, "producers"),
         (_K.ALLOT_STORAGE, 0, NEVER_FLEXIBLE, NEVER, "storage"),
+        (_K.DESCRIBE_USERS, 0, NEVER_FLEXIBLE, NEVER, "users"),
+        (_K.ALTER_USERS, 0, NEVER_FLEXIBLE, NEVER, "users"),
     )
 }
 
@@ -179,11 +184,18 @@ ADVERTISED_TENANT: Final[dict[ApiKey, tuple[int, int]]] = {
     _K.OFFSET_DELETE: (0, 0),
     _K.DESCRIBE_CLIENT_QUOTAS: (0, 1),
     _K.ALTER_CLIENT_QUOTAS: (0, 1),
+    _K.DESCRIBE_USER_SCRAM_CREDENTIALS: (0, 0),
+    _K.ALTER_USER_SCRAM_CREDENTIALS: (0, 0),
     _K.DESCRIBE_CLUSTER: (0, 1),
     _K.DESCRIBE_PRODUCERS: (0, 0),
     _K.DESCRIBE_TRANSACTIONS: (0, 0),
     _K.LIST_TRANSACTIONS: (0, 1),
 }
+
+# On a route that asks who is there first; afterwards for KIP-368.
+ADVERTISED_SASL: Final[dict[ApiKey, tuple[int, int]]] = dict(
+    sorted({**ADVERTISED_TENANT, _K.SASL_HANDSHAKE: (0, 1), _K.SASL_AUTHENTICATE: (0, 2)}.items())
+)
 
 # The listener inside the cluster asks who is there first, and only the cluster itself says who leads and what moves.
 ADVERTISED_INTERNAL: Final[dict[ApiKey, tuple[int, int]]] = dict(
@@ -197,6 +209,8 @@ ADVERTISED_INTERNAL: Final[dict[ApiKey, tuple[int, int]]] = dict(
             _K.ALTER_PARTITION_REASSIGNMENTS: (0, 0),
             _K.LIST_PARTITION_REASSIGNMENTS: (0, 0),
             _K.ALLOT_STORAGE: (0, 0),
+            _K.DESCRIBE_USERS: (0, 0),
+            _K.ALTER_USERS: (0, 0),
         }.items()
     )
 )

@@ -51,6 +51,10 @@ class InstanceAccounting:
         rule = connections.LIMIT_RULE if is_refused else connections.RATE_RULE
         self.ledger.record(rule, None, "", "", delay_ms, now_ms)
 
+    def remember_refused_attempt(self, user: str, delay_ms: int, now_ms: int) -> None:
+        """Writes down that a password was not looked at; `user` is one that the instance has, or ""."""
+        self.ledger.record(connections.AUTHENTICATION_RULE, None, user, "", delay_ms, now_ms)
+
     def remember_change_rate(self, delay_ms: int, user: str, client_id: str, now_ms: int) -> None:
         """The same, for what its instance changed in ZooKeeper."""
         self.traffic.delayed(delay_ms, now_ms)

@@ -29,9 +29,15 @@ class Rule(NamedTuple):
     """
 
     kind: Literal[
-        "client_quota", "instance_bandwidth", "request_time", "change_rate", "connection_limit", "connection_rate"
+        "client_quota",
+        "instance_bandwidth",
+        "request_time",
+        "change_rate",
+        "connection_limit",
+        "connection_rate",
+        "authentication",
     ]
-    quota: Quota | Literal["request_time", "change_rate", "connection_limit", "connection_rate"]
+    quota: Quota | Literal["request_time", "change_rate", "connection_limit", "connection_rate", "authentication"]
     level: int | None
     entity: precedence.Entity | None
 

@@ -1,4 +1,6 @@
-"""How an instance learns that its connections are refused, or not accepted at once (QUO-50, QUO-51)."""
+"""How an instance learns that its connections are refused, or not accepted at once (QUO-50, QUO-51), and that somebody
+tries passwords.
+"""
 
 from __future__ import annotations
 
@@ -10,3 +12,5 @@ from brokers.engine.throttling.charging import Rule
 LIMIT_RULE: Final = Rule("connection_limit", "connection_limit", None, None)
 # Accepted later: more were opened than a broker takes from one instance in a second.
 RATE_RULE: Final = Rule("connection_rate", "connection_rate", None, None)
+# Not looked at: too many before it were wrong.
+AUTHENTICATION_RULE: Final = Rule("authentication", "authentication", None, None)

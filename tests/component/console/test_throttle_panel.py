@@ -61,6 +61,7 @@ def test_requests_that_take_too_much_time_are_told_apart_from_bandwidth(
     [
         ("connection_limit", "has as many as it may have to these brokers: 2.", "connections to one broker"),
         ("connection_rate", "these brokers accept them from one instance: 2.", "new connections a second"),
+        ("authentication", "wrong passwords too often to these brokers: 2.", "wrong passwords of a user or an address"),
     ],
 )
 def test_connections_that_are_refused_or_wait_are_told(

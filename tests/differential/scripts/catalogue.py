@@ -36,6 +36,8 @@ from tests.differential.scripts import (
     producers,
     quotas,
     refused_markers,
+    sasl,
+    scram_users,
     sessions,
     static_members,
     syncing,
@@ -78,6 +80,7 @@ SCRIPTS: Final[dict[str, Callable[[Player], None]]] = {
     "producers": producers.script,
     "quotas": quotas.script,
     "refused_markers": refused_markers.script,
+    "scram_users": scram_users.script,
     "sessions": sessions.script,
     "static_members": static_members.script,
     "syncing": syncing.script,
@@ -97,6 +100,8 @@ APART: Final[dict[str, Callable[[Player], None]]] = {
     "offset_expiry": offset_expiry.script,
     "full_groups": full_groups.script,
 }
+# On a route that asks who is there (`sasl.ALICE`, `sasl.CAROL`).
+AUTHENTICATED: Final[dict[str, Callable[[Player], None]]] = {"sasl": sasl.script}
 # A minute each; played when somebody asks for them (`PENSTOCK_DIFFERENTIAL_LONG=1`).
 LONG: Final[dict[str, Callable[[Player], None]]] = {
     "used_up_epochs": used_up_epochs.script,

@@ -6,13 +6,13 @@ import re
 from typing import Final
 
 from brokers.engine.handlers.context import Call
-from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ADVERTISED_TENANT, ApiKey
+from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ADVERTISED_SASL, ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 SOFTWARE_FROM: Final = 3
 # Tools do not know them.
-OURS: Final = (ApiKey.ALLOT_STORAGE,)
+OURS: Final = (ApiKey.ALLOT_STORAGE, ApiKey.DESCRIBE_USERS, ApiKey.ALTER_USERS)
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 
 
@@ -25,6 +25,7 @@ def _listed(advertised: dict[ApiKey, tuple[int, int]]) -> list[ApiVersion]:
 
 
 _TENANT: Final = _listed(ADVERTISED_TENANT)
+_SASL: Final = _listed(ADVERTISED_SASL)
 _INTERNAL: Final = _listed(ADVERTISED_INTERNAL)
 _ITSELF: Final = [listed for listed in _TENANT if listed.api_key == ApiKey.API_VERSIONS]
 
@@ -35,10 +36,24 @@ def api_versions(call: Call, request: ApiVersionsRequest | None) -> ApiVersionsR
 
 
 def answer(version: int, request: ApiVersionsRequest | None, *, internal: bool) -> ApiVersionsResponse:
+    return _answer(version, request, _INTERNAL if internal else _TENANT)
+
+
+def answer_on_sasl(version: int, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
+    """On a tenant's route that asks who is there, before it knows."""
+    return _answer(version, request, _SASL)
+
+
+def illegal_state() -> ApiVersionsResponse:
+    """Asked in the middle of an authentication."""
+    return ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, api_keys=[])
+
+
+def _answer(version: int, request: ApiVersionsRequest | None, listed: list[ApiVersion]) -> ApiVersionsResponse:
     if request is None:
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_ITSELF)
     if version >= SOFTWARE_FROM and not (
         _SOFTWARE.match(request.client_software_name) and _SOFTWARE.match(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_INTERNAL if internal else _TENANT)
+    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=listed)

@@ -7,6 +7,7 @@ import pytest
 from brokers.engine.protocol import codec
 from brokers.engine.protocol.apis import (
     ADVERTISED_INTERNAL,
+    ADVERTISED_SASL,
     ADVERTISED_TENANT,
     APIS,
     ApiKey,
@@ -18,7 +19,9 @@ from brokers.engine.protocol.fields import fields_of
 from brokers.engine.protocol.registry import message_class
 
 
-@pytest.mark.parametrize("advertised", [ADVERTISED_TENANT, ADVERTISED_INTERNAL], ids=["tenant", "internal"])
+@pytest.mark.parametrize(
+    "advertised", [ADVERTISED_TENANT, ADVERTISED_SASL, ADVERTISED_INTERNAL], ids=["tenant", "sasl", "internal"]
+)
 def test_every_advertised_version_has_a_codec(advertised: dict[ApiKey, tuple[int, int]]) -> None:
     assert list(advertised) == sorted(advertised)
     for api_key, (first, last) in advertised.items():
@@ -37,7 +40,14 @@ def test_a_tenant_is_offered_neither_authentication_nor_the_place_of_replicas() 
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         ApiKey.ALLOT_STORAGE,
+        ApiKey.DESCRIBE_USERS,
+        ApiKey.ALTER_USERS,
     }
+
+
+def test_a_route_that_asks_who_is_there_serves_a_tenants_calls_and_those_of_authentication() -> None:
+    assert set(ADVERTISED_SASL) - set(ADVERTISED_TENANT) == {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+    assert ADVERTISED_SASL.items() >= ADVERTISED_TENANT.items()
 
 
 def test_what_reads_and_writes_records_is_served_from_version_0() -> None:

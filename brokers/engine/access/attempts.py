@@ -1,0 +1,115 @@
+"""How often passwords may be wrong: by instance, user and address, and by instance and address. Pure.
+
+A failure fills a bucket that leaks at an even rate. While one is full nothing is tried: the answer is no without a look
+at the password, later each time, and open connections and other addresses do not notice.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from ipaddress import IPv6Address
+from typing import Final
+
+from brokers.contract.authentication_limits import (
+    ADDRESS_FAILURES_BURST,
+    ADDRESS_FAILURES_PER_MINUTE,
+    USER_FAILURES_BURST,
+    USER_FAILURES_PER_MINUTE,
+)
+from brokers.contract.users import USER_NAME_BYTES_MAX
+from brokers.engine.access.authorizer import Address
+
+# The answer to what is not tried: as a wrong password's at first, twice as late each time.
+REFUSED_DELAY_MS_MIN: Final = 100
+REFUSED_DELAY_MS_MAX: Final = 10_000
+# Buckets of one instance; the one that was filled longest ago makes room.
+BUCKETS_MAX: Final = 1_000
+_MINUTE_MS: Final = 60_000
+# One IPv6 customer has at least so many addresses.
+_SHARED_V6_BITS: Final = 64
+
+
+class _Bucket:
+    __slots__ = ("burst", "level", "per_minute", "refused", "updated_ms")
+
+    def __init__(self, burst: int, per_minute: int, now_ms: int) -> None:
+        self.burst = burst
+        self.per_minute = per_minute
+        self.level = 0.0
+        self.updated_ms = now_ms
+        # In a row.
+        self.refused = 0
+
+    def leak(self, now_ms: int) -> None:
+        self.level = max(0.0, self.level - (now_ms - self.updated_ms) * self.per_minute / _MINUTE_MS)
+        self.updated_ms = now_ms
+
+    @property
+    def is_full(self) -> bool:
+        return self.level > self.burst - 1
+
+
+def peer_key(address: Address) -> str:
+    """Who shares a bucket."""
+    if isinstance(address, IPv6Address):
+        return f"{int(address) >> (128 - _SHARED_V6_BITS):x}"
+    return str(address)
+
+
+class Attempts:
+    """Of one instance on one broker. Times are monotonic milliseconds."""
+
+    __slots__ = ("_buckets",)
+
+    def __init__(self) -> None:
+        self._buckets: OrderedDict[tuple[str | None, str], _Bucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def refusal_ms(self, user: str, address: Address, now_ms: int) -> int:
+        """How late to say no without trying; 0: it may be tried."""
+        delay_ms = 0
+        for key in self._keys(user, address):
+            bucket = self._buckets.get(key)
+            if bucket is None:
+                continue
+            bucket.leak(now_ms)
+            if bucket.is_full:
+                delay_ms = max(delay_ms, min(REFUSED_DELAY_MS_MIN << min(bucket.refused, 16), REFUSED_DELAY_MS_MAX))
+                bucket.refused += 1
+        return delay_ms
+
+    def failed(self, user: str, address: Address, now_ms: int) -> None:
+        user_key, address_key = self._keys(user, address)
+        self._fill(address_key, ADDRESS_FAILURES_BURST, ADDRESS_FAILURES_PER_MINUTE, now_ms)
+        self._fill(user_key, USER_FAILURES_BURST, USER_FAILURES_PER_MINUTE, now_ms)
+
+    def succeeded(self, user: str, address: Address, *, was_counted: bool) -> None:
+        """`was_counted`: as `failed`, before it was known. The address's other failures stay: who has one password must
+        not thereby try others for ever.
+        """
+        user_key, address_key = self._keys(user, address)
+        self._buckets.pop(user_key, None)
+        bucket = self._buckets.get(address_key)
+        if was_counted and bucket is not None:
+            bucket.level = max(0.0, bucket.level - 1)
+
+    @staticmethod
+    def _keys(user: str, address: Address) -> tuple[tuple[str | None, str], tuple[str | None, str]]:
+        peer = peer_key(address)
+        # Nobody has a longer name: what strangers say is not kept.
+        return (user if len(user) <= USER_NAME_BYTES_MAX else "", peer), (None, peer)
+
+    def _fill(self, key: tuple[str | None, str], burst: int, per_minute: int, now_ms: int) -> None:
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            if len(self._buckets) >= BUCKETS_MAX:
+                self._buckets.popitem(last=False)
+            bucket = self._buckets[key] = _Bucket(burst, per_minute, now_ms)
+        else:
+            bucket.leak(now_ms)
+            self._buckets.move_to_end(key)
+        if not bucket.is_full:
+            bucket.refused = 0
+        bucket.level += 1

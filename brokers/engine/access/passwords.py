@@ -1,0 +1,106 @@
+"""PLAIN against stored verifiers (RFC 4616, RFC 5802): which hash proves a password, and who proved one before. Pure.
+
+To hash a password takes milliseconds, so a broker remembers by a keyed hash which passwords it has seen proven: a
+client that connects again costs nothing. The key and what is remembered go with the process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from brokers.contract.users import DIGESTS, ITERATIONS, SCRAM_SHA_256, Secret, UserDocument, Verifier
+
+# Of one broker: as many users as have signed in lately.
+PROVEN_MAX: Final = 20_000
+
+
+class Hashing(NamedTuple):
+    """What is to be computed of a password: once, however many secrets it is compared with."""
+
+    mechanism: int
+    salt: bytes
+    iterations: int
+
+
+class Comparison(NamedTuple):
+    secret: Secret
+    verifier: Verifier
+
+
+def comparisons_of(user: UserDocument) -> tuple[Comparison, ...]:
+    """One for each secret, under the mechanism that is cheaper."""
+    return tuple(
+        Comparison(secret, min(secret.verifiers, key=lambda verifier: verifier.mechanism))
+        for secret in user.secrets
+        if secret.verifiers
+    )
+
+
+def matching(password: str, comparisons: Sequence[Comparison], fake_salt: bytes) -> Secret | None:
+    """The secret that is this password. Takes milliseconds: not for the event loop. Without anything to compare with it
+    takes as long.
+    """
+    by_hashing: dict[Hashing, list[Comparison]] = {}
+    for each in comparisons:
+        verifier = each.verifier
+        by_hashing.setdefault(Hashing(verifier.mechanism, verifier.salt, verifier.iterations), []).append(each)
+    if not by_hashing:
+        by_hashing[Hashing(SCRAM_SHA_256, fake_salt, ITERATIONS)] = []
+    matched = None
+    for hashing, group in by_hashing.items():
+        stored_key = _stored_key(password, hashing)
+        for each in group:
+            if hmac.compare_digest(stored_key, each.verifier.stored_key):
+                matched = each.secret
+    return matched
+
+
+def _stored_key(password: str, hashing: Hashing) -> bytes:
+    digest = DIGESTS[hashing.mechanism]
+    salted = hashlib.pbkdf2_hmac(digest, password.encode(), hashing.salt, hashing.iterations)
+    return hashlib.new(digest, hmac.digest(salted, b"Client Key", digest)).digest()
+
+
+class ProvenPasswords:
+    """By instance and user: keyed hashes of passwords, with the secret each one is."""
+
+    __slots__ = ("_key", "_proven")
+
+    def __init__(self, key: bytes) -> None:
+        """`key`: random, of this process alone."""
+        self._key = key
+        self._proven: OrderedDict[tuple[str, str], dict[Secret, bytes]] = OrderedDict()
+
+    def find(self, instance_id: str, user: UserDocument, password: str) -> Secret | None:
+        """The secret of the user that is known to be this password."""
+        proven = self._proven.get((instance_id, user.name))
+        if proven is None:
+            return None
+        digest = self._digest(password)
+        matched = None
+        for secret in user.secrets:
+            known = proven.get(secret)
+            if known is not None and hmac.compare_digest(known, digest):
+                matched = secret
+        return matched
+
+    def note(self, instance_id: str, user: UserDocument, secret: Secret, password: str) -> None:
+        key = instance_id, user.name
+        live = {each: known for each, known in self._proven.get(key, {}).items() if each in user.secrets}
+        self._proven[key] = {**live, secret: self._digest(password)}
+        self._proven.move_to_end(key)
+        if len(self._proven) > PROVEN_MAX:
+            self._proven.popitem(last=False)
+
+    def forget(self, instance_id: str, name: str) -> None:
+        self._proven.pop((instance_id, name), None)
+
+    def __len__(self) -> int:
+        return len(self._proven)
+
+    def _digest(self, password: str) -> bytes:
+        return hmac.digest(self._key, password.encode(), "sha256")

@@ -1,0 +1,61 @@
+"""Users of an instance in ZooKeeper: each a document, written by compare-and-set with its change entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from brokers.contract import paths
+from brokers.contract.users import UserDocument
+from brokers.engine.cluster import changes, errors
+from brokers.engine.cluster.instance_documents import USERS, change_of
+from brokers.engine.cluster.tree import BadVersion, Create, Delete, NodeExists, NoNode, Operation, Set, Tree
+from brokers.engine.cluster.user_plans import Change
+
+# Raises errors.PolicyViolation: the instance has no room for what comes after.
+Admit = Callable[[UserDocument | None, UserDocument | None], object]
+
+
+async def alter(tree: Tree, *, instance_id: str, node: str, change: Change, admit: Admit) -> UserDocument | None:
+    """What is in ZooKeeper afterwards; None: no such user.
+
+    Raises:
+        errors.Refused: `change` or `admit` says so, or the instance is gone.
+        errors.Conflict: others write the same user all the time.
+    """
+    path = paths.instance_user(instance_id, node)
+    for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
+        present = await tree.get(path)
+        before = None if present is None else _parsed(present.data)
+        after = change(before)
+        admit(before, after)
+        if present is None and after is None:
+            return None
+        operations: list[Operation] = []
+        if present is None:
+            assert after is not None, "answered above"
+            parent = paths.instance_users(instance_id)
+            if await tree.get(parent) is None:
+                if await tree.get(paths.instance(instance_id)) is None:
+                    raise errors.Refused("The instance is gone.")
+                operations.append(Create(parent))
+            operations.append(Create(path, after.to_json()))
+        elif after is None:
+            operations.append(Delete(path, present.version))
+        elif after == before:
+            return after
+        else:
+            operations.append(Set(path, after.to_json(), present.version))
+        try:
+            await tree.commit([*operations, changes.document_changed(change_of(instance_id, USERS, node))])
+        except (BadVersion, NodeExists, NoNode):
+            continue
+        return after
+    raise errors.Conflict("The user could not be changed; try again.")
+
+
+def _parsed(raw: bytes) -> UserDocument | None:
+    """What makes no sense is written anew."""
+    try:
+        return UserDocument.from_json(raw)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None

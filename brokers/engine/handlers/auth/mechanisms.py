@@ -1,0 +1,136 @@
+"""PLAIN and SCRAM for the users of an instance: a token in, an answer or a proof out."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from brokers.contract.users import MECHANISM_NAMES, Secret
+from brokers.engine.access import sasl, scram
+from brokers.engine.access.authorizer import Address
+from brokers.engine.access.sasl import SaslFailed
+from brokers.engine.handlers.authentication import Authentication, new_nonce
+from brokers.engine.handlers.logins import PLAIN
+
+PLAIN_FAILURE: Final = "Authentication failed: Invalid username or password"
+OTHER_IDENTITY: Final = "Authentication failed: Client requested an authorization id that is different from username"
+
+
+class Proof(NamedTuple):
+    username: str
+    secret: Secret
+
+
+class Outcome(NamedTuple):
+    """`proven` None: the client has more to say."""
+
+    token: bytes
+    proven: Proof | None
+
+
+# What takes a while is begun by a call.
+Proving = Callable[[], Awaitable[Outcome]]
+
+
+class Mechanism(Protocol):
+    """One exchange. `username` is what the client says, "" before; `number` as in `logins.Login`; `failure` is what a
+    client hears that proved nothing.
+    """
+
+    number: int
+    failure: str
+    username: str
+
+    def take(self, token: bytes) -> Outcome | Proving:
+        """
+        Raises:
+            SaslFailed: nobody is proven, and it is over. So may what takes a while.
+            AttemptRefused, TooManyWait: nothing was looked at.
+        """
+
+
+class PlainMechanism:
+    """RFC 4616. What is known is answered at once; a password that is not takes a thread."""
+
+    number = PLAIN
+    failure = PLAIN_FAILURE
+
+    def __init__(self, authentication: Authentication, instance_id: str, address: Address) -> None:
+        self._authentication = authentication
+        self._instance_id = instance_id
+        self._address = address
+        self.username = ""
+
+    def take(self, token: bytes) -> Outcome | Proving:
+        parsed = sasl.parse_kafka_plain(token)
+        self.username = name = parsed.username
+        known = self._authentication.find_proven(self._instance_id, name, parsed.password, self._address)
+        if known is not None:
+            return self._proven(parsed, known)
+        return partial(self._prove, parsed)
+
+    async def _prove(self, parsed: sasl.PlainToken) -> Outcome:
+        secret = await self._authentication.prove_password(
+            self._instance_id, parsed.username, parsed.password, self._address
+        )
+        return self._proven(parsed, secret)
+
+    def _proven(self, parsed: sasl.PlainToken, secret: Secret | None) -> Outcome:
+        if secret is None:
+            raise SaslFailed(PLAIN_FAILURE)
+        if parsed.authorization_id not in ("", parsed.username):
+            raise SaslFailed(OTHER_IDENTITY)
+        return Outcome(b"", Proof(parsed.username, secret))
+
+
+class ScramMechanism:
+    """RFC 5802. The client does the hashing; what is left takes microseconds."""
+
+    def __init__(self, number: int, authentication: Authentication, instance_id: str, address: Address) -> None:
+        self.number = number
+        self.failure = (
+            "Authentication failed during authentication due to invalid credentials with SASL mechanism "
+            f"{MECHANISM_NAMES[number]}"
+        )
+        self.username = ""
+        self._authentication = authentication
+        self._instance_id = instance_id
+        self._address = address
+        self._exchange: scram.Exchange | None = None
+
+    def take(self, token: bytes) -> Outcome:
+        try:
+            return self._begin(token) if self._exchange is None else self._finish(self._exchange, token)
+        except scram.OtherIdentity:
+            raise SaslFailed(OTHER_IDENTITY) from None
+        except SaslFailed:
+            raise SaslFailed(self.failure) from None
+
+    def _begin(self, token: bytes) -> Outcome:
+        authentication, instance_id = self._authentication, self._instance_id
+        first = scram.parse_client_first(token)
+        self.username = first.username
+        authentication.check_attempt(instance_id, first.username, self._address)
+        challenge = scram.challenge_of(
+            authentication.usable_user(instance_id, first.username),
+            self.number,
+            partial(authentication.fake_salt, instance_id, first.username, self.number),
+        )
+        self._exchange = scram.Exchange(self.number, first, challenge, new_nonce())
+        return Outcome(self._exchange.server_first, None)
+
+    def _finish(self, exchange: scram.Exchange, token: bytes) -> Outcome:
+        authentication, instance_id, name = self._authentication, self._instance_id, self.username
+        authentication.check_attempt(instance_id, name, self._address)
+        authentication.begin_attempt(instance_id, name, self._address)
+        proven = exchange.prove(token)
+        authentication.was_right(instance_id, name, self._address, was_counted=True)
+        return Outcome(proven.answer, Proof(name, proven.candidate.secret))
+
+
+Make = Callable[[Authentication, str, Address], Mechanism]
+MECHANISMS: Final[Mapping[str, Make]] = {
+    "PLAIN": PlainMechanism,
+    **{name: partial(ScramMechanism, number) for number, name in MECHANISM_NAMES.items()},
+}

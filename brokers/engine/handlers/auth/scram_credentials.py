@@ -1,0 +1,219 @@
+"""DescribeUserScramCredentials and AlterUserScramCredentials (KIP-554), with Kafka's answers, over an instance's users.
+
+Kafka's users have one credential for each mechanism. An upsertion is therefore a new secret, and every other secret
+loses that mechanism.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from brokers.contract import paths
+from brokers.contract.users import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISM_NAMES, UserDocument, Verifier
+from brokers.engine.cluster import errors
+from brokers.engine.cluster.user_plans import SaltedPassword, verifier_of, verifiers_of, with_scram_credentials
+from brokers.engine.handlers.auth.user_calls import (
+    USERS_PER_REQUEST_MAX,
+    Written,
+    alter_user,
+    may_administer_users,
+    until_users_seen,
+    users_of,
+)
+from brokers.engine.handlers.common.turns import TurnBudget
+from brokers.engine.handlers.context import Call
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.scram import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+    ScramCredentialInfo,
+    ScramCredentialUpsertion,
+)
+
+# Kafka's, where nothing is wrong.
+NO_MESSAGE: Final = ""
+NO_NAME: Final = "Username must not be empty"
+UNKNOWN_MECHANISM: Final = "Unknown SCRAM mechanism"
+TOO_FEW: Final = "Too few iterations"
+TOO_MANY: Final = "Too many iterations"
+TWICE: Final = "A user credential cannot be altered twice in the same request"
+_SECRET_ID_BYTES: Final = 4
+
+
+# -- describe ---------------------------------------------------------------------------------------------------------
+
+
+async def describe_user_scram_credentials(
+    call: Call, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    if not may_administer_users(call):
+        return DescribeUserScramCredentialsResponse(
+            error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+            error_message="Cluster authorization failed.",
+            results=[],
+        )
+    users, budget = users_of(call), TurnBudget()
+    results = []
+    if not request.users:
+        for user in sorted(users.values(), key=lambda user: user.name):
+            infos = _infos(user)
+            if infos:
+                results.append(_described(user.name, infos))
+            await budget.take()
+    else:
+        for name, count in Counter(wanted.name for wanted in request.users).items():
+            results.append(_wanted(name, count, users.get(paths.sanitise(name))))
+            await budget.take()
+    return DescribeUserScramCredentialsResponse(error_code=0, error_message=NO_MESSAGE, results=results)
+
+
+def _wanted(name: str, count: int, user: UserDocument | None) -> DescribeUserScramCredentialsResult:
+    if not name:
+        return _not_described(name, ErrorCode.RESOURCE_NOT_FOUND, NO_NAME)
+    if count > 1:
+        message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+        return _not_described(name, ErrorCode.DUPLICATE_RESOURCE, message)
+    infos = [] if user is None else _infos(user)
+    if not infos:
+        message = f"Attempt to describe a user credential that does not exist: {name}"
+        return _not_described(name, ErrorCode.RESOURCE_NOT_FOUND, message)
+    return _described(name, infos)
+
+
+def _infos(user: UserDocument) -> list[ScramCredentialInfo]:
+    """One for each mechanism; of two secrets the newer one counts."""
+    result = []
+    for mechanism in MECHANISM_NAMES:
+        verifiers = verifiers_of(user.secrets, mechanism)
+        if verifiers:
+            result.append(ScramCredentialInfo(mechanism=mechanism, iterations=verifiers[-1].iterations))
+    return result
+
+
+def _described(name: str, infos: list[ScramCredentialInfo]) -> DescribeUserScramCredentialsResult:
+    return DescribeUserScramCredentialsResult(user=name, error_code=0, error_message=NO_MESSAGE, credential_infos=infos)
+
+
+def _not_described(name: str, code: ErrorCode, message: str) -> DescribeUserScramCredentialsResult:
+    return DescribeUserScramCredentialsResult(
+        user=name, error_code=int(code), error_message=message, credential_infos=[]
+    )
+
+
+# -- alter ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """All that a request says of one user."""
+
+    deleted: list[int] = field(default_factory=list)
+    upserted: list[ScramCredentialUpsertion] = field(default_factory=list)
+    # The first thing that is wrong with it.
+    error: tuple[ErrorCode, str] | None = None
+
+    def mechanisms(self) -> list[int]:
+        return self.deleted + [upsertion.mechanism for upsertion in self.upserted]
+
+
+async def alter_user_scram_credentials(
+    call: Call, request: AlterUserScramCredentialsRequest
+) -> AlterUserScramCredentialsResponse:
+    wanted = _by_user(request)
+    if not may_administer_users(call):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return AlterUserScramCredentialsResponse(
+            results=[_result(name, code, "Cluster authorization failed.") for name in wanted]
+        )
+    results = []
+    written: Written = {}
+    budget = TurnBudget()
+    for number, (name, each) in enumerate(wanted.items()):
+        if number >= USERS_PER_REQUEST_MAX:
+            each.error = ErrorCode.INVALID_REQUEST, f"At most {USERS_PER_REQUEST_MAX} users in one request."
+        results.append(await _alter(call, name, each, written))
+        await budget.take(1 + len(each.upserted))
+    await until_users_seen(call, written)
+    return AlterUserScramCredentialsResponse(results=results)
+
+
+def _by_user(request: AlterUserScramCredentialsRequest) -> dict[str, _Wanted]:
+    wanted: dict[str, _Wanted] = {}
+    for deletion in request.deletions:
+        each = wanted.setdefault(deletion.name, _Wanted())
+        each.deleted.append(deletion.mechanism)
+        each.error = each.error or _error_of_mechanism(deletion.name, deletion.mechanism)
+    for upsertion in request.upsertions:
+        each = wanted.setdefault(upsertion.name, _Wanted())
+        each.upserted.append(upsertion)
+        each.error = each.error or _error_of_upsertion(upsertion)
+    for each in wanted.values():
+        mechanisms = each.mechanisms()
+        if each.error is None and len(set(mechanisms)) != len(mechanisms):
+            each.error = ErrorCode.DUPLICATE_RESOURCE, TWICE
+    return wanted
+
+
+def _error_of_mechanism(name: str, mechanism: int) -> tuple[ErrorCode, str] | None:
+    if not name:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, NO_NAME
+    if mechanism not in MECHANISM_NAMES:
+        return ErrorCode.UNSUPPORTED_SASL_MECHANISM, UNKNOWN_MECHANISM
+    return None
+
+
+def _error_of_upsertion(upsertion: ScramCredentialUpsertion) -> tuple[ErrorCode, str] | None:
+    error = _error_of_mechanism(upsertion.name, upsertion.mechanism)
+    if error is not None:
+        return error
+    if upsertion.iterations > ITERATIONS_MAX:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, TOO_MANY
+    if upsertion.iterations < ITERATIONS_MIN:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, TOO_FEW
+    return None
+
+
+async def _alter(call: Call, name: str, wanted: _Wanted, written: Written) -> AlterUserScramCredentialsResult:
+    if wanted.error is not None:
+        return _result(name, *wanted.error)
+    try:
+        change = partial(
+            with_scram_credentials,
+            name,
+            deleted=frozenset(wanted.deleted),
+            upserted=_verifiers(wanted.upserted),
+            secret_id=f"scram-{secrets.token_hex(_SECRET_ID_BYTES)}",
+            now_ms=call.engine.clock.now_ms(),
+        )
+        await alter_user(call, name, change, validate_only=False, written=written)
+    except errors.ClusterError as failure:
+        return AlterUserScramCredentialsResult(user=name, error_code=failure.wire_code, error_message=str(failure))
+    return AlterUserScramCredentialsResult(user=name, error_code=0, error_message=NO_MESSAGE)
+
+
+def _verifiers(upserted: Iterable[ScramCredentialUpsertion]) -> tuple[Verifier, ...]:
+    """Raises errors.UnacceptableCredential."""
+    return tuple(
+        verifier_of(
+            SaltedPassword(
+                mechanism=each.mechanism,
+                iterations=each.iterations,
+                salt=bytes(each.salt),
+                salted_password=bytes(each.salted_password),
+            )
+        )
+        for each in upserted
+    )
+
+
+def _result(name: str, code: ErrorCode, message: str) -> AlterUserScramCredentialsResult:
+    return AlterUserScramCredentialsResult(user=name, error_code=int(code), error_message=message)

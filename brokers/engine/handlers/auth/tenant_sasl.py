@@ -1,0 +1,390 @@
+"""A tenant's connection before it has proved who it is, and while it proves that again (WIRE-18, WIRE-19, KIP-368).
+
+What is legal when, and how it is answered, is as in Apache Kafka's SaslServerAuthenticator; what proves a user is in
+`mechanisms`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, Final, NamedTuple, Protocol
+
+from brokers.contract.connections import FIRST_REQUEST_MS_MAX
+from brokers.contract.users import Secret, UserDocument
+from brokers.engine.access.authorizer import Address, peer_address
+from brokers.engine.access.principals import Principal
+from brokers.engine.access.sasl import SaslFailed
+from brokers.engine.handlers.auth.mechanisms import MECHANISMS, Mechanism, Outcome, Proving
+from brokers.engine.handlers.authentication import AttemptRefused
+from brokers.engine.handlers.cluster import api_versions
+from brokers.engine.handlers.context import Channel, Engine
+from brokers.engine.handlers.hashing_turns import TooManyWait
+from brokers.engine.handlers.logins import Login
+from brokers.engine.handlers.raw_request import RawRequest
+from brokers.engine.handlers.session import DispatchTable, FastCodec, Session, decode_api_versions
+from brokers.engine.protocol.apis import ADVERTISED_SASL, APIS, ApiKey, is_served
+from brokers.engine.protocol.codec import decode_request, encode_response
+from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
+from brokers.engine.protocol.framing import UNAUTHENTICATED_FRAME_BYTES_MAX
+from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
+from brokers.engine.protocol.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+
+# Kafka's, where nothing is wrong.
+NO_MESSAGE: Final = ""
+# `connection.failed.authentication.delay.ms`
+FAILED_AUTHENTICATION_DELAY_MS: Final = 100
+# From the first byte to the proof.
+AUTHENTICATION_MS_MAX: Final = FIRST_REQUEST_MS_MAX
+_SIZE: Final = Struct(">i")
+_RAW_TOKENS_VERSION: Final = 0
+_OF_HANDSHAKE: Final = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE)
+
+
+class ReportFailure(Protocol):
+    """Writes a line, as often as strangers like."""
+
+    def __call__(self, instance_id: str, peer: str, mechanism: str, reason: str) -> object: ...
+
+
+class SaslRoute:
+    """What all connections of one listener share. `dispatch_table` is theirs once they have authenticated."""
+
+    __slots__ = ("dispatch_table", "engine", "instance_id", "report_failure")
+
+    def __init__(
+        self, engine: Engine, instance_id: str, dispatch_table: DispatchTable, report_failure: ReportFailure
+    ) -> None:
+        self.engine = engine
+        self.instance_id = instance_id
+        self.report_failure = report_failure
+        again = _Reauthentication(self)
+        ours = {
+            int(ApiKey.SASL_HANDSHAKE): FastCodec(again.handshake, 0, 1),
+            int(ApiKey.SASL_AUTHENTICATE): FastCodec(again.authenticate, 0, 2),
+        }
+        self.dispatch_table = dispatch_table._replace(fast_codec={**dispatch_table.fast_codec, **ours})
+
+
+class AuthenticatedChannel(Channel, Protocol):
+    """A connection whose session can be exchanged once the peer is known."""
+
+    session: Any
+
+
+class State(enum.Enum):
+    HANDSHAKE_OR_VERSIONS = "handshake or versions"
+    HANDSHAKE = "handshake"
+    AUTHENTICATE = "authenticate"
+    # KIP-368: the handshake named another mechanism; whatever comes is the end.
+    OTHER_MECHANISM = "other mechanism"
+    ENDING = "ending"
+
+
+class Reply(NamedTuple):
+    """How the token in processing is answered: a SaslAuthenticate response in `version`, or None: a bare frame."""
+
+    version: int | None
+    correlation_id: int
+
+
+class TenantSaslSession:
+    """Becomes a `Session` on success; on failure answers late and closes. `before`: the session of a connection that
+    authenticates again.
+    """
+
+    def __init__(self, route: SaslRoute, channel: AuthenticatedChannel, before: Session | None = None) -> None:
+        self.channel = channel
+        self.frame_bytes_max = UNAUTHENTICATED_FRAME_BYTES_MAX
+        self._route = route
+        self._engine = route.engine
+        self._before = before
+        self._address: Address = peer_address(channel.peer_host)
+        self._state = State.HANDSHAKE_OR_VERSIONS
+        self._mechanism: Mechanism | None = None
+        self._mechanism_name = ""
+        self._raw_tokens = False
+        self._cancel: Callable[[], object] | None = None
+        self._deadline = self._engine.loop.call_later(AUTHENTICATION_MS_MAX / 1000, self._end_unproven)
+
+    def frame_bytes_max_of(self, _api_key: int) -> int:
+        return self.frame_bytes_max
+
+    # -- in -----------------------------------------------------------------------------------------------------------
+
+    def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
+        if self._state is State.OTHER_MECHANISM:
+            self._fail("the mechanism is another one than before", None)
+        elif self._state is State.AUTHENTICATE and self._raw_tokens:
+            self._take_token(bytes(buffer[start:end]), Reply(None, 0))
+        else:
+            self._on_request(buffer, start, end)
+
+    def _on_request(self, buffer: memoryview, start: int, end: int) -> None:
+        api_key, version, correlation_id, _, body = decode_request_header(buffer, start, end)
+        if self._state is State.AUTHENTICATE:
+            self._while_authenticating(api_key, version, correlation_id, buffer, body, end)
+        elif api_key not in _OF_HANDSHAKE:
+            self._fail(f"api key {api_key} during the handshake", None)
+        elif not is_served(ADVERTISED_SASL, api_key, version):
+            raise MalformedRequest(f"version {version} of api key {api_key} is not served here")
+        elif api_key == ApiKey.API_VERSIONS:
+            self._versions(version, correlation_id, buffer, body, end)
+        else:
+            mechanism = decode_request(api_key, version, buffer, body, end).mechanism
+            self.shake_hands(mechanism, version, correlation_id)
+
+    def _while_authenticating(
+        self, api_key: int, version: int, correlation_id: int, buffer: memoryview, body: int, end: int
+    ) -> None:
+        if not is_served(ADVERTISED_SASL, api_key, version):
+            raise MalformedRequest(f"version {version} of api key {api_key} is not served here")
+        if api_key == ApiKey.SASL_AUTHENTICATE:
+            token = bytes(decode_request(api_key, version, buffer, body, end).auth_bytes)
+            self._take_token(token, Reply(version, correlation_id))
+            return
+        self._fail(f"api key {api_key} during authentication", _illegal_state(api_key, version, correlation_id))
+
+    def _versions(self, version: int, correlation_id: int, buffer: memoryview, body: int, end: int) -> None:
+        if self._state is not State.HANDSHAKE_OR_VERSIONS:
+            raise MalformedRequest("ApiVersions is asked once before authentication")
+        version, request = decode_api_versions(version, buffer, body, end)
+        answer = api_versions.answer_on_sasl(version, request)
+        if answer.error_code == ErrorCode.NONE:
+            self._state = State.HANDSHAKE
+        self._respond(ApiKey.API_VERSIONS, version, correlation_id, answer)
+
+    def shake_hands(self, mechanism: str, version: int, correlation_id: int) -> None:
+        """The handshake names a mechanism."""
+        make = MECHANISMS.get(mechanism)
+        code = ErrorCode.UNSUPPORTED_SASL_MECHANISM if make is None else ErrorCode.NONE
+        answer = SaslHandshakeResponse(error_code=int(code), mechanisms=list(MECHANISMS))
+        if make is None:
+            frame = _frame(ApiKey.SASL_HANDSHAKE, version, correlation_id, answer)
+            self._fail(f"mechanism {mechanism[:40]!r}", frame)
+            return
+        self._mechanism_name = mechanism
+        self._mechanism = make(self._engine.authentication, self._route.instance_id, self._address)
+        self._raw_tokens = version == _RAW_TOKENS_VERSION
+        self._state = State.AUTHENTICATE
+        login = None if self._before is None else self._before.login
+        if login is not None and login.mechanism != self._mechanism.number:
+            self._state = State.OTHER_MECHANISM
+        self._respond(ApiKey.SASL_HANDSHAKE, version, correlation_id, answer)
+
+    # -- proof --------------------------------------------------------------------------------------------------------
+
+    def _take_token(self, token: bytes, reply: Reply) -> None:
+        assert self._mechanism is not None, "there was a handshake"
+        try:
+            outcome = self._mechanism.take(token)
+        except (SaslFailed, AttemptRefused, TooManyWait) as error:
+            self._refuse(error, reply)
+            return
+        if isinstance(outcome, Outcome):
+            self._apply(outcome, reply)
+        else:
+            self._cancel = self._engine.spawn(self._later(outcome, reply)).cancel
+
+    async def _later(self, proving: Proving, reply: Reply) -> None:
+        try:
+            outcome = await proving()
+        except (SaslFailed, AttemptRefused, TooManyWait) as error:
+            self._cancel = None
+            self._refuse(error, reply)
+            return
+        except Exception as error:  # one tenant's request must not take the others' broker down
+            self._cancel = None
+            self.channel.fail(error)
+            return
+        self._cancel = None
+        self._apply(outcome, reply)
+
+    def _apply(self, outcome: Outcome, reply: Reply) -> None:
+        if outcome.proven is None:
+            self._answer(outcome.token, reply, 0)
+            return
+        name, secret = outcome.proven
+        authentication, instance_id = self._engine.authentication, self._route.instance_id
+        user = authentication.usable_user(instance_id, name)
+        assert self._mechanism is not None, "it has proven somebody"
+        if user is None or secret not in user.secrets:
+            # It changed while its password was looked at.
+            self._refuse(SaslFailed(self._mechanism.failure), reply)
+            return
+        before = self._before
+        if before is not None and before.principal.user != user.name:
+            self._refuse(
+                SaslFailed(
+                    "Cannot change principals during re-authentication from "
+                    f"User.{before.principal.user}: User.{user.name}"
+                ),
+                reply,
+            )
+            return
+        self._become_session(user, secret)
+        authentication.signed_in(instance_id, user.name, secret)
+        self._answer(outcome.token, reply, authentication.max_reauth_ms)
+
+    def _become_session(self, user: UserDocument, secret: Secret) -> None:
+        self._deadline.cancel()
+        route, engine, channel = self._route, self._engine, self.channel
+        assert self._mechanism is not None, "it has proven somebody"
+        session = self._before
+        if session is None:
+            principal = Principal(user.name, route.instance_id)
+            session = Session(engine, channel, principal, ADVERTISED_SASL, route.dispatch_table)
+        self._before = None
+        logins, before = engine.authentication.logins, session.login
+        session.login = Login(logins, channel, route.instance_id, user, secret, self._mechanism.number)
+        if before is not None:
+            session.login.began_again_ms = before.began_again_ms
+            before.end()
+        logins.add(session.login, user)
+        lifetime_ms = engine.authentication.max_reauth_ms
+        if lifetime_ms:
+            session.login.expire_after(lifetime_ms, _Expiry(session, channel))
+        channel.session = session
+
+    # -- out ----------------------------------------------------------------------------------------------------------
+
+    def _answer(self, token: bytes, reply: Reply, lifetime_ms: int) -> None:
+        if reply.version is None:
+            self.channel.respond(_SIZE.pack(len(token)) + token)
+            return
+        answer = SaslAuthenticateResponse(
+            error_code=int(ErrorCode.NONE), error_message=NO_MESSAGE, auth_bytes=token, session_lifetime_ms=lifetime_ms
+        )
+        self._respond(ApiKey.SASL_AUTHENTICATE, reply.version, reply.correlation_id, answer)
+
+    def _refuse(self, error: Exception, reply: Reply) -> None:
+        """Nobody was proven. What is answered says nothing about which part was wrong."""
+        assert self._mechanism is not None, "a token was taken"
+        delay_ms, message = FAILED_AUTHENTICATION_DELAY_MS, str(error)
+        authentication, instance_id = self._engine.authentication, self._route.instance_id
+        if isinstance(error, AttemptRefused):
+            delay_ms = max(delay_ms, error.delay_ms)
+            user = authentication.usable_user(instance_id, self._mechanism.username)
+            self._engine.accountings.of(instance_id).remember_refused_attempt(
+                "" if user is None else user.name, delay_ms, self._engine.clock.now_ms()
+            )
+        elif isinstance(error, TooManyWait):
+            message = "too many connections authenticate at once; try again later"
+        else:
+            authentication.failed(instance_id)
+        frame = None
+        if reply.version is not None:
+            answer = SaslAuthenticateResponse(
+                error_code=int(ErrorCode.SASL_AUTHENTICATION_FAILED), error_message=message, auth_bytes=b""
+            )
+            frame = _frame(ApiKey.SASL_AUTHENTICATE, reply.version, reply.correlation_id, answer)
+        self._fail(message, frame, delay_ms)
+
+    def _fail(self, reason: str, frame: bytes | None, delay_ms: int = FAILED_AUTHENTICATION_DELAY_MS) -> None:
+        """Answers `frame` late, and closes."""
+        self._state = State.ENDING
+        self._route.report_failure(self._route.instance_id, self.channel.peer_host, self._mechanism_name, reason)
+        self._cancel = self._engine.loop.call_later(delay_ms / 1000, self._end, frame).cancel
+
+    def _end(self, frame: bytes | None) -> None:
+        if frame is not None:
+            self.channel.respond(frame)
+        self.channel.close("authentication failed")
+
+    def _end_unproven(self) -> None:
+        self.channel.close("not authenticated in time")
+
+    def _respond(self, api_key: int, version: int, correlation_id: int, response: Any) -> None:
+        self.channel.respond(_frame(api_key, version, correlation_id, response))
+
+    def on_more(self) -> None:
+        """A refusal is not hastened."""
+
+    def on_closed(self) -> None:
+        self._deadline.cancel()
+        cancel, self._cancel = self._cancel, None
+        if cancel is not None:
+            cancel()
+        before, self._before = self._before, None
+        if before is not None:
+            before.on_closed()
+
+
+class _Expiry:
+    """KIP-368: a connection that did not authenticate again is closed at its next request."""
+
+    __slots__ = ("_channel", "_session", "frame_bytes_max")
+
+    def __init__(self, session: Session, channel: AuthenticatedChannel) -> None:
+        self._session = session
+        self._channel = channel
+        self.frame_bytes_max = session.frame_bytes_max
+
+    def __call__(self) -> None:
+        """The time is over."""
+        if self._channel.session is self._session:
+            self._channel.session = self
+
+    def frame_bytes_max_of(self, api_key: int) -> int:
+        return self._session.frame_bytes_max_of(api_key)
+
+    def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
+        if buffer[start] << 8 | buffer[start + 1] == ApiKey.SASL_HANDSHAKE:
+            self._session.on_frame(buffer, start, end)
+        else:
+            self._channel.close("the session has expired")
+
+    def on_more(self) -> None:
+        self._session.on_more()
+
+    def on_closed(self) -> None:
+        self._session.on_closed()
+
+
+class _Reauthentication:
+    """Answers SaslHandshake and SaslAuthenticate on a connection that has authenticated."""
+
+    __slots__ = ("_route",)
+
+    def __init__(self, route: SaslRoute) -> None:
+        self._route = route
+
+    def handshake(self, session: Session, raw: RawRequest) -> None:
+        request = decode_request(ApiKey.SASL_HANDSHAKE, raw.version, raw.buffer, raw.body, raw.end)
+        authentication, login = self._route.engine.authentication, session.login
+        if (
+            login is None
+            or not authentication.max_reauth_ms
+            or not login.may_begin_again(authentication.clock.monotonic_ms())
+        ):
+            frame = _illegal_state(ApiKey.SASL_HANDSHAKE, raw.version, raw.correlation_id)
+            assert frame is not None, "the handshake has such an answer"
+            session.channel.respond(frame)
+            return
+        again = TenantSaslSession(self._route, session.channel, session)  # type: ignore[arg-type]
+        session.channel.session = again  # type: ignore[attr-defined]
+        again.shake_hands(request.mechanism, raw.version, raw.correlation_id)
+
+    def authenticate(self, session: Session, raw: RawRequest) -> None:
+        answer = SaslAuthenticateResponse(
+            error_code=int(ErrorCode.ILLEGAL_SASL_STATE),
+            error_message="SaslAuthenticate request received after successful authentication",
+        )
+        session.channel.respond(_frame(ApiKey.SASL_AUTHENTICATE, raw.version, raw.correlation_id, answer))
+
+
+def _illegal_state(api_key: int, version: int, correlation_id: int) -> bytes | None:
+    """The answer of a call that may not be made now; None for calls of which nobody has to be told."""
+    code = int(ErrorCode.ILLEGAL_SASL_STATE)
+    if api_key == ApiKey.SASL_HANDSHAKE:
+        return _frame(api_key, version, correlation_id, SaslHandshakeResponse(error_code=code, mechanisms=[]))
+    if api_key == ApiKey.API_VERSIONS:
+        known = version if version <= APIS[ApiKey.API_VERSIONS].version_max else 0
+        return _frame(api_key, known, correlation_id, api_versions.illegal_state())
+    return None
+
+
+def _frame(api_key: int, version: int, correlation_id: int, response: Any) -> bytes:
+    body = encode_response(api_key, version, response)
+    return encode_response_frame(api_key, version, correlation_id, body)

@@ -1,0 +1,213 @@
+"""What a broker keeps about who signs in to its instances: attempts, proven passwords, open logins, last use. All of it
+ends with the process; users themselves are in the cluster's image.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import os
+import secrets
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from brokers.contract import paths
+from brokers.contract.users import SCRAM_SHA_256, Secret, UserDocument
+from brokers.engine.access import passwords, scram
+from brokers.engine.access.attempts import Attempts
+from brokers.engine.access.authorizer import Address
+from brokers.engine.clock import Clock
+from brokers.engine.cluster.current import CurrentImage
+from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.handlers.hashing_turns import HashingTurns
+from brokers.engine.handlers.logins import Logins
+
+# The thread that hashes gives way to the loop.
+HASHING_NICENESS: Final = 10
+_PROVEN_KEY_BYTES: Final = 32
+
+
+@dataclass(slots=True)
+class AuthenticationCounts:
+    """Of one instance since the start. `refused` were not tried (`access.attempts`)."""
+
+    succeeded: int = 0
+    failed: int = 0
+    refused: int = 0
+
+
+class _OfInstance:
+    __slots__ = ("attempts", "counts", "last_used_ms")
+
+    def __init__(self) -> None:
+        self.attempts = Attempts()
+        self.counts = AuthenticationCounts()
+        # By user and secret: wall time of the last sign-in.
+        self.last_used_ms: dict[str, dict[str, int]] = {}
+
+
+class Authentication:
+    """Of one broker. `max_reauth_ms` is `connections.max.reauth.ms`, 0 = never again."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: Clock, current: CurrentImage, cluster_secret: str
+    ) -> None:
+        self.loop = loop
+        self.clock = clock
+        self.max_reauth_ms = 0
+        self.logins = Logins(loop, clock.now_ms)
+        self.proven = passwords.ProvenPasswords(os.urandom(_PROVEN_KEY_BYTES))
+        self.turns = HashingTurns()
+        self.hasher: Executor = ThreadPoolExecutor(1, "password", _give_way)
+        self._current = current
+        # The same for all brokers: a made-up salt that differed among them would give itself away.
+        self._fake_key = hmac.digest(cluster_secret.encode(), b"penstock fake salts", "sha256")
+        self._of: dict[str, _OfInstance] = {}
+
+    # -- users --------------------------------------------------------------------------------------------------------
+
+    def usable_user(self, instance_id: str, name: str) -> UserDocument | None:
+        """As the present image has it."""
+        user = self._current.image.users.of_instance(instance_id).get(paths.sanitise(name))
+        return user if user is not None and user.is_usable(self.clock.now_ms()) else None
+
+    def fake_salt(self, instance_id: str, name: str, mechanism: int) -> bytes:
+        return scram.fake_salt(self._fake_key, instance_id, name, mechanism)
+
+    async def prove_password(self, instance_id: str, name: str, password: str, address: Address) -> Secret | None:
+        """The secret that is this password. It waits for its turn, and costs a thread some milliseconds.
+
+        Raises:
+            TooManyWait: of the instance.
+            AttemptRefused: too many were wrong; this one was not looked at.
+        """
+        async with self.turns.turn(instance_id):
+            # Others of the same user may have been proven meanwhile, or too many wrong.
+            secret = self.find_proven(instance_id, name, password, address)
+            if secret is not None:
+                return secret
+            self.begin_attempt(instance_id, name, address)
+            user = self.usable_user(instance_id, name)
+            secret = await self.loop.run_in_executor(
+                self.hasher,
+                passwords.matching,
+                password,
+                () if user is None else passwords.comparisons_of(user),
+                self.fake_salt(instance_id, name, SCRAM_SHA_256),
+            )
+        if secret is not None and user is not None:
+            self.was_right(instance_id, name, address, was_counted=True)
+            self.proven.note(instance_id, user, secret, password)
+        return secret
+
+    def find_proven(self, instance_id: str, name: str, password: str, address: Address) -> Secret | None:
+        """The secret that is known to be this password.
+
+        Raises:
+            AttemptRefused: nothing is looked at.
+        """
+        self.check_attempt(instance_id, name, address)
+        user = self.usable_user(instance_id, name)
+        secret = None if user is None else self.proven.find(instance_id, user, password)
+        if secret is not None:
+            self.was_right(instance_id, name, address, was_counted=False)
+        return secret
+
+    # -- attempts -----------------------------------------------------------------------------------------------------
+
+    def check_attempt(self, instance_id: str, name: str, address: Address) -> None:
+        """
+        Raises:
+            AttemptRefused: too many were wrong.
+        """
+        of = self._of_instance(instance_id)
+        delay_ms = of.attempts.refusal_ms(name, address, self.clock.monotonic_ms())
+        if delay_ms:
+            of.counts.refused += 1
+            raise AttemptRefused(delay_ms)
+
+    def begin_attempt(self, instance_id: str, name: str, address: Address) -> None:
+        """As wrong until it is right: who hangs up before the answer has tried as well."""
+        self._of_instance(instance_id).attempts.failed(name, address, self.clock.monotonic_ms())
+
+    def failed(self, instance_id: str) -> None:
+        self._of_instance(instance_id).counts.failed += 1
+
+    def was_right(self, instance_id: str, name: str, address: Address, *, was_counted: bool) -> None:
+        """`was_counted`: `begin_attempt` was called."""
+        self._of_instance(instance_id).attempts.succeeded(name, address, was_counted=was_counted)
+
+    def signed_in(self, instance_id: str, name: str, secret: Secret) -> None:
+        of = self._of_instance(instance_id)
+        of.counts.succeeded += 1
+        of.last_used_ms.setdefault(name, {})[secret.id] = self.clock.now_ms()
+
+    def counts(self) -> Iterator[tuple[str, AuthenticationCounts]]:
+        """By instance, in the order of their ids."""
+        for instance_id, of in sorted(self._of.items(), key=lambda item: item[0]):
+            yield instance_id, of.counts
+
+    def last_used_ms(self, instance_id: str, name: str) -> dict[str, int]:
+        """By secret."""
+        of = self._of.get(instance_id)
+        return {} if of is None else of.last_used_ms.get(name, {})
+
+    def _of_instance(self, instance_id: str) -> _OfInstance:
+        of = self._of.get(instance_id)
+        if of is None:
+            of = self._of[instance_id] = _OfInstance()
+        return of
+
+    # -- what ends ----------------------------------------------------------------------------------------------------
+
+    def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        self.logins.on_image(before, after)
+        if before.users is not after.users:
+            for instance_id, of in self._of.items():
+                users = after.users.of_instance(instance_id)
+                if users is not before.users.of_instance(instance_id):
+                    self._forget_users(instance_id, of, users)
+        if before.instances is not after.instances:
+            for instance_id in [id for id in self._of if id not in after.instances]:
+                del self._of[instance_id]
+
+    def _forget_users(self, instance_id: str, of: _OfInstance, users: Mapping[str, UserDocument]) -> None:
+        """Of a user that is gone nothing is kept, and of one that is changed no secret that is gone."""
+        for name in tuple(of.last_used_ms):
+            user = users.get(paths.sanitise(name))
+            if user is None:
+                del of.last_used_ms[name]
+                self.proven.forget(instance_id, name)
+            else:
+                live = {secret.id for secret in user.secrets}
+                for secret_id in of.last_used_ms[name].keys() - live:
+                    del of.last_used_ms[name][secret_id]
+
+    def expire(self) -> None:
+        """To be called every `logins.EXPIRY_INTERVAL_S`."""
+        self.logins.expire(lambda instance_id: self._current.image.users.of_instance(instance_id).get)
+
+    def close(self) -> None:
+        self.hasher.shutdown(wait=False, cancel_futures=True)
+
+
+class AttemptRefused(Exception):
+    """Too many passwords were wrong. `delay_ms`: how late to say so."""
+
+    def __init__(self, delay_ms: int) -> None:
+        super().__init__("too many failed attempts; try again later")
+        self.delay_ms = delay_ms
+
+
+def new_nonce() -> str:
+    return secrets.token_urlsafe(scram.NONCE_BYTES)
+
+
+def _give_way() -> None:
+    """In the thread itself; where the system has no niceness of threads nothing is lost."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), HASHING_NICENESS)

@@ -1,0 +1,156 @@
+"""Who is signed in through which connection, so that whoever may not be any more loses it within a second."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from brokers.contract import paths
+from brokers.contract.users import Secret, UserDocument
+from brokers.engine.cluster.image import ClusterImage
+
+# Connections that are closed before the loop serves others.
+CLOSED_PER_TURN_MAX: Final = 25
+# How often it is looked who expired.
+EXPIRY_INTERVAL_S: Final = 0.5
+REVOKED: Final = "the user may not be here any more"
+
+PLAIN: Final = 0
+# Kafka's: who asks to authenticate again sooner is answered ILLEGAL_SASL_STATE.
+REAUTHENTICATION_INTERVAL_MS_MIN: Final = 1_000
+
+
+class Closable(Protocol):
+    """A connection; `network.connection.Connection` fits."""
+
+    def close(self, reason: str) -> None: ...
+
+
+class Login:
+    """What one connection was signed in with. `mechanism` is PLAIN, or SCRAM's as `contract.users` numbers them."""
+
+    __slots__ = ("_logins", "_timer", "began_again_ms", "channel", "instance_id", "mechanism", "secret", "user")
+
+    def __init__(
+        self, logins: Logins, channel: Closable, instance_id: str, user: UserDocument, secret: Secret, mechanism: int
+    ) -> None:
+        self._logins = logins
+        self._timer: asyncio.TimerHandle | None = None
+        # When it last began to authenticate again; monotonic.
+        self.began_again_ms: int | None = None
+        self.channel = channel
+        self.instance_id = instance_id
+        self.user = user.name
+        self.secret = secret
+        self.mechanism = mechanism
+
+    def holds(self, user: UserDocument | None, now_ms: int) -> bool:
+        """Whether what it was signed in with is worth something still."""
+        if user is None or not user.is_usable(now_ms):
+            return False
+        used = self.secret
+        for secret in user.secrets:
+            if secret.id == used.id and secret.created_at_ms == used.created_at_ms:
+                kept = {verifier.mechanism for verifier in secret.verifiers if verifier in used.verifiers}
+                return bool(kept) if self.mechanism == PLAIN else self.mechanism in kept
+        return False
+
+    def may_begin_again(self, now_ms: int) -> bool:
+        """Whether its connection may authenticate again now, monotonic."""
+        before_ms = self.began_again_ms
+        if before_ms is not None and now_ms - before_ms < REAUTHENTICATION_INTERVAL_MS_MIN:
+            return False
+        self.began_again_ms = now_ms
+        return True
+
+    def expire_after(self, lifetime_ms: int, expire: Callable[[], object]) -> None:
+        """`expire` is called unless the peer authenticates again, or goes."""
+        self.keep()
+        self._timer = self._logins.loop.call_later(lifetime_ms / 1000, expire)
+
+    def keep(self) -> None:
+        """It does not expire, for the time being."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def end(self) -> None:
+        """The connection is gone."""
+        self.keep()
+        self._logins.remove(self)
+
+
+class Logins:
+    """All of one broker. `now_ms` is wall time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int]) -> None:
+        self.loop = loop
+        self._now_ms = now_ms
+        # By instance and user.
+        self._open: dict[str, dict[str, dict[Login, None]]] = {}
+        # Of those, who will expire, and when.
+        self._expiring: dict[tuple[str, str], int] = {}
+        self._closing: deque[Login] = deque()
+
+    def add(self, login: Login, user: UserDocument) -> None:
+        of_instance = self._open.setdefault(login.instance_id, {})
+        of_instance.setdefault(login.user, {})[login] = None
+        self._note_expiry(login.instance_id, user)
+
+    def remove(self, login: Login) -> None:
+        of_instance = self._open.get(login.instance_id, {})
+        of_user = of_instance.get(login.user, {})
+        of_user.pop(login, None)
+        if not of_user and login.user in of_instance:
+            del of_instance[login.user]
+            self._expiring.pop((login.instance_id, login.user), None)
+            if not of_instance:
+                del self._open[login.instance_id]
+
+    def count(self, instance_id: str, user: str) -> int:
+        return len(self._open.get(instance_id, {}).get(user, ()))
+
+    def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        if before.users is after.users:
+            return
+        for instance_id, of_instance in self._open.items():
+            old, new = before.users.of_instance(instance_id), after.users.of_instance(instance_id)
+            if old is new:
+                continue
+            for name in tuple(of_instance):
+                node = paths.sanitise(name)
+                user = new.get(node)
+                if user is old.get(node):
+                    continue
+                self._revoke(instance_id, name, user)
+                if user is not None:
+                    self._note_expiry(instance_id, user)
+
+    def expire(self, users_of: Callable[[str], Callable[[str], UserDocument | None]]) -> None:
+        """Whose time is over loses its connections. `users_of` an instance finds a user by its node."""
+        now_ms = self._now_ms()
+        for instance_id, name in [key for key, at_ms in self._expiring.items() if at_ms <= now_ms]:
+            del self._expiring[instance_id, name]
+            self._revoke(instance_id, name, users_of(instance_id)(paths.sanitise(name)))
+
+    def _note_expiry(self, instance_id: str, user: UserDocument) -> None:
+        if user.expires_at_ms is None:
+            self._expiring.pop((instance_id, user.name), None)
+        else:
+            self._expiring[instance_id, user.name] = user.expires_at_ms
+
+    def _revoke(self, instance_id: str, name: str, user: UserDocument | None) -> None:
+        now_ms = self._now_ms()
+        of_user: Iterable[Login] = self._open.get(instance_id, {}).get(name, ())
+        lost = [login for login in of_user if not login.holds(user, now_ms)]
+        if lost and not self._closing:
+            self.loop.call_soon(self._close_some)
+        self._closing.extend(lost)
+
+    def _close_some(self) -> None:
+        for _ in range(min(CLOSED_PER_TURN_MAX, len(self._closing))):
+            self._closing.popleft().channel.close(REVOKED)
+        if self._closing:
+            self.loop.call_soon(self._close_some)

@@ -1,0 +1,275 @@
+"""Users of an instance over real connections: other people's clients, each mechanism, rotation, revocation, quotas."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.messages.users import DescribeUsersRequest
+from tests.testkit.engine import EngineCluster, TestInstance, eventually
+from tests.testkit.users import added, alter, inside
+from tests.testkit.wire import WireClient
+from tests.unit.brokers.engine.handlers.asking import set_quota
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+TOPIC = "orders"
+CUT_S_MAX = 1.0
+
+
+@pytest.fixture(scope="module")
+def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineCluster]:
+    directory = tmp_path_factory.mktemp("sasl")
+    with EngineCluster(zookeeper_address, directory, module=("tests.testkit.sasl_broker",)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def instance(cluster: EngineCluster) -> TestInstance:
+    instance = cluster.create_instance("ins-aaaaaaaa")
+    alter(cluster, instance, added("owner", "owner-secret", superuser=1), added("alice", "alice-secret"))
+    admin = AdminClient(settings(instance, "owner", "owner-secret"))
+    admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(30)
+    return instance
+
+
+def described(cluster: EngineCluster, instance: TestInstance, name: str) -> Any:
+    answer = inside(cluster, instance, ApiKey.DESCRIBE_USERS, 0, DescribeUsersRequest(names=[name]))
+    return answer.users[0]
+
+
+def settings(instance: TestInstance, name: str, password: str, mechanism: str = "SCRAM-SHA-256") -> dict[str, Any]:
+    """Of confluent-kafka."""
+    return {
+        "bootstrap.servers": instance.bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": name,
+        "sasl.password": password,
+    }
+
+
+def with_confluent(instance: TestInstance, name: str, password: str, mechanism: str, value: bytes) -> list[bytes]:
+    """Produces a record and reads the topic; raises or answers [] where it may not in."""
+    refused: list[KafkaError] = []
+    conf = settings(instance, name, password, mechanism)
+    producer = Producer(conf | {"error_cb": refused.append})
+    producer.produce(TOPIC, value)
+    while producer.flush(0.1):
+        if any(error.code() == KafkaError._AUTHENTICATION for error in refused):
+            producer.purge()
+            producer.flush(5)
+            return []
+    consumer = Consumer(conf | {"group.id": "none", "enable.auto.commit": False, "enable.partition.eof": True})
+    consumer.assign([TopicPartition(TOPIC, 0, 0)])
+    values = []
+    try:
+        while (message := consumer.poll(10)) is not None and message.error() is None:
+            values.append(message.value() or b"")
+    finally:
+        consumer.close()
+    return values
+
+
+def with_kafka_python(instance: TestInstance, name: str, password: str, mechanism: str, value: bytes) -> list[bytes]:
+    from kafka import KafkaConsumer, KafkaProducer
+    from kafka.errors import KafkaError
+    from kafka.structs import TopicPartition as Partition
+
+    conf = {
+        "bootstrap_servers": instance.bootstrap,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": name,
+        "sasl_plain_password": password,
+    }
+    producer = None
+    with suppress(KafkaError):
+        producer = KafkaProducer(**conf, bootstrap_timeout_ms=2_000)
+    if producer is None:
+        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+            gc.collect()  # it leaves a pair of sockets behind
+        return []
+    producer.send(TOPIC, value).get(10)
+    producer.close()
+    consumer = KafkaConsumer(**conf)
+    partition = Partition(TOPIC, 0)
+    consumer.assign([partition])
+    consumer.seek_to_beginning(partition)
+    end = consumer.end_offsets([partition])[partition]
+    values = []
+    while consumer.position(partition) < end:
+        values += [record.value for record in consumer.poll(1_000).get(partition, [])]
+    consumer.close()
+    return values
+
+
+def with_aiokafka(instance: TestInstance, name: str, password: str, mechanism: str, value: bytes) -> list[bytes]:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+    from aiokafka.errors import KafkaError
+    from aiokafka.structs import TopicPartition as Partition
+
+    conf = {
+        "bootstrap_servers": instance.bootstrap,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": name,
+        "sasl_plain_password": password,
+    }
+
+    async def run() -> list[bytes]:
+        producer = AIOKafkaProducer(**conf)
+        try:
+            await producer.start()
+        except KafkaError:
+            await producer.stop()
+            return []
+        await producer.send_and_wait(TOPIC, value)
+        await producer.stop()
+        consumer = AIOKafkaConsumer(**conf)
+        await consumer.start()
+        partition = Partition(TOPIC, 0)
+        consumer.assign([partition])
+        consumer.seek(partition, 0)
+        end = (await consumer.end_offsets([partition]))[partition]
+        values = []
+        while await consumer.position(partition) < end:
+            values.append((await consumer.getone()).value)
+        await consumer.stop()
+        return values
+
+    return asyncio.run(run())
+
+
+CLIENTS: dict[str, Callable[..., list[bytes]]] = {
+    "confluent-kafka": with_confluent,
+    "kafka-python": with_kafka_python,
+    "aiokafka": with_aiokafka,
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_clients_of_others_sign_in_produce_and_consume(instance: TestInstance, client: str, mechanism: str) -> None:
+    value = f"{client} {mechanism}".encode()
+    assert value in CLIENTS[client](instance, "alice", "alice-secret", mechanism, value)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_clients_of_others_with_a_wrong_secret_stay_out(
+    cluster: EngineCluster, instance: TestInstance, client: str
+) -> None:
+    name = f"wrong-{client}"
+    alter(cluster, instance, added(name, "right"))
+    for mechanism in MECHANISMS[:2]:
+        assert CLIENTS[client](instance, name, "wrong", mechanism, b"never") == []
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_secret_is_rotated_through_two_live_ones(
+    cluster: EngineCluster, instance: TestInstance, mechanism: str
+) -> None:
+    name = f"rotating-{mechanism}"
+    alter(cluster, instance, added(name, "old"))
+    assert with_confluent(instance, name, "old", mechanism, b"1")
+    alter(cluster, instance, added(name, "new"))
+    assert with_confluent(instance, name, "old", mechanism, b"2")
+    assert with_confluent(instance, name, "new", mechanism, b"3")
+    alter(cluster, instance, added(name, removed_secrets=["of-old"]))
+    assert with_confluent(instance, name, "new", mechanism, b"4")
+    assert with_confluent(instance, name, "old", mechanism, b"never") == []
+
+    (secret,) = described(cluster, instance, name).secrets
+    assert secret.id == "of-new"
+    assert secret.last_used_at_ms > secret.created_at_ms
+
+
+def test_a_user_that_is_disabled_is_cut_within_a_second(cluster: EngineCluster, instance: TestInstance) -> None:
+    alter(cluster, instance, added("leaving", "secret"))
+    producer = Producer(settings(instance, "leaving", "secret") | {"message.timeout.ms": 2_000})
+    outcomes: list[Any] = []
+    producer.produce(TOPIC, b"before", on_delivery=lambda error, _message: outcomes.append(error))
+    producer.flush(10)
+    assert outcomes == [None]
+    assert described(cluster, instance, "leaving").connections > 0
+
+    began_s = time.monotonic()
+    alter(cluster, instance, added("leaving", disabled=1))
+    eventually(lambda: described(cluster, instance, "leaving").connections == 0, "its connections are cut")
+    assert time.monotonic() - began_s < CUT_S_MAX
+
+    producer.produce(TOPIC, b"after", on_delivery=lambda error, _message: outcomes.append(error))
+    producer.flush(10)
+    assert outcomes[1] is not None
+
+
+def test_kafkas_own_calls_make_and_describe_users(instance: TestInstance) -> None:
+    owner = AdminClient(settings(instance, "owner", "owner-secret"))
+    credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8_192)
+    upsertion = UserScramCredentialUpsertion("by-kafka", credential, b"by-kafka-secret", b"their salt")
+    owner.alter_user_scram_credentials([upsertion])["by-kafka"].result(10)
+
+    shown = owner.describe_user_scram_credentials(["by-kafka"])["by-kafka"].result(10)
+    assert [(info.mechanism, info.iterations) for info in shown.scram_credential_infos] == [
+        (ScramMechanism.SCRAM_SHA_512, 8_192)
+    ]
+    assert with_confluent(instance, "by-kafka", "by-kafka-secret", "SCRAM-SHA-512", b"x")
+    assert with_confluent(instance, "by-kafka", "by-kafka-secret", "PLAIN", b"x")
+
+    alice = AdminClient(settings(instance, "alice", "alice-secret"))
+    with pytest.raises(KafkaException, match="Cluster authorization failed"):
+        alice.alter_user_scram_credentials([upsertion])["by-kafka"].result(10)
+
+
+LEVELS: Sequence[dict[str, str | None]] = (
+    {"user": "paced", "client-id": "etl"},
+    {"user": "paced", "client-id": None},
+    {"user": "paced"},
+    {"user": None, "client-id": "etl"},
+    {"user": None, "client-id": None},
+    {"user": None},
+    {"client-id": "etl"},
+    {"client-id": None},
+)
+
+
+def test_a_named_user_is_held_to_the_first_of_the_eight_levels_that_is_set(
+    cluster: EngineCluster, instance: TestInstance
+) -> None:
+    """All are set; each is taken away after it was seen to delay."""
+    alter(cluster, instance, added("paced", "secret"))
+
+    async def change(entity: dict[str, str | None], rate: float | None) -> None:
+        client = await WireClient.connect(cluster.brokers[0].settings.internal_port)
+        assert (await client.log_in(instance.id, cluster.secret)).error_code == 0
+        assert await set_quota(client, entity, "producer_byte_rate", rate) == 0
+        await client.close()
+
+    async def set_all() -> None:
+        for number, entity in enumerate(LEVELS, start=1):
+            await change(entity, 1_000.0 + number)
+
+    asyncio.run(set_all())
+    for level, entity in enumerate(LEVELS, start=1):
+        producer = Producer(settings(instance, "paced", "secret") | {"client.id": "etl"})
+        producer.produce(TOPIC, bytes(20_000))
+        assert producer.flush(20) == 0
+        (newest, *_) = cluster.brokers[0].admin(f"/v1/instances/{instance.id}/throttles")["entries"]
+        assert (newest["rule"]["level"], newest["user"], newest["client_id"]) == (level, "paced", "etl")
+        assert newest["limit_bytes_per_s"] == 1_000.0 + level
+        asyncio.run(change(entity, None))

@@ -1,0 +1,33 @@
+"""What we answer otherwise than Apache Kafka on purpose where clients prove who they are."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tests.differential.difference import Difference
+from tests.differential.play import CLOSED
+
+FAILED: Final = {
+    "error_code": 58,
+    "error_message": "Authentication failed during authentication due to invalid credentials with SASL mechanism "
+    "SCRAM-SHA-256",
+    "token": [""],
+    "lifetime": 0,
+}
+CHALLENGED: Final = {"error_code": 0, "error_message": "", "token": ["i", "r", "s"], "lifetime": 0}
+
+
+def _always(answer: Any) -> Any:
+    return lambda _recorded: answer
+
+
+AUTHENTICATING: Final = (
+    Difference("sasl", "scram, * proof, 3*", "a proof of another length is a wrong one, not a fault", _always(FAILED)),
+    Difference("sasl", "scram, unknown user, 2*", "the first answer tells nobody who is there", _always(CHALLENGED)),
+    Difference(
+        "sasl",
+        "metadata after the handshake, 2*",
+        "a call that is not of authentication ends the connection unread",
+        _always(CLOSED),
+    ),
+)

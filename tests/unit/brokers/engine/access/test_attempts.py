@@ -1,0 +1,83 @@
+"""How often passwords may be wrong."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+import pytest
+
+from brokers.engine.access import attempts
+from brokers.engine.access.attempts import ADDRESS_FAILURES_BURST, USER_FAILURES_BURST, Attempts
+
+HERE, THERE = ip_address("10.0.0.1"), ip_address("10.0.0.2")
+
+
+def fail(tried: Attempts, user: str, times: int, now_ms: int = 0, address: object = HERE) -> None:
+    for _ in range(times):
+        assert tried.refusal_ms(user, address, now_ms) == 0  # type: ignore[arg-type]
+        tried.failed(user, address, now_ms)  # type: ignore[arg-type]
+
+
+def test_a_user_from_one_address_may_fail_so_often_and_others_go_on() -> None:
+    tried = Attempts()
+    fail(tried, "alice", USER_FAILURES_BURST)
+
+    assert tried.refusal_ms("alice", HERE, 0) > 0
+    assert tried.refusal_ms("alice", THERE, 0) == 0
+    assert tried.refusal_ms("bob", HERE, 0) == 0
+
+
+def test_an_address_may_fail_so_often_whomever_it_names() -> None:
+    tried = Attempts()
+    for number in range(ADDRESS_FAILURES_BURST):
+        fail(tried, f"user-{number}", 1)
+
+    assert tried.refusal_ms("alice", HERE, 0) > 0
+    assert tried.refusal_ms("alice", THERE, 0) == 0
+
+
+def test_each_refusal_takes_longer_up_to_a_bound() -> None:
+    tried = Attempts()
+    fail(tried, "alice", USER_FAILURES_BURST)
+    delays = [tried.refusal_ms("alice", HERE, 0) for _ in range(12)]
+    assert delays[:4] == [100, 200, 400, 800]
+    assert delays[-1] == attempts.REFUSED_DELAY_MS_MAX
+
+
+def test_time_lets_a_user_try_again_at_an_even_rate() -> None:
+    tried = Attempts()
+    fail(tried, "alice", USER_FAILURES_BURST)
+    later_ms = 60_000 // attempts.USER_FAILURES_PER_MINUTE
+    assert tried.refusal_ms("alice", HERE, later_ms - 100) > 0
+    fail(tried, "alice", 1, later_ms + 100)
+    assert tried.refusal_ms("alice", HERE, later_ms + 200) == attempts.REFUSED_DELAY_MS_MIN
+
+
+def test_a_right_password_clears_its_user_but_not_its_address() -> None:
+    tried = Attempts()
+    for number in range(ADDRESS_FAILURES_BURST - 1):
+        fail(tried, f"user-{number}", 1)
+    fail(tried, "alice", 1)
+    tried.succeeded("alice", HERE, was_counted=True)
+    fail(tried, "mallory", 1)
+
+    tried.succeeded("alice", HERE, was_counted=False)
+
+    assert tried.refusal_ms("alice", HERE, 0) > 0
+
+
+def test_addresses_of_one_ipv6_network_are_one() -> None:
+    tried = Attempts()
+    for number in range(USER_FAILURES_BURST):
+        tried.failed("alice", ip_address(f"2001:db8::{number + 1:x}"), 0)
+    assert tried.refusal_ms("alice", ip_address("2001:db8::ffff"), 0) > 0
+    assert tried.refusal_ms("alice", ip_address("2001:db8:0:1::1"), 0) == 0
+
+
+def test_what_is_remembered_is_bounded_and_forgets_who_failed_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "BUCKETS_MAX", 20)
+    tried = Attempts()
+    for number in range(200):
+        tried.failed(f"user-{number}", HERE, 0)
+    assert len(tried) <= 20
+    assert tried.refusal_ms("somebody", HERE, 0) > 0, "the address fails all the time"

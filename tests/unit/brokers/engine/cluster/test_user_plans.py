@@ -1,0 +1,175 @@
+"""What a user's document becomes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from brokers.contract.users import RESERVED_NAMES, Secret, UserDocument
+from brokers.engine.cluster import errors, in_flight_users, user_plans
+from brokers.engine.cluster.in_flight_users import InFlightUsers
+from brokers.engine.cluster.user_plans import AddedSecret, SaltedPassword, UserAlteration, altered
+from tests.testkit.scram import salted, user, verifier
+
+HERE = "ins-aaaaaaaa"
+NOW_MS = 5_000
+
+
+def secret(id: str, password: str = "pw", salt: bytes = b"salt", mechanisms: tuple[int, ...] = (1, 2)) -> AddedSecret:
+    return AddedSecret(
+        id=id,
+        verifiers=tuple(
+            SaltedPassword(
+                mechanism=mechanism,
+                iterations=4_096,
+                salt=salt,
+                salted_password=salted(password, salt, 4_096, mechanism),
+            )
+            for mechanism in mechanisms
+        ),
+    )
+
+
+def alter(before: UserDocument | None, **fields: object) -> UserDocument | None:
+    return altered("alice", before, UserAlteration(**fields), NOW_MS)  # type: ignore[arg-type]
+
+
+def test_a_user_is_made_changed_and_removed() -> None:
+    made = alter(None, superuser=1, expires_at_ms=9_000, added_secrets=(secret("a"),))
+    assert made is not None
+    assert (made.superuser, made.disabled, made.expires_at_ms, made.created_at_ms) == (True, False, 9_000, NOW_MS)
+    assert made.secrets[0].verifiers == (verifier("pw", 1, b"salt"), verifier("pw", 2, b"salt"))
+
+    changed = alter(made, superuser=0, disabled=1, expires_at_ms=-1)
+    assert changed == replace(made, superuser=False, disabled=True, expires_at_ms=None)
+    assert alter(made) == made
+    assert alter(made, is_deleted=True) is None
+
+
+def test_a_secret_is_rotated_through_two_live_ones() -> None:
+    first = alter(None, added_secrets=(secret("a"),))
+    both = alter(first, added_secrets=(secret("b", "other"),))
+    assert both is not None
+    assert [each.id for each in both.secrets] == ["a", "b"]
+    with pytest.raises(errors.PolicyViolation, match="2 secrets already"):
+        alter(both, added_secrets=(secret("c"),))
+    rotated = alter(both, removed_secrets=("a",), added_secrets=(secret("c"),))
+    assert rotated is not None
+    assert [each.id for each in rotated.secrets] == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("before", "fields", "error"),
+    [
+        (None, {"must_exist": 1}, errors.ResourceNotFound),
+        ("alice", {"must_exist": 2}, errors.DuplicateResource),
+        ("alice", {"removed_secrets": ("none",)}, errors.ResourceNotFound),
+        ("alice", {"added_secrets": (secret("secret-1"),)}, errors.DuplicateResource),
+        ("alice", {"added_secrets": (secret("b", salt=b"another"),)}, errors.UnacceptableCredential),
+        (None, {"added_secrets": (secret(""),)}, errors.UnacceptableCredential),
+        (None, {"added_secrets": (secret("x" * 65),)}, errors.UnacceptableCredential),
+        (None, {"added_secrets": (secret("b", mechanisms=()),)}, errors.UnacceptableCredential),
+        (None, {"added_secrets": (secret("b", mechanisms=(1, 1)),)}, errors.UnacceptableCredential),
+        (None, {"added_secrets": (secret("b", salt=b""),)}, errors.UnacceptableCredential),
+        (None, {"added_secrets": (secret("b", salt=b"x" * 65),)}, errors.UnacceptableCredential),
+    ],
+)
+def test_what_cannot_be_done_is_refused(before: str | None, fields: dict[str, object], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        alter(before and user(before, "pw"), **fields)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"mechanism": 3}, {"iterations": 4_095}, {"iterations": 16_385}, {"salted_password": b"short"}]
+)
+def test_a_verifier_that_proves_nothing_is_refused(changes: dict[str, object]) -> None:
+    (given,) = secret("a", mechanisms=(1,)).verifiers
+    with pytest.raises(errors.UnacceptableCredential):
+        user_plans.verifier_of(replace(given, **changes))
+
+
+@pytest.mark.parametrize("name", ["", "x" * 256, "ä" * 43, "a\tb", *RESERVED_NAMES])
+def test_a_name_that_nobody_can_have_is_refused(name: str) -> None:
+    with pytest.raises(errors.UnacceptableCredential):
+        user_plans.check_name(name)
+    user_plans.check_name("x" * 255)
+    user_plans.check_name("ä" * 42)
+
+
+def scram(before: UserDocument | None, deleted: set[int] = frozenset(), *upserted: int) -> UserDocument | None:  # type: ignore[assignment]
+    verifiers = tuple(verifier("new", mechanism, b"theirs") for mechanism in upserted)
+    return user_plans.with_scram_credentials("alice", before, frozenset(deleted), verifiers, "scram-1", NOW_MS)
+
+
+def test_an_upsertion_leaves_one_secret_of_its_mechanism() -> None:
+    after = scram(user("alice", "old", "new"), set(), 1)
+    assert after is not None
+    assert [(each.id, [one.mechanism for one in each.verifiers]) for each in after.secrets] == [
+        ("secret-1", [2]),
+        ("secret-2", [2]),
+        ("scram-1", [1]),
+    ]
+    both = scram(after, set(), 1, 2)
+    assert both is not None
+    assert [each.id for each in both.secrets] == ["scram-1"]
+
+
+def test_a_user_without_credentials_is_gone_unless_something_else_is_said_of_it() -> None:
+    plain = user("alice", "old")
+    assert scram(plain, {1, 2}) is None
+    assert scram(plain, {1}) is not None
+    for kept in (replace(plain, superuser=True), replace(plain, disabled=True), replace(plain, expires_at_ms=1)):
+        assert scram(kept, {1, 2}) == replace(kept, secrets=())
+    with pytest.raises(errors.ResourceNotFound):
+        scram(user("alice", "old", mechanisms=(1,)), {2})
+    with pytest.raises(errors.ResourceNotFound):
+        scram(None, {1})
+
+
+def test_an_instance_has_so_many_users_and_what_is_in_flight_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_flight_users, "USERS_MAX", 2)
+    now_ms = [0]
+    flight = InFlightUsers(lambda: now_ms[0])
+    shown = {"alice": user("alice", "pw")}
+    bob = user("bob", "pw")
+    flight.check(shown, HERE, "bob", None, bob)
+    flight.note(HERE, "bob", bob)
+
+    with pytest.raises(errors.PolicyViolation, match="2 users"):
+        flight.check(shown, HERE, "carol", None, user("carol", "pw"))
+    flight.check(shown, HERE, "bob", bob, replace(bob, disabled=True))
+    flight.check(shown, "ins-bbbbbbbb", "carol", None, user("carol", "pw"))
+    flight.note(HERE, "alice", None)
+    flight.check(shown, HERE, "carol", None, user("carol", "pw"))
+    # Somebody else removed what was written here: it cannot count for ever.
+    now_ms[0] += in_flight_users.IN_FLIGHT_MS_MAX + 1
+    flight.check(shown, HERE, "dora", None, user("dora", "pw"))
+
+
+def test_users_of_an_instance_weigh_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = user("alice", "pw")
+    weight = user_plans.weight_of("alice", one)
+    monkeypatch.setattr(in_flight_users, "USERS_BYTES_MAX", 2 * weight)
+    flight = InFlightUsers(lambda: 0)
+    bob = replace(one, name="bobby")
+    flight.check({"alice": one}, HERE, "bobby", None, bob)
+    with pytest.raises(errors.PolicyViolation, match="weigh"):
+        flight.check({"alice": one, "bobby": bob}, HERE, "carol", None, replace(one, name="carol"))
+    # What makes it smaller is always possible.
+    flight.check({"alice": one, "bobby": bob}, HERE, "bobby", bob, replace(bob, secrets=()))
+
+
+def test_the_heaviest_user_is_within_what_one_may_weigh() -> None:
+    """Three secrets come about when Kafka's call replaces one mechanism of two secrets."""
+    name = "ä" * 42
+    heavy = tuple(
+        Secret(
+            id="x" * 64,
+            created_at_ms=1 << 42,
+            verifiers=tuple(verifier("pw", mechanism, b"s" * 64, 16_384) for mechanism in (1, 2)),
+        )
+        for _ in range(2)
+    )
+    document = UserDocument(name=name, created_at_ms=1 << 42, expires_at_ms=1 << 42, secrets=heavy)
+    assert user_plans.weight_of("%C3%A4" * 42, document) < in_flight_users.USER_BYTES_MAX
