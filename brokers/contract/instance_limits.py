@@ -32,8 +32,8 @@ OLD_OFFSETS_BYTES_MAX: Final = 256 * 1024
 # What weighs is paths and documents, in bytes, and so much more for each node.
 NODE_BYTES: Final = 100
 
-# Changes that one instance makes through one broker: partitions made, added or deleted, topics' configurations and
-# client quotas changed. So many a second in the long run, and so many at once after a pause.
+# Changes that one instance makes through one broker: partitions made, added or deleted, topics' configurations, client
+# quotas and access control entries changed. So many a second in the long run, and so many at once after a pause.
 CHANGES_PER_S_MAX: Final = 50
 CHANGES_BURST: Final = 5_000
 

@@ -11,9 +11,11 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
+from brokers.contract.acls import AclEntry, ResourcePattern
 from brokers.contract.documents import BrokerDocument, InstanceAck
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster import (
+    acl_writes,
     broker_config_writes,
     client_quotas,
     controller_writes,
@@ -273,6 +275,16 @@ class ClusterStore:
         if change is not None:
             self._in_flight_quotas.note(instance_id, entity, after, change)
         return change
+
+    # --- access control lists ------------------------------------------------------------------------------------
+
+    async def add_acls(self, instance_id: str, wanted: Mapping[ResourcePattern, Sequence[AclEntry]]) -> int | None:
+        """Adds entries to those of patterns; what is there already is no error. Answers as `alter_client_quotas`."""
+        return await acl_writes.add(self.tree, instance_id, wanted)
+
+    async def remove_acls(self, instance_id: str, unwanted: Mapping[ResourcePattern, Sequence[AclEntry]]) -> int | None:
+        """As `add_acls`; what is not there is no error."""
+        return await acl_writes.remove(self.tree, instance_id, unwanted)
 
     # --- offsets of old consumers -------------------------------------------------------------------------------
 
