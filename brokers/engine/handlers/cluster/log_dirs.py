@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from brokers.contract.acls import ResourceType
 from brokers.engine.handlers.context import Call
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode
@@ -34,6 +35,8 @@ _HeldReplica = dict[str, list[Partition]]
 
 
 async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    if denied := call.denial(ResourceType.CLUSTER):
+        return DescribeLogDirsResponse(error_code=denied, results=[])
     table = call.engine.table
     is_operator = call.view.instance_id is None
     roots = table.settings.roots
@@ -70,9 +73,9 @@ def _visible(call: Call, request: DescribeLogDirsRequest) -> Iterable[tuple[str,
     if request.topics is not None:
         wanted = {(line.topic, index) for line in request.topics for index in line.partitions}
     for topic in namespace.topics.values():
-        if call.refusal(topic):
-            continue
         name = namespace.shown(topic)
+        if call.refusal(topic, name):
+            continue
         for index in range(len(topic.partitions)):
             partition = table.get(topic.name, index)
             if partition is not None and (wanted is None or (name, index) in wanted):
