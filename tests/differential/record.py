@@ -1,9 +1,11 @@
 """Plays the scripts against a real Apache Kafka 3.9.1 and keeps its answers in `tests/golden/differential/`.
 
-    python -m tests.differential.record --bootstrap 127.0.0.1:9092 [script …]
+    python -m tests.differential.record --bootstrap 127.0.0.1:9092 [--owner 127.0.0.1:9102/user/secret] [script …]
 
 The broker must be fresh: one broker in ZooKeeper mode with its defaults but for `SETTINGS`, none of the scripts' topics
-in it; for the scripts of `catalogue.APART`, which are the first on theirs, `SETTINGS_APART`.
+in it; for the scripts of `catalogue.APART`, which are the first on theirs, `SETTINGS_APART`. Those of
+`catalogue.AUTHORISED` need an authorizer that allows everyone what no ACL is about, and a superuser who logs in with
+SASL PLAIN (`--owner`), both at addresses of the same broker.
 Read the diff before committing it.
 """
 
@@ -35,7 +37,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "differential"
 def play(script: str, address: Address) -> dict[str, Any]:
     """All answers of one script."""
     with Player(address) as player:
-        {**catalogue.SCRIPTS, **catalogue.APART, **catalogue.LONG}[script](player)
+        {**catalogue.SCRIPTS, **catalogue.APART, **catalogue.AUTHORISED, **catalogue.LONG}[script](player)
         return player.answers
 
 
@@ -48,12 +50,18 @@ def recorded(script: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--owner")
     parser.add_argument("scripts", nargs="*", default=sorted(catalogue.SCRIPTS))
     given = parser.parse_args()
     host, _, port = given.bootstrap.rpartition(":")
+    owner = None
+    if given.owner:
+        at, user, secret = given.owner.split("/")
+        owner_host, _, owner_port = at.rpartition(":")
+        owner = Address(owner_host, int(owner_port)), (user, secret)
     GOLDEN.mkdir(parents=True, exist_ok=True)
     for script in given.scripts:
-        answers = play(script, Address(host, int(port)))
+        answers = play(script, Address(host, int(port), owner=owner))
         lines = ",\n".join(f"{json.dumps(label)}: {json.dumps(answer)}" for label, answer in answers.items())
         (GOLDEN / f"{script}.json").write_text("{\n" + lines + "\n}\n")
         sys.stdout.write(f"{script}: {len(answers)} answers\n")
