@@ -30,27 +30,29 @@ class AclFilter:
 
     def names(self, pattern: ResourcePattern) -> bool:
         """Whether the pattern is asked about."""
-        if self.resource_type not in (ANY, pattern.resource_type):
+        if self.resource_type not in (pattern.resource_type, ANY):
             return False
-        if self.pattern_type not in (ANY, MATCH, pattern.pattern_type):
+        name, pattern_type = self.name, self.pattern_type
+        if pattern_type not in (pattern.pattern_type, ANY, MATCH):
             return False
-        if self.name is None or self.name == pattern.name:
+        if name is None or name == pattern.name:
             return True
-        return self.pattern_type == MATCH and concerns(pattern, pattern.resource_type, self.name)
+        return pattern_type == MATCH and concerns(pattern, pattern.resource_type, name)
 
     def admits(self, entry: AclEntry) -> bool:
         return (
-            self.principal in (None, entry.principal)
-            and self.host in (None, entry.host)
-            and self.operation in (ANY, entry.operation)
-            and self.permission in (ANY, entry.permission)
+            (self.principal is None or self.principal == entry.principal)
+            and (self.host is None or self.host == entry.host)
+            and self.operation in (entry.operation, ANY)
+            and self.permission in (entry.permission, ANY)
         )
 
     def matching(self, documents: Iterable[AclDocument]) -> Iterator[tuple[ResourcePattern, list[AclEntry]]]:
         """In the order of the documents, without those of which nothing is left."""
+        names, admits = self.names, self.admits
         for document in documents:
-            if self.names(document.pattern):
-                entries = [entry for entry in document.entries if self.admits(entry)]
+            if names(document.pattern):
+                entries = [entry for entry in document.entries if admits(entry)]
                 if entries:
                     yield document.pattern, sorted(entries, key=_entry_key)
 
