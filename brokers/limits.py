@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 
-from brokers.contract import authentication_limits, coordinator_limits
+from brokers.contract import acls, authentication_limits, coordinator_limits
 from brokers.contract.connections import CONNECTIONS_PER_INSTANCE_MAX, CREATIONS_PER_INSTANCE_PER_S_MAX
 from tenants.limits import Limit, register
 
@@ -123,6 +123,7 @@ WORK_ROUND_S = 0.8
 
 def publish() -> None:
     """Put what brokers hold instances to under `/limits`; called once from `AppConfig.ready`."""
+    register(*_of_access_control())
     register(
         Limit(
             "groups_per_instance_max",
@@ -189,5 +190,29 @@ def publish() -> None:
             authentication_limits.ADDRESS_FAILURES_PER_MINUTE,
             "passwords",
             "Wrong passwords to one instance from one address (one /64 network with IPv6) to one broker.",
+        ),
+    )
+
+
+def _of_access_control() -> tuple[Limit, ...]:
+    return (
+        Limit(
+            "acl_entries_per_instance_max",
+            acls.ENTRIES_MAX,
+            "entries",
+            "Access control entries of one instance, those of all resource patterns together.",
+        ),
+        Limit(
+            "acl_bytes_per_instance_max",
+            acls.ACL_BYTES_MAX,
+            "bytes",
+            "What these weigh in ZooKeeper, 100 bytes for each resource pattern included.",
+        ),
+        Limit(
+            "acl_name_bytes_max",
+            acls.NAME_BYTES_MAX,
+            "bytes",
+            "Name of a resource, principal or host of such an entry; what is no letter, digit, - _ or . counts as "
+            "three for each byte of UTF-8.",
         ),
     )

@@ -37,7 +37,7 @@ OLD_OFFSETS_BYTES_MAX: Final = 256 * 1024
 NODE_BYTES: Final = 100
 
 # Changes that one instance makes through one broker: partitions made, added or deleted, topics' configurations, client
-# quotas and users changed. So many a second in the long run, and so many at once after a pause.
+# quotas, users and access control entries changed. So many a second in the long run, and so many at once after a pause.
 CHANGES_PER_S_MAX: Final = 50
 CHANGES_BURST: Final = 5_000
 

@@ -6,6 +6,7 @@ from math import ceil
 from typing import Final
 
 from brokers.contract import instance_limits
+from brokers.contract.acls import ACL_BYTES_MAX
 from instances.topics.limits import ALLOW_LIST_BYTES_MAX
 
 MIB: Final = 1024 * 1024
@@ -27,6 +28,7 @@ def bytes_allowed(instances: int, partitions: int) -> int:
         + instance_limits.USERS_BYTES_MAX
         + instance_limits.OLD_OFFSETS_BYTES_MAX
         + ALLOW_LIST_BYTES_MAX
+        + ACL_BYTES_MAX
     )
     return instances * each + partitions * instance_limits.DOCUMENT_BYTES_PER_PARTITION
 

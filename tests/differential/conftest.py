@@ -62,7 +62,8 @@ def _served(cluster: EngineCluster) -> Address:
     tenant = address(instance.bootstrap)
     (broker,) = cluster.brokers
     inside = Address(HOST, broker.settings.internal_port), (CLUSTER_USER, broker.secret)
-    return replace(tenant, inside=inside, prefix=f"{instance.id}.")
+    owner = Address(HOST, broker.settings.internal_port), (instance.id, broker.secret)
+    return replace(tenant, inside=inside, owner=owner, prefix=f"{instance.id}.")
 
 
 def address(bootstrap: str) -> Address:

@@ -41,13 +41,15 @@ LOADING = 14
 @dataclass(frozen=True)
 class Address:
     """Where a broker is. `inside`: where the cluster itself reaches it, with which user and secret, if that is another
-    place; `prefix`: what the cluster calls a tenant's names, in front of them.
+    place; `owner`: the same of who is asked nothing, whatever ACLs say; `prefix`: what the cluster calls a tenant's
+    names, in front of them.
     """
 
     host: str
     port: int
     inside: tuple[Address, tuple[str, str]] | None = None
     prefix: str = ""
+    owner: tuple[Address, tuple[str, str]] | None = None
 
 
 class ConnectionLost(Exception):
@@ -90,6 +92,14 @@ class Player:
     def operator(self) -> Player:
         """A client beside this one that speaks for the cluster."""
         address, login = self.address.inside or (self.address, None)
+        other = Player(address, self.answers, self.client_id, login, self.normalise)
+        self._others.append(other)
+        return other
+
+    def owner(self) -> Player:
+        """A client beside this one that may do everything."""
+        assert self.address.owner is not None, "this script needs an authorizer and a superuser"
+        address, login = self.address.owner
         other = Player(address, self.answers, self.client_id, login, self.normalise)
         self._others.append(other)
         return other

@@ -11,12 +11,12 @@ import pytest
 from tests.differential.meant_differences import DIFFERENCES, expected
 from tests.differential.play import Address
 from tests.differential.record import play, recorded
-from tests.differential.scripts.catalogue import APART, AUTHENTICATED, LONG, SCRIPTS
+from tests.differential.scripts.catalogue import APART, AUTHENTICATED, AUTHORISED, LONG, SCRIPTS
 
 SHOWN_MAX = 40
 
 
-@pytest.mark.parametrize("script", sorted(SCRIPTS))
+@pytest.mark.parametrize("script", sorted((*SCRIPTS, *AUTHORISED)))
 def test_our_broker_answers_as_apache_kafka_did(script: str, kafka_address: Address) -> None:
     _compare(script, kafka_address)
 
@@ -53,7 +53,7 @@ def _compare(script: str, at: Address) -> None:
     assert not wrong, f"{len(wrong)} of {len(golden)} answers of {script} differ:\n" + "\n".join(wrong[:SHOWN_MAX])
 
 
-@pytest.mark.parametrize("script", sorted((*SCRIPTS, *APART, *AUTHENTICATED, *LONG)))
+@pytest.mark.parametrize("script", sorted((*SCRIPTS, *APART, *AUTHENTICATED, *AUTHORISED, *LONG)))
 def test_every_script_is_recorded(script: str) -> None:
     assert recorded(script)
 

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
+from brokers.contract import acls as acl_limits
 from brokers.contract import coordinator_limits as kept
+from brokers.contract.acls import ResourceType
 from brokers.contract.instance_limits import QUOTA_ENTITIES_MAX, USERS_BYTES_MAX
 from brokers.contract.users import USERS_MAX
 from brokers.engine.coordinators.groups import limits as groups
 from brokers.engine.coordinators.transactions import limits as transactions
-from brokers.engine.handlers.auth import user_calls
+from brokers.engine.handlers.auth import acls, user_calls
 from brokers.engine.handlers.common import background, chunked_encoding, duplicate_limits, turns
 from brokers.engine.handlers.configs import client_quotas, describe_configs
 from brokers.engine.handlers.dispatch import FAST_CODEC_HANDLERS, SHAPES
@@ -25,6 +27,7 @@ from brokers.engine.handlers.fetch import list_offsets, list_offsets_legacy
 from brokers.engine.handlers.groups import describe_groups, find_coordinator
 from brokers.engine.handlers.offsets import deletion, offsets
 from brokers.engine.handlers.produce import long_produce
+from brokers.engine.handlers.required_rights import REQUIRED_RIGHTS
 from brokers.engine.handlers.session import DECODED_AT_ONCE_BYTES_MAX
 from brokers.engine.handlers.topic_lists import TOPIC_LISTS
 from brokers.engine.handlers.topics import delete_records, metadata, topics
@@ -48,6 +51,7 @@ GROUP: Final = "group"
 TRANSACTION: Final = "transactional id"
 QUOTA: Final = "quota entity"
 USER: Final = "user"
+ACL: Final = "access control entry"
 BROKER: Final = "broker"
 OPAQUE: Final = "opaque"
 MEMBER: Final = "member"
@@ -65,6 +69,11 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     TRANSACTION: ("mapped", "Stored under the instance's id, and shown without it."),
     QUOTA: ("mapped", "Users and client ids are the instance's own; stored under its id, and shown without it."),
     USER: ("mapped", "Users are the instance's own: documents below its node, looked up there alone."),
+    ACL: (
+        "mapped",
+        "Entries are the instance's own, under the names of its owner; stored at its node, and compared with its own "
+        "names and users alone.",
+    ),
     BROKER: (
         "mapped",
         "Brokers that serve the instance, by its own addresses; the cluster id is made of the instance's id. Racks and "
@@ -96,6 +105,13 @@ FIELDS: Final[Mapping[str | tuple[ApiKey, str], str]] = {
     **dict.fromkeys(("transaction_state", "unknown_state_filters", "error_message", "batch_index_error_message"), WORD),
     **dict.fromkeys(("entity_type",), WORD),
     **dict.fromkeys(("entity_name", "match"), QUOTA),
+    **dict.fromkeys(
+        ("principal", "principal_filter", "resource_name_filter", "host_filter"),
+        ACL,
+    ),
+    **dict.fromkeys(((K.DESCRIBE_ACLS, "resource_name"), (K.CREATE_ACLS, "resource_name")), ACL),
+    **dict.fromkeys(((K.DELETE_ACLS, "resource_name"), (K.DESCRIBE_ACLS, "host")), ACL),
+    **dict.fromkeys(((K.CREATE_ACLS, "host"), (K.DELETE_ACLS, "host")), ACL),
     (K.DESCRIBE_CLIENT_QUOTAS, "values.key"): SETTING,
     (K.ALTER_CLIENT_QUOTAS, "ops.key"): SETTING,
     (K.DESCRIBE_USER_SCRAM_CREDENTIALS, "users.name"): USER,
@@ -221,6 +237,19 @@ ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
     K.ADD_OFFSETS_TO_TXN: (Row((0, 4), _TRANSACTION_PARTITIONS[:1]),),
     K.END_TXN: (Row((0, 4), ("a marker for each partition of the transaction",)),),
     K.TXN_OFFSET_COMMIT: (Row((0, 4), _OFFSET_BOUNDS),),
+    K.DESCRIBE_ACLS: (Row((0, 3), (f"{acl_limits.ENTRIES_MAX:,} entries of an instance",)),),
+    K.CREATE_ACLS: (
+        Row(
+            (0, 3),
+            (
+                f"{acls.CREATIONS_MAX:,} entries a request, {acl_limits.ENTRIES_MAX:,} and "
+                f"{acl_limits.ACL_BYTES_MAX >> 10} KiB of an instance",
+                _LINES,
+                "each a change in ZooKeeper",
+            ),
+        ),
+    ),
+    K.DELETE_ACLS: (Row((0, 3), (f"{acls.FILTERS_MAX:,} filters a request", _LINES, "each a change in ZooKeeper")),),
     K.DESCRIBE_CONFIGS: (Row((1, 4), _CONFIGS),),
     K.ALTER_CONFIGS: (Row((0, 2), _CONFIGS),),
     K.DESCRIBE_LOG_DIRS: (Row((0, 4), (_PARTITIONS,)),),
@@ -339,7 +368,10 @@ def isolation_page_parts(table: Callable[[Sequence[str], Iterable[Sequence[str]]
         "\n## The attacks\n",
         *(_wrapped(f"* *{word}*: {text} (`{path}`)") for word, (path, text) in ATTACKS.items()),
         "\n## Each API\n",
-        "*List*: which allow-list of a topic is asked. *Turns*: how often others come in between.\n",
+        _wrapped(
+            "*Rights*: what is asked of the principal where the instance has access control entries, by resource.",
+            "*List*: which allow-list of a topic is asked. *Turns*: how often others come in between.",
+        ),
         *_sections(),
     ]
 
@@ -383,6 +415,7 @@ def _section(api_key: ApiKey, row: Row) -> str:
     else:
         for kind, names in kinds_of(api_key, row.versions).items():
             lines.append(f"{KINDS[kind][0].capitalize()}, as {kind}: {', '.join(f'`{name}`' for name in names)}")
+    lines.append(f"Rights: {_rights(api_key)}")
     lines.append(f"List: {'none' if asked.operation is None else asked.operation.value} ({asked.why})")
     size = f"{limit.bytes_max >> 20} MiB" if limit.bytes_max >= 1 << 20 else f"{limit.bytes_max >> 10} KiB"
     lines.append(f"A request: {size}, {limit.items_max:,} items; {_price(api_key)}")
@@ -391,6 +424,19 @@ def _section(api_key: ApiKey, row: Row) -> str:
     lines.append(f"Turns: {_turns(api_key, row)}")
     lines.append(f"Attacked: {', '.join(attacks_on(api_key))}")
     return "\n".join([f"### {title}, version{shown}\n", *(_wrapped(f"* {line}") for line in lines), ""])
+
+
+def _rights(api_key: ApiKey) -> str:
+    required = REQUIRED_RIGHTS[api_key]
+    asked = [f"{operation.name} on {_words(kind)}" for kind, operation in required.asked.items()]
+    also = [f"{operation.name} on {_words(kind)}" for operation, kind in required.also]
+    named = ", ".join(asked) or "none"
+    beside = f", beside that {', '.join(also)}" if also else ""
+    return f"{named}{beside} ({required.why})"
+
+
+def _words(kind: ResourceType) -> str:
+    return kind.name.lower().replace("_", " ")
 
 
 def _price(api_key: ApiKey) -> str:

@@ -67,11 +67,11 @@ class WireClient:
             except ConnectionError:
                 return True
 
-    async def log_in(self, username: str, secret: str) -> Any:
+    async def log_in(self, username: str, secret: str, authorization_id: str = "") -> Any:
         """SASL PLAIN; the answer to the authentication."""
         handshake = await self.call(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN"))
         assert handshake.error_code == 0, handshake
-        token = f"\0{username}\0{secret}".encode()
+        token = f"{authorization_id}\0{username}\0{secret}".encode()
         return await self.call(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=token))
 
     async def close(self) -> None:

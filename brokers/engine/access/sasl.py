@@ -7,6 +7,10 @@ from __future__ import annotations
 import hmac
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import NamedTuple
+
+from brokers.contract import paths
+from brokers.engine.access.principals import ANONYMOUS
 
 MECHANISMS = ("PLAIN",)
 TOKEN_BYTES_MAX = 4096
@@ -74,25 +78,39 @@ def prove_plain(token: bytes, secret: str) -> str:
     parsed = parse_plain(token)
     if not secret or not hmac.compare_digest(parsed.password.encode(), secret.encode()):
         raise SaslFailed("authentication failed")
-    if parsed.authorization_id not in ("", parsed.username) and not _is_address(parsed.authorization_id):
+    if parsed.authorization_id not in ("", parsed.username) and _client_in(parsed.authorization_id) is None:
         raise SaslFailed("authentication failed")
     return parsed.username
 
 
-def passed_on_for(token: bytes) -> str | None:
-    """The address of the client whose calls a broker passes on; None for anybody who speaks for itself. It counts only
-    after `prove_plain`: whoever knows the secret is one of us.
+class PassedOn(NamedTuple):
+    """The client whose calls a broker passes on: its address, and who it proved to be there."""
+
+    address: str
+    user: str = ANONYMOUS
+
+    @property
+    def authorization_id(self) -> str:
+        """As the token says it. Of who proved nothing only the address, as brokers of before users read it."""
+        return self.address if self.user == ANONYMOUS else f"{self.address} {paths.sanitise(self.user)}"
+
+
+def passed_on_for(token: bytes) -> PassedOn | None:
+    """The client whose calls a broker passes on; None for anybody who speaks for itself. It counts only after
+    `prove_plain`: whoever knows the secret is one of us.
 
     Raises:
         SaslFailed: wrong shape.
     """
-    authorization_id = parse_plain(token).authorization_id
-    return authorization_id if _is_address(authorization_id) else None
+    return _client_in(parse_plain(token).authorization_id)
 
 
-def _is_address(text: str) -> bool:
+def _client_in(authorization_id: str) -> PassedOn | None:
+    address, space, user = authorization_id.partition(" ")
     try:
-        ip_address(text)
+        ip_address(address)
     except ValueError:
-        return False
-    return True
+        return None
+    if not space:
+        return PassedOn(address)
+    return PassedOn(address, paths.desanitise(user)) if user else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from brokers.engine.access.authorizer import Address, Owners
+from brokers.engine.access.principals import Principal
+from brokers.engine.access.sasl import PassedOn
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.handlers.context import Engine, ForwardingFailed
 from brokers.engine.replication.coordinator_forwarders import (
@@ -31,14 +33,17 @@ class CoordinatorForwarding:
     async def request(
         self,
         broker_id: int,
-        instance_id: str,
+        principal: Principal,
         address: Address,
         client_id: str,
         api_key: int,
         version: int,
         message: Any,
     ) -> Any:
-        forwarded_identity = ForwardedIdentity(instance_id, "" if isinstance(address, Owners) else str(address))
+        assert principal.instance_id is not None, "the cluster itself asks coordinators by itself"
+        is_owner = isinstance(address, Owners)
+        client = "" if is_owner else PassedOn(str(address), principal.user).authorization_id
+        forwarded_identity = ForwardedIdentity(principal.instance_id, client)
         try:
             return await self._forwarders.request(broker_id, forwarded_identity, client_id, api_key, version, message)
         except ForwardingUnavailable as error:

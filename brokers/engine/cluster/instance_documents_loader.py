@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from brokers.contract import paths
@@ -22,12 +23,14 @@ async def read_users(tree: Tree, wanted: Sequence[tuple[str, str]]) -> dict[tupl
     """By instance and node name; None where it is gone. A document that makes no sense is left out: what was known
     before stays in force.
     """
-    return await _read(tree, wanted, paths.instance_user, UserDocument.from_json)
+    return await _read(tree, wanted, paths.instance_user, UserDocument.from_json, _as_it_was)
 
 
 async def read_acls(tree: Tree, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], AclDocument | None]:
-    """As `read_users`."""
-    return await _read(tree, wanted, paths.instance_acl, AclDocument.from_json)
+    """By instance and node name; None where it is gone. One that makes no sense closes what it is about, whatever was
+    known before: it may deny more than that did.
+    """
+    return await _read(tree, wanted, paths.instance_acl, AclDocument.from_json, _closed)
 
 
 async def read_all_users(
@@ -41,9 +44,24 @@ async def read_all_users(
 async def read_all_acls(
     tree: Tree, instance_ids: Iterable[str], before: InstanceDocuments[AclDocument]
 ) -> InstanceDocuments[AclDocument]:
-    """As `read_all_users`."""
+    """Of these instances; see `read_acls`."""
     wanted = await _list(tree, instance_ids, ACLS)
     return before.only(wanted).with_changes(await read_acls(tree, wanted))
+
+
+class _Unknown(Exception):
+    """Nothing can be said in the place of a document."""
+
+
+def _as_it_was(_node_name: str) -> UserDocument:
+    raise _Unknown
+
+
+def _closed(node_name: str) -> AclDocument:
+    try:
+        return AclDocument.closed(node_name)
+    except ValueError:
+        raise _Unknown from None
 
 
 async def _list(tree: Tree, instance_ids: Iterable[str], kind: str) -> list[tuple[str, str]]:
@@ -53,7 +71,11 @@ async def _list(tree: Tree, instance_ids: Iterable[str], kind: str) -> list[tupl
 
 
 async def _read(
-    tree: Tree, wanted: Sequence[tuple[str, str]], path_of: Callable[[str, str], str], parse: Callable[[bytes], T]
+    tree: Tree,
+    wanted: Sequence[tuple[str, str]],
+    path_of: Callable[[str, str], str],
+    parse: Callable[[bytes], T],
+    instead: Callable[[str], T],
 ) -> dict[tuple[str, str], T | None]:
     nodes = await tree.get_many([path_of(*each) for each in wanted]) if wanted else []
     result: dict[tuple[str, str], T | None] = {}
@@ -63,5 +85,6 @@ async def _read(
         try:
             result[each] = None if node is None else loader.understand(path_of(*each), node, parse)
         except loader.Malformed:
-            continue
+            with suppress(_Unknown):
+                result[each] = instead(each[1])
     return result

@@ -12,10 +12,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from brokers.contract import paths
+from brokers.contract.acls import AclEntry, ResourcePattern
 from brokers.contract.documents import BrokerDocument, InstanceAck
 from brokers.contract.partitions import PartitionKey
 from brokers.contract.users import UserDocument
 from brokers.engine.cluster import (
+    acl_writes,
     broker_config_writes,
     client_quotas,
     controller_writes,
@@ -309,6 +311,16 @@ class ClusterStore:
     def _forget_users(self, before: ClusterImage, after: ClusterImage) -> None:
         if before.instances is not after.instances:
             self._in_flight_users.forget([id for id in before.instances if id not in after.instances])
+
+    # --- access control lists ------------------------------------------------------------------------------------
+
+    async def add_acls(self, instance_id: str, wanted: Mapping[ResourcePattern, Sequence[AclEntry]]) -> int | None:
+        """Adds entries to those of patterns; what is there already is no error. Answers as `alter_client_quotas`."""
+        return await acl_writes.add(self.tree, instance_id, wanted)
+
+    async def remove_acls(self, instance_id: str, unwanted: Mapping[ResourcePattern, Sequence[AclEntry]]) -> int | None:
+        """As `add_acls`; what is not there is no error."""
+        return await acl_writes.remove(self.tree, instance_id, unwanted)
 
     # --- offsets of old consumers -------------------------------------------------------------------------------
 

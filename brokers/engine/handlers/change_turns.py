@@ -99,7 +99,7 @@ async def _acquire(gate: asyncio.Lock | asyncio.Semaphore, timeout_s: float) -> 
 def too_many(wait_ms: int) -> TooManyChanges:
     when = f"in {wait_ms / 1000:.0f} s" if wait_ms else "later"
     return TooManyChanges(
-        f"The instance changes more than {CHANGES_PER_S_MAX} partitions, configurations and quotas a second; "
+        f"The instance changes more than {CHANGES_PER_S_MAX} partitions, configurations, quotas and ACLs a second; "
         f"try again {when}."
     )
 

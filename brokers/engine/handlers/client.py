@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from brokers.contract.acls import AclOperation, ResourceType
+from brokers.engine.access.acls import Rights
 from brokers.engine.access.authorizer import Address, Operation, decide
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.context import Engine, View
@@ -28,6 +30,7 @@ ROUTES_MAX: Final = 10_000
 
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_DENIED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 class Route:
@@ -67,6 +70,7 @@ class Client:
         "metadata_version",
         "produce_limiters",
         "produce_routes",
+        "rights",
         "user",
         "view",
     )
@@ -76,6 +80,7 @@ class Client:
         self.view = view
         self.client_id = client_id or ""
         self.user = view.principal.user
+        self.rights: Rights = view.rights(engine.acl_indexes, address)
         self.accounting: InstanceAccounting | None = None
         self.produce_limiters: tuple[Limiter, ...] = ()
         self.consume_limiters: tuple[Limiter, ...] = ()
@@ -114,7 +119,7 @@ class Client:
 
     def produce_route(self, name: bytes) -> Route:
         topic = self.view.namespace.topics.get(name)
-        route = self._route(topic, Operation.PRODUCE)
+        route = self._route(topic, name, Operation.PRODUCE, AclOperation.WRITE)
         if len(self.produce_routes) < ROUTES_MAX:
             self.produce_routes[name] = route
         return route
@@ -123,15 +128,24 @@ class Client:
         """`topic_key` is a name, or an id when `by_id` (Fetch from version 13 on)."""
         namespace = self.view.namespace
         topic = namespace.topic_by_id(topic_key) if by_id else namespace.topics.get(topic_key)
-        route = self._route(topic, Operation.CONSUME)
+        name = topic_key
+        if by_id:
+            # Of an id that is none here there is nobody to ask about.
+            name = b"" if topic is None else topic.user_name.encode()
+        route = self._route(topic, name, Operation.CONSUME, AclOperation.READ)
         if by_id and route.error == _UNKNOWN:
             route.error = int(ErrorCode.UNKNOWN_TOPIC_ID)
         if len(self.consume_routes) < ROUTES_MAX:
             self.consume_routes[topic_key] = route
         return route
 
-    def _route(self, topic: TopicImage | None, operation: Operation) -> Route:
+    def _route(self, topic: TopicImage | None, name: bytes, operation: Operation, right: AclOperation) -> Route:
+        """`name` is the client's, empty where it names none; who has no right is not told whether there is one."""
         error = decide(self.view.state, topic, operation, self._address)
+        rights = self.rights
+        if name and not rights.is_unrestricted:
+            is_allowed = rights.allows(right, ResourceType.TOPIC, name.decode(errors="replace"))
+            error = error if is_allowed else _DENIED
         usage = None
         if topic is not None and self.accounting is not None and not error:
             direction = operation.value

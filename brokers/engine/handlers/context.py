@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
-from brokers.engine.access.authorizer import Address, decide
+from brokers.contract import paths
+from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
+from brokers.engine.access.acls import UNRESTRICTED, AclIndexes, Rights
+from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION, Address, Owners, decide
 from brokers.engine.access.namespace import Namespace
-from brokers.engine.access.principals import Principal
+from brokers.engine.access.principals import ANONYMOUS, Principal
 from brokers.engine.clock import Clock
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage, InstanceImage, TopicImage
@@ -25,6 +28,7 @@ from brokers.engine.deadlines import Deadlines
 from brokers.engine.handlers.authentication import Authentication
 from brokers.engine.handlers.broker_layers import BrokerLayers
 from brokers.engine.handlers.change_turns import ChangeTurns, TopicsBeingCreated
+from brokers.engine.handlers.required_rights import DENIALS, REQUIRED_RIGHTS
 from brokers.engine.handlers.topic_lists import TOPIC_LISTS
 from brokers.engine.loop_turns import LoopTurns
 from brokers.engine.own_turns import OwnTurns
@@ -45,6 +49,7 @@ NO_BROKER = -1
 NEVER_MS = 1 << 62
 # What the cluster itself may do where a tenant has an instance's state.
 ACTIVE = "active"
+DELETING = "deleting"
 
 
 class PendingAnswer(Protocol):
@@ -107,12 +112,12 @@ class ForwardingFailed(Exception):
 
 
 class Forwarder(Protocol):
-    """Passes a client's call on to another broker, in its instance's name. Raises ForwardingFailed."""
+    """Passes a client's call on to another broker, in the client's name. Raises ForwardingFailed."""
 
     async def __call__(
         self,
         broker_id: int,
-        instance_id: str,
+        principal: Principal,
         address: Address,
         client_id: str,
         api_key: int,
@@ -176,6 +181,7 @@ class Engine:
     metadata_version: object = field(default_factory=object)
     loop_turns: LoopTurns = field(default_factory=LoopTurns)
     totals: Totals = field(default_factory=Totals)
+    acl_indexes: AclIndexes = field(default_factory=AclIndexes)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     # Of instances that owe for what coordinators wrote: who waits to write more, by instance id.
     state_write_queues: WeakValueDictionary[str, Any] = field(default_factory=WeakValueDictionary)
@@ -240,12 +246,42 @@ class Endpoint(NamedTuple):
     rack: str | None
 
 
+def rights_in(image: ClusterImage, indexes: AclIndexes, principal: Principal, address: Address) -> Rights:
+    """What a principal may do from an address. Whoever speaks for its instance inside the cluster is the owner; one
+    whose call another broker passes on is asked as it was there.
+    """
+    instance_id = principal.instance_id
+    if instance_id is None or isinstance(address, Owners):
+        return UNRESTRICTED
+    instance = image.instances.get(instance_id)
+    everyone = instance is not None and instance.document.allow_everyone_if_no_acl
+    documents = image.acls.of_instance(instance_id)
+    if everyone and not documents:
+        return UNRESTRICTED
+    # Who did not prove to be anybody is no user, whatever users there are.
+    if principal.user != ANONYMOUS:
+        user = image.users.of_instance(instance_id).get(paths.sanitise(principal.user))
+        if user is not None and user.superuser:
+            return UNRESTRICTED
+    return indexes.rights(instance_id, documents, principal.user, str(address), everyone=everyone)
+
+
 class View:
     """One image, as one identity sees it through one listener. `instance` None: the cluster itself, or nobody any
     more.
     """
 
-    __slots__ = ("_endpoints", "image", "instance", "internal", "metadata_version", "namespace", "principal", "state")
+    __slots__ = (
+        "_endpoints",
+        "_rights",
+        "image",
+        "instance",
+        "internal",
+        "metadata_version",
+        "namespace",
+        "principal",
+        "state",
+    )
 
     def __init__(self, metadata_version: object, image: ClusterImage, principal: Principal) -> None:
         self.metadata_version = metadata_version
@@ -255,6 +291,7 @@ class View:
         self.instance: InstanceImage | None = None
         self.state = ACTIVE
         self._endpoints: dict[int, Endpoint] | None = None
+        self._rights: Rights | None = None
         instance_id = principal.instance_id
         topics: Mapping[bytes, TopicImage]
         if instance_id is None:
@@ -262,12 +299,19 @@ class View:
         else:
             self.instance = image.instances.get(instance_id)
             topics = {} if self.instance is None else self.instance.topics
-            self.state = "deleting" if self.instance is None else self.instance.document.state
+            self.state = DELETING if self.instance is None else self.instance.document.state
         self.namespace: Namespace[TopicImage] = Namespace(instance_id, topics, image.topics_by_id)
 
     @property
     def instance_id(self) -> str | None:
         return self.principal.instance_id
+
+    def rights(self, indexes: AclIndexes, address: Address) -> Rights:
+        """Kept: a view is of one connection, which has one address."""
+        rights = self._rights
+        if rights is None:
+            rights = self._rights = rights_in(self.image, indexes, self.principal, address)
+        return rights
 
     @property
     def endpoints(self) -> Mapping[int, Endpoint]:
@@ -322,16 +366,57 @@ class Call:
     # It changed something in ZooKeeper, which its instance pays for (`common.change_turns`).
     has_changed: bool = False
 
-    def refusal(self, topic: TopicImage | None) -> int:
-        """Why this call may not be made about `topic`, as an error code; 0 if it may. `topic` is as the call's view has
-        it. A long call outlives its view, and the lists in force are asked.
+    @property
+    def rights(self) -> Rights:
+        """What its principal may do now: a long call outlives its view."""
+        engine, view = self.engine, self.view
+        image = engine.current.image
+        if image is view.image:
+            return view.rights(engine.acl_indexes, self.address)
+        return rights_in(image, engine.acl_indexes, view.principal, self.address)
+
+    def denial(
+        self, resource_type: ResourceType, name: str = CLUSTER_NAME, operation: AclOperation | None = None
+    ) -> int:
+        """Why its principal may not make this call about a resource, as the error code of its kind; 0 if it may, or if
+        the call asks nothing of resources of this kind. `name` is the client's. `operation`: one of those that the
+        call asks besides (`RequiredRights.also`).
+        """
+        required = REQUIRED_RIGHTS[self.api_key]
+        if operation is None:
+            operation = required.asked.get(resource_type)
+            if operation is None:
+                return 0
+        else:
+            is_in_row = (operation, resource_type) in required.also or required.asked.get(resource_type) is operation
+            assert is_in_row, "what a call asks is in its row"
+        rights = self.rights
+        if rights.is_unrestricted or rights.allows(operation, resource_type, name):
+            return 0
+        return DENIALS[resource_type]
+
+    def refusal(self, topic: TopicImage | None, name: str) -> int:
+        """Why this call may not be made about a topic, as an error code; 0 if it may. `topic` is as the call's view has
+        it, None if that has none; `name` is the client's. A long call outlives its view, and what is in force is asked.
+        Who has no right is not told whether there is such a topic.
         """
         operation = TOPIC_LISTS[self.api_key].operation
         assert operation is not None, "a call that names topics asks one of their lists"
+        if self.view.state == DELETING:
+            return UNKNOWN_TOPIC_OR_PARTITION
+        denied = self.denial(ResourceType.TOPIC, name)
+        if denied:
+            return denied
         image = self.engine.current.image
         if topic is not None and image is not self.view.image:
             topic = image.topics.get(topic.name, topic)
         return decide(self.view.state, topic, operation, self.address)
+
+    def authorised_operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """What its principal may do to a resource, as bits by operation number; of any kind of resource there are only
+        some of them.
+        """
+        return self.rights.operations(resource_type, name)
 
 
 Answer = Any

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from brokers.engine.handlers.auth import scram_credentials, users
+from brokers.engine.handlers.auth import acls, scram_credentials, users
 from brokers.engine.handlers.cluster import (
     allot_storage,
     api_versions,
@@ -80,6 +80,9 @@ _OURS: Final[Mapping[int, Handler]] = {
     int(ApiKey.DESCRIBE_PRODUCERS): describe_producers.describe_producers,
     int(ApiKey.DESCRIBE_TRANSACTIONS): listing.describe_transactions,
     int(ApiKey.LIST_TRANSACTIONS): listing.list_transactions,
+    int(ApiKey.DESCRIBE_ACLS): acls.describe_acls,
+    int(ApiKey.CREATE_ACLS): acls.create_acls,
+    int(ApiKey.DELETE_ACLS): acls.delete_acls,
     int(ApiKey.DESCRIBE_CONFIGS): describe_configs.describe_configs,
     int(ApiKey.DESCRIBE_LOG_DIRS): log_dirs.describe_log_dirs,
     int(ApiKey.ALTER_CONFIGS): alter_configs.alter_configs,
@@ -120,6 +123,9 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     **{int(api_key): _in_turns(api_key, shape) for api_key, shape in SHAPES.items()},
     int(ApiKey.OFFSET_FETCH): in_chunks(_HERE_OR_ELSEWHERE[int(ApiKey.OFFSET_FETCH)], offsets.partitions_fetched),
     int(ApiKey.DESCRIBE_CONFIGS): in_chunks(describe_configs.describe_configs, describe_configs.settings_described),
+    int(ApiKey.DESCRIBE_ACLS): in_chunks(acls.describe_acls, acls.entries_described),
+    int(ApiKey.CREATE_ACLS): in_chunks(acls.create_acls, acls.entries_made),
+    int(ApiKey.DELETE_ACLS): in_chunks(acls.delete_acls, acls.entries_removed),
     int(ApiKey.METADATA): in_chunks(metadata.metadata, metadata.lines_described),
     int(ApiKey.DESCRIBE_GROUPS): in_chunks(
         _HERE_OR_ELSEWHERE[int(ApiKey.DESCRIBE_GROUPS)], describe_groups.lines_described

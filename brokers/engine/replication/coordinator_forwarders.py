@@ -31,10 +31,12 @@ class ForwardingUnavailable(Exception):
 
 
 class ForwardedIdentity(NamedTuple):
-    """Who asks: the instance, and the address of its client."""
+    """Who asks: the instance, and its client as a login names it (`sasl.PassedOn.authorization_id`), "" for the
+    instance itself.
+    """
 
     instance_id: str
-    address: str
+    client: str
 
 
 ConnectFor = Callable[[BrokerInfo, LinkOwner, ForwardedIdentity], Link]

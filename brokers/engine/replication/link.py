@@ -48,7 +48,7 @@ class SocketLink:
         user: str = CLUSTER_USER,
         passing_on_for: str = "",
     ) -> None:
-        """`passing_on_for`: the address of the client in whose stead `user` asks."""
+        """`passing_on_for`: the client in whose stead `user` asks (`sasl.PassedOn.authorization_id`)."""
         self._owner = owner
         self._loop = loop
         self._secret = secret

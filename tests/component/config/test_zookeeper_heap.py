@@ -13,6 +13,17 @@ import pytest
 from kazoo.client import KazooClient
 
 from brokers.contract import documents, instance_limits, paths
+from brokers.contract.acls import (
+    ACL_BYTES_MAX,
+    ENTRIES_MAX,
+    AclDocument,
+    AclEntry,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
 from brokers.contract.documents import PartitionStateDocument
 from brokers.contract.users import USERS_MAX
 from brokers.engine.cluster import legacy_offsets, stored_bytes, user_plans
@@ -92,6 +103,20 @@ def allow_list_nodes(instance_id: str) -> Nodes:
         yield paths.instance_topic(instance_id, name), documents.InstanceTopicDocument(name=name).to_json()
 
 
+def acl_nodes(instance_id: str) -> Nodes:
+    yield paths.instance_acls(instance_id), b""
+    entry = AclEntry("User:a", "*", AclOperation.READ, Permission.ALLOW)
+    weight = 0
+    for number in range(ENTRIES_MAX):
+        pattern = ResourcePattern(ResourceType.TOPIC, str(number), PatternType.LITERAL)
+        path = paths.instance_acl(instance_id, pattern.node_name)
+        data = AclDocument(pattern=pattern, entries=frozenset({entry})).to_json()
+        weight += len(path) + len(data) + instance_limits.NODE_BYTES
+        if weight > ACL_BYTES_MAX:
+            return
+        yield path, data
+
+
 def offset_nodes(instance_id: str) -> Nodes:
     group = f"{instance_id}.g"
     root, topic = f"{legacy_offsets.group_path(group)}/offsets", f"{instance_id}.t"
@@ -134,7 +159,7 @@ def test_instances_at_their_limits_fit_into_the_heap_that_is_computed_for_them(t
         for number in range(INSTANCES):
             instance_id = f"ins-{number:08}"
             client.ensure_path(paths.instance_topics(instance_id))
-            kinds = (quota_nodes, user_nodes, topic_nodes, offset_nodes, allow_list_nodes)
+            kinds = (quota_nodes, user_nodes, topic_nodes, offset_nodes, allow_list_nodes, acl_nodes)
             nodes = [node for kind in kinds for node in kind(instance_id)]
             create(client, nodes)
             count += len(nodes)

@@ -7,6 +7,7 @@ from typing import Final
 
 from tests.differential.play import Player
 from tests.differential.scripts import (
+    acls,
     alter_configs,
     cluster,
     commits,
@@ -36,6 +37,7 @@ from tests.differential.scripts import (
     producers,
     quotas,
     refused_markers,
+    rights,
     sasl,
     scram_users,
     sessions,
@@ -102,6 +104,11 @@ APART: Final[dict[str, Callable[[Player], None]]] = {
 }
 # On a route that asks who is there (`sasl.ALICE`, `sasl.CAROL`).
 AUTHENTICATED: Final[dict[str, Callable[[Player], None]]] = {"sasl": sasl.script}
+# About who may do what; `record` says what they need of Apache Kafka.
+AUTHORISED: Final[dict[str, Callable[[Player], None]]] = {
+    "acls": acls.script,
+    "rights": rights.script,
+}
 # A minute each; played when somebody asks for them (`PENSTOCK_DIFFERENTIAL_LONG=1`).
 LONG: Final[dict[str, Callable[[Player], None]]] = {
     "used_up_epochs": used_up_epochs.script,

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from struct import Struct
 from typing import Any, Final, Protocol
 
@@ -100,8 +101,8 @@ class SaslSession:
         try:
             username = sasl.prove_plain(token, self.engine.control_secret)
             principal = of_internal_login(username)
-            address = sasl.passed_on_for(token)
-            if principal is None or (address is not None and principal.instance_id is None):
+            client = sasl.passed_on_for(token)
+            if principal is None or (client is not None and principal.instance_id is None):
                 raise sasl.SaslFailed("authentication failed")
         except sasl.SaslFailed as error:
             self._tell_failed(self.channel.peer_host, str(error))
@@ -110,6 +111,9 @@ class SaslSession:
                 FAILED_AUTHENTICATION_DELAY_MS / 1000, self._refuse, answer
             ).cancel
             return
+        address = None
+        if client is not None:
+            address, principal = client.address, replace(principal, user=client.user)
         self.channel.session = Session(
             self.engine, self.channel, principal, ADVERTISED_INTERNAL, self._dispatch_table, address
         )

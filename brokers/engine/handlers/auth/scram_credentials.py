@@ -22,6 +22,7 @@ from brokers.engine.handlers.auth.user_calls import (
     Written,
     alter_user,
     may_administer_users,
+    may_set_secrets_of,
     until_users_seen,
     users_of,
 )
@@ -141,7 +142,7 @@ async def alter_user_scram_credentials(
         if number >= USERS_PER_REQUEST_MAX:
             each.error = ErrorCode.INVALID_REQUEST, f"At most {USERS_PER_REQUEST_MAX} users in one request."
         results.append(await _alter(call, name, each, written))
-        await budget.take(1 + len(each.upserted))
+        await budget.take()
     await until_users_seen(call, written)
     return AlterUserScramCredentialsResponse(results=results)
 
@@ -185,6 +186,8 @@ def _error_of_upsertion(upsertion: ScramCredentialUpsertion) -> tuple[ErrorCode,
 async def _alter(call: Call, name: str, wanted: _Wanted, written: Written) -> AlterUserScramCredentialsResult:
     if wanted.error is not None:
         return _result(name, *wanted.error)
+    if not may_set_secrets_of(call, name):
+        return _result(name, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Only superusers set the secrets of a superuser.")
     try:
         change = partial(
             with_scram_credentials,

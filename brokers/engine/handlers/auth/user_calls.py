@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from brokers.contract import paths
+from brokers.contract.acls import ResourceType
 from brokers.contract.users import UserDocument
 from brokers.engine.access.principals import ANONYMOUS
 from brokers.engine.cluster import errors
@@ -21,12 +22,17 @@ Written = dict[str, UserDocument | None]
 
 
 def may_administer_users(call: Call) -> bool:
-    """Until an instance's rights say so: its owner, superusers, and whoever comes by a route that asks for nobody."""
-    principal = call.view.principal
-    if principal.internal or principal.user == ANONYMOUS:
+    """The owner, superusers, and who has the right to describe or alter the cluster, as the call asks (KIP-554)."""
+    return call.view.principal.internal or not call.denial(ResourceType.CLUSTER)
+
+
+def may_set_secrets_of(call: Call, name: str) -> bool:
+    """Nobody becomes a superuser by a new password for one: only the owner and superusers set theirs."""
+    user, principal = users_of(call).get(paths.sanitise(name)), call.view.principal
+    if user is None or not user.superuser or principal.internal:
         return True
-    user = users_of(call).get(paths.sanitise(principal.user))
-    return user is not None and user.superuser
+    acting = None if principal.user == ANONYMOUS else users_of(call).get(paths.sanitise(principal.user))
+    return acting is not None and acting.superuser
 
 
 def users_of(call: Call) -> Mapping[str, UserDocument]:

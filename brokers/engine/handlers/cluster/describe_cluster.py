@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from brokers.engine.handlers.context import Call
-from brokers.engine.handlers.topics.metadata import CLUSTER_OPERATIONS
+from brokers.engine.handlers.topics.metadata import cluster_operations
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.cluster import (
     BROKER_ENDPOINTS,
@@ -39,6 +39,6 @@ def describe_cluster(call: Call, request: DescribeClusterRequest) -> DescribeClu
             for endpoint in view.endpoints.values()
         ],
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+            cluster_operations(call) if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
         ),
     )

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import Final
 
+from brokers.contract.acls import ResourceType
 from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.partitions.partition import Partition
@@ -35,6 +36,8 @@ _HeldReplica = dict[str, list[Partition]]
 
 
 async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    if denied := call.denial(ResourceType.CLUSTER):
+        return DescribeLogDirsResponse(error_code=denied, results=[])
     table = call.engine.table
     is_operator = call.view.instance_id is None
     roots = table.settings.roots
@@ -93,9 +96,9 @@ def _visible(call: Call, wanted: Mapping[str, Set[int]] | None) -> Iterable[tupl
     """The partitions held here that are asked about and may be seen, under the names the caller knows them by."""
     namespace, table = call.view.namespace, call.engine.table
     for topic in namespace.topics.values():
-        if call.refusal(topic):
-            continue
         name = namespace.shown(topic)
+        if call.refusal(topic, name):
+            continue
         indexes = range(len(topic.partitions)) if wanted is None else wanted.get(name, ())
         for index in sorted(indexes):
             partition = table.get(topic.name, index)

@@ -22,6 +22,7 @@ from brokers.engine.handlers.configs.describe_configs import (
     RESOURCES_MAX,
     TOO_MANY,
     check_kind,
+    check_right,
     find_topic,
 )
 from brokers.engine.handlers.context import Call
@@ -122,6 +123,7 @@ async def _each(
 
 def _check(call: Call, resource: AlterConfigsResource | IncrementalAlterConfigsResource, *, lacks_value: bool) -> None:
     """What any kind of resource has to keep to, in the order in which Kafka looks; raises Wrong."""
+    check_right(call, resource.resource_type, resource.resource_name)
     if resource.resource_type == BROKER and call.view.instance_id is not None:
         raise Wrong(ErrorCode.POLICY_VIOLATION, "Broker settings are the operator's.")
     if len({config.name for config in resource.configs}) != len(resource.configs):

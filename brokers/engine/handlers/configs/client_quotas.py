@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from brokers.contract.acls import ResourceType
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.quota_image import QuotaEntity as Stored
 from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.common.read_your_writes import until_seen
 from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.required_rights import DENIAL_TEXTS
 from brokers.engine.handlers.topics.topics import Wrong
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.quotas import (
@@ -31,6 +33,7 @@ ENTRIES_MAX: Final = 1_000
 
 def describe_client_quotas(call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     try:
+        _check_right(call)
         wanted = _components(request.components)
         instance_id = _instance(call)
     except Wrong as wrong:
@@ -49,6 +52,11 @@ def describe_client_quotas(call: Call, request: DescribeClientQuotasRequest) -> 
         if _matches(entity, wanted, request.strict)
     ]
     return DescribeClientQuotasResponse(error_code=0, error_message=None, entries=entries)
+
+
+def _check_right(call: Call) -> None:
+    if denied := call.denial(ResourceType.CLUSTER):
+        raise Wrong(denied, DENIAL_TEXTS[denied])
 
 
 def _instance(call: Call) -> str:
@@ -108,6 +116,7 @@ async def alter_client_quotas(call: Call, request: AlterClientQuotasRequest) -> 
     for number, entry in enumerate(request.entries):
         code, message = 0, None
         try:
+            _check_right(call)
             if number >= ENTRIES_MAX:
                 raise Wrong(ErrorCode.INVALID_REQUEST, f"At most {ENTRIES_MAX} entries in one request.")
             written.append(await _alter(call, entry, request.validate_only))

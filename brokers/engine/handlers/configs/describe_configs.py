@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Final
 
+from brokers.contract.acls import ResourceType
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.cluster.topic_plans import default_replication_factor
 from brokers.engine.handlers.configs import broker_configs
@@ -15,6 +16,7 @@ from brokers.engine.handlers.configs.broker_configs import DOCUMENTED_FROM
 from brokers.engine.handlers.configs.broker_settings import SETTINGS as BROKER_SETTINGS
 from brokers.engine.handlers.configs.broker_settings import origins
 from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.required_rights import DENIAL_TEXTS
 from brokers.engine.handlers.topics.topics import Wrong
 from brokers.engine.partitions import topic_config
 from brokers.engine.partitions.topic_bounds import BOUNDS
@@ -70,6 +72,7 @@ def _describe(call: Call, request: DescribeConfigsRequest, resource: DescribeCon
     configs: list[DescribeConfigsResourceResult] = []
     code, message = 0, None
     try:
+        check_right(call, resource.resource_type, resource.resource_name)
         if resource.resource_type == BROKER:
             wanted = set(resource.configuration_keys or ())
             if call.view.instance_id is None:
@@ -113,6 +116,17 @@ def _check_broker(call: Call, name: str) -> None:
         raise Wrong(ErrorCode.INVALID_REQUEST, "Unexpected broker id.")
 
 
+def check_right(call: Call, resource_type: int, name: str) -> None:
+    """Raises Wrong where its principal may not make this call about the resource."""
+    denied = 0
+    if resource_type == TOPIC:
+        denied = call.denial(ResourceType.TOPIC, name)
+    elif resource_type == BROKER:
+        denied = call.denial(ResourceType.CLUSTER)
+    if denied:
+        raise Wrong(denied, DENIAL_TEXTS[denied])
+
+
 def check_kind(resource_type: int) -> None:
     """Raises Wrong for a kind of resource that has no settings here."""
     if resource_type != TOPIC:
@@ -122,7 +136,7 @@ def check_kind(resource_type: int) -> None:
 def find_topic(call: Call, name: str) -> TopicImage:
     """Raises Wrong for a topic that is not there for this caller."""
     topic = call.view.namespace.topics.get(name.encode())
-    error = call.refusal(topic)
+    error = call.refusal(topic, name)
     if topic is None or error:
         raise Wrong(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     return topic

@@ -42,7 +42,7 @@ def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
     topics = []
     for wanted in request.topics:
         topic = call.view.namespace.topics.get(wanted.name.encode())
-        error = call.refusal(topic)
+        error = call.refusal(topic, wanted.name)
         lines = []
         for partition in wanted.partitions:
             if named[wanted.name, partition.partition_index] > 1:

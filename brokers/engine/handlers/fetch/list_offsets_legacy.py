@@ -27,7 +27,7 @@ def list_segments(call: Call, request: ListOffsetsRequest) -> ListOffsetsRespons
     looked_at = 0
     for wanted in request.topics:
         topic = call.view.namespace.topics.get(wanted.name.encode())
-        error = call.refusal(topic)
+        error = call.refusal(topic, wanted.name)
         lines = []
         for partition in wanted.partitions:
             if error or topic is None:

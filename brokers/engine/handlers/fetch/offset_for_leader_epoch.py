@@ -21,7 +21,7 @@ def offset_for_leader_epoch(call: Call, request: OffsetForLeaderEpochRequest) ->
     topics = []
     for wanted in request.topics:
         topic = call.view.namespace.topics.get(wanted.topic.encode())
-        error = call.refusal(topic)
+        error = call.refusal(topic, wanted.topic)
         lines = [
             _refused(line, error) if topic is None or error else _line(call, topic, line) for line in wanted.partitions
         ]

@@ -1,6 +1,6 @@
 """Beyond the instance's brokers: some brokers of a cluster serve an instance, and any of them may coordinate its groups
 and transactions. FindCoordinator then names a broker of the instance, and that one passes on what is for the
-coordinator, over the internal listener and in the instance's name (CKA-5).
+coordinator, over the internal listener and in the client's name (CKA-5).
 
 When the coordinator does not answer, the call is answered here as by any broker that does not coordinate: 16, and the
 client looks for the coordinator again.
@@ -138,9 +138,8 @@ def _forwards(call: Call, internal_id: str) -> bool:
 async def _send(call: Call, broker_id: int, request: Any) -> Any:
     """Raises ForwardingFailed."""
     assert call.engine.forwarder is not None, "asked before"
-    assert call.view.instance_id is not None, "asked before"
     return await call.engine.forwarder(
-        broker_id, call.view.instance_id, call.address, call.client_id, call.api_key, call.version, request
+        broker_id, call.view.principal, call.address, call.client_id, call.api_key, call.version, request
     )
 
 

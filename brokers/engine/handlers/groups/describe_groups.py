@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from copy import copy
 from itertools import repeat
 from typing import Any, Final
 
+from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
 from brokers.engine.coordinators.groups.limits import is_too_long
 from brokers.engine.coordinators.groups.replies import DescribeReply
 from brokers.engine.handlers.common.duplicate_limits import beyond_duplicate_limit
+from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.groups.coordinator_calls import ask
 from brokers.engine.protocol.errors import ErrorCode
@@ -42,8 +45,8 @@ def describe_groups(call: Call, request: DescribeGroupsRequest) -> Any:
         for group_id, excess in zip(request.groups, beyond_duplicate_limit(request.groups), strict=True)
     ]
     if any(hasattr(reply, "__await__") for reply in replies):
-        return _describe_when_known(request, replies)
-    return _described(request, replies)
+        return _describe_when_known(call, request, replies)
+    return _described(call, request, replies)
 
 
 async def _describe_many(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
@@ -55,7 +58,7 @@ async def _describe_many(call: Call, request: DescribeGroupsRequest) -> Describe
         part.groups = request.groups[begin : begin + DESCRIBED_PER_TURN_MAX]
         refused = DescribeReply(int(ErrorCode.INVALID_REQUEST))
         replies = [refused if next(excess) else _describe(call, group_id) for group_id in part.groups]
-        groups += (await _describe_when_known(part, replies)).groups
+        groups += (await _describe_when_known(call, part, replies)).groups
         await asyncio.sleep(0)
     return DescribeGroupsResponse(groups=groups)
 
@@ -67,6 +70,9 @@ def lines_described(response: DescribeGroupsResponse) -> int:
 
 def _describe(call: Call, shown_id: str) -> Any:
     group_id = call.view.namespace.internal_id(shown_id)
+    denied = call.denial(ResourceType.GROUP, shown_id)
+    if denied:
+        return DescribeReply(denied)
     if is_too_long(group_id):
         return DescribeReply(int(ErrorCode.INVALID_GROUP_ID))
     return ask(
@@ -78,12 +84,14 @@ def _describe(call: Call, shown_id: str) -> Any:
     )
 
 
-async def _describe_when_known(request: DescribeGroupsRequest, replies: list[Any]) -> DescribeGroupsResponse:
+async def _describe_when_known(
+    call: Call, request: DescribeGroupsRequest, replies: list[Any]
+) -> DescribeGroupsResponse:
     late = iter(await asyncio.gather(*(reply for reply in replies if hasattr(reply, "__await__"))))
-    return _described(request, [next(late) if hasattr(reply, "__await__") else reply for reply in replies])
+    return _described(call, request, [next(late) if hasattr(reply, "__await__") else reply for reply in replies])
 
 
-def _described(request: DescribeGroupsRequest, replies: list[DescribeReply]) -> DescribeGroupsResponse:
+def _described(call: Call, request: DescribeGroupsRequest, replies: list[DescribeReply]) -> DescribeGroupsResponse:
     return DescribeGroupsResponse(
         groups=[
             DescribedGroup(
@@ -104,7 +112,7 @@ def _described(request: DescribeGroupsRequest, replies: list[DescribeReply]) -> 
                     for member in reply.members
                 ],
                 authorized_operations=(
-                    GROUP_OPERATIONS
+                    GROUP_OPERATIONS & call.authorised_operations(ResourceType.GROUP, group_id)
                     if request.include_authorized_operations and not reply.error
                     else OPERATIONS_NOT_ASKED
                 ),
@@ -114,8 +122,28 @@ def _described(request: DescribeGroupsRequest, replies: list[DescribeReply]) -> 
     )
 
 
-def list_groups(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
-    """Those that are coordinated here; a client asks every broker."""
+def list_groups(call: Call, request: ListGroupsRequest) -> ListGroupsResponse | Awaitable[ListGroupsResponse]:
+    """Those that are coordinated here; a client asks every broker. Who may not describe the cluster sees those that it
+    may describe.
+    """
+    listed = _listed(call, request)
+    if call.denial(ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.DESCRIBE):
+        return _without_denied(call, listed)
+    return listed
+
+
+async def _without_denied(call: Call, listed: ListGroupsResponse) -> ListGroupsResponse:
+    turns = TurnBudget()
+    allowed = []
+    for group in listed.groups:
+        if not call.denial(ResourceType.GROUP, group.group_id):
+            allowed.append(group)
+        await turns.take()
+    listed.groups = allowed
+    return listed
+
+
+def _listed(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
     runtime = call.engine.groups
     if runtime is None:
         return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, groups=[])

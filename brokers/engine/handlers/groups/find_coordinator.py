@@ -9,11 +9,13 @@ from typing import Final
 
 import structlog
 
+from brokers.contract.acls import ResourceType
 from brokers.contract.partitions import NO_LEADER
 from brokers.engine.cluster.errors import ClusterError, TopicExists
 from brokers.engine.coordinators.partitioning import partition_of
 from brokers.engine.coordinators.settings import StateTopic
 from brokers.engine.handlers.context import Call, Endpoint, Engine, View
+from brokers.engine.handlers.required_rights import DENIAL_TEXTS
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.coordinators import (
     Coordinator,
@@ -24,6 +26,7 @@ from brokers.engine.protocol.messages.coordinators import (
 log = structlog.get_logger(__name__)
 
 GROUP, TRANSACTION = 0, 1
+_RESOURCES: Final = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
 KEYS_MAX: Final = 10_000
 _BATCHED_FROM: Final = 4
 
@@ -65,8 +68,10 @@ def coordinator_of(engine: Engine, key_type: int, internal_id: str) -> int:
 
 def _find(call: Call, key_type: int, key: str) -> Coordinator:
     endpoint, error, message = _NOWHERE, ErrorCode.NONE, None
-    if key_type not in (GROUP, TRANSACTION):
+    if key_type not in _RESOURCES:
         error, message = ErrorCode.INVALID_REQUEST, f"Unknown coordinator type {key_type}."
+    elif denied := call.denial(_RESOURCES[key_type], key):
+        error, message = ErrorCode(denied), DENIAL_TEXTS[denied]
     else:
         internal_id = call.view.namespace.internal_id(key)
         leader = coordinator_of(call.engine, key_type, internal_id)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from brokers.contract.acls import ResourceType
 from brokers.engine.coordinators.groups.limits import LEAVING_MAX, is_too_long
 from brokers.engine.coordinators.groups.replies import (
     JoinReply,
@@ -199,8 +200,11 @@ def _ask(
     answer: Callable[[Any], Any],
 ) -> Any:
     """The response at once, as for nearly every heartbeat, or an awaitable of it. Members are of groups with a name
-    (GRP-4).
+    (GRP-4), and may read in the group at every call: who loses the right leaves.
     """
+    denied = call.denial(ResourceType.GROUP, shown_id)
+    if denied:
+        return answer(failed(denied))
     if not shown_id or is_too_long(group_id):
         return answer(failed(int(ErrorCode.INVALID_GROUP_ID)))
     reply = ask(call.engine, call.engine.groups, group_id, operation, failed)

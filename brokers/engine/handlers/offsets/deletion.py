@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any, Final
 
+from brokers.contract.acls import ResourceType
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.groups.coordinator_calls import ask
 from brokers.engine.handlers.offsets.offsets import id_refusal
@@ -32,6 +33,7 @@ async def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDelet
     )
     group_id = call.view.namespace.internal_id(request.group_id)
     refusal = int(ErrorCode.INVALID_GROUP_ID) if not request.group_id else id_refusal(group_id)
+    refusal = call.denial(ResourceType.GROUP, request.group_id) or refusal
     if refusal:
         return OffsetDeleteResponse(error_code=refusal, topics=[])
     keys = [(topic, wanted.partition_index) for topic, wanted, _ in lines.allowed]
@@ -67,7 +69,7 @@ async def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroup
 
 async def _delete(call: Call, name: str) -> int:
     group_id = call.view.namespace.internal_id(name)
-    refusal = id_refusal(group_id)
+    refusal = call.denial(ResourceType.GROUP, name) or id_refusal(group_id)
     if refusal:
         return refusal
     reply: Any = ask(

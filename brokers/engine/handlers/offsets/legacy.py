@@ -80,7 +80,7 @@ def _readable(call: Call, wanted: Wanted) -> tuple[dict[PartitionKey, PartitionK
     refused: dict[PartitionKey, int] = {}
     for name, indexes in wanted:
         topic = view.namespace.topics.get(name.encode())
-        error = call.refusal(topic)
+        error = call.refusal(topic, name)
         for index in indexes:
             if topic is not None and not error and 0 <= index < len(topic.partitions):
                 keys[name, index] = (topic.name, index)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Iterator, Sequence
 from copy import copy
 from typing import Any, Final
 
+from brokers.contract.acls import ResourceType
 from brokers.engine.coordinators.groups.limits import GROUP_ID_BYTES_MAX
 from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Commit, Fetched, Positions
 from brokers.engine.handlers.common.duplicate_limits import DuplicateLimits, beyond_duplicate_limit
@@ -63,6 +64,10 @@ def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespo
         call, request.topics, lambda index, code: OffsetCommitResponsePartition(partition_index=index, error_code=code)
     )
     group_id = call.view.namespace.internal_id(request.group_id)
+    denied = call.denial(ResourceType.GROUP, request.group_id)
+    if denied:
+        lines.fail_all(denied)
+        return _committed(lines)
     if not lines.allowed:
         return _committed(lines)
     refusal = id_refusal(group_id)
@@ -245,12 +250,13 @@ def _parts(wanted: Sequence[tuple[str, Sequence[int]]]) -> Iterator[list[tuple[s
 class _Asked:
     """What is asked about one group."""
 
-    __slots__ = ("_call", "_group_id", "_is_excessive", "_stable", "wanted")
+    __slots__ = ("_call", "_denied", "_group_id", "_is_excessive", "_stable", "wanted")
 
     def __init__(
         self, call: Call, group_id: str, wanted: Wanted, require_stable: bool, repeated: DuplicateLimits
     ) -> None:
         self._call = call
+        self._denied = call.denial(ResourceType.GROUP, group_id)
         self._group_id = call.view.namespace.internal_id(group_id)
         self._stable = require_stable
         self._is_excessive = wanted is not None and repeated.are_too_many(wanted)
@@ -280,6 +286,7 @@ class _Asked:
     def reply(self) -> tuple[int, Found] | Awaitable[tuple[int, Found]]:
         """`(error, by topic as the client calls it)`."""
         refusal = int(ErrorCode.INVALID_REQUEST) if self._is_excessive else id_refusal(self._group_id)
+        refusal = self._denied or refusal
         if refusal:
             return refusal, []
         call, group_id, stable = self._call, self._group_id, self._stable
@@ -291,12 +298,21 @@ class _Asked:
             lambda machine, _now, _: machine.offsets.fetch(group_id, names, require_stable=stable),
             int,
         )
-        if isinstance(reply, Awaitable):
+        if isinstance(reply, Awaitable) or (not isinstance(reply, int) and len(reply) > LINES_PER_TURN_MAX):
             return self._shown_later(reply)
         return self._shown(reply)
 
-    async def _shown_later(self, reply: Awaitable[Any]) -> tuple[int, Found]:
-        return self._shown(await reply)
+    async def _shown_later(self, reply: Any) -> tuple[int, Found]:
+        """As `_shown`, of many topics some at a time."""
+        if isinstance(reply, Awaitable):
+            reply = await reply
+        if self.wanted is not None or isinstance(reply, int):
+            return self._shown(reply)
+        found: list[tuple[str, Positions | list[Fetched]]] = []
+        for begin in range(0, len(reply), LINES_PER_TURN_MAX):
+            found += self._shown(reply[begin : begin + LINES_PER_TURN_MAX])[1]
+            await asyncio.sleep(0)
+        return 0, found
 
     def _names(self) -> list[tuple[str, Sequence[int]]]:
         """By internal topic, without those that this client may not see. Whether a topic exists does not matter: of one
@@ -309,7 +325,7 @@ class _Asked:
 
     def _refusal(self, name: str) -> int:
         topic = self._call.view.namespace.topics.get(name.encode())
-        return 0 if topic is None else self._call.refusal(topic)
+        return self._call.denial(ResourceType.TOPIC, name) if topic is None else self._call.refusal(topic, name)
 
     def _shown(self, reply: int | list[tuple[str, Positions]]) -> tuple[int, Found]:
         if isinstance(reply, int):
@@ -345,7 +361,11 @@ async def _fetch_from_zookeeper(
     call: Call, group_id: str, wanted: Sequence[tuple[str, Sequence[int]]]
 ) -> OffsetFetchResponse:
     internal_id = call.view.namespace.internal_id(group_id)
-    result = await legacy.fetch(call, internal_id if group_id else "", wanted)
+    denied = call.denial(ResourceType.GROUP, group_id)
+    if denied:
+        result = [(name, [Fetched(index, NO_OFFSET, -1, "", denied) for index in indexes]) for name, indexes in wanted]
+    else:
+        result = await legacy.fetch(call, internal_id if group_id else "", wanted)
     topics = [
         OffsetFetchResponseTopic(name=name, partitions=lined(OffsetFetchResponsePartition, lines))
         for name, lines in result

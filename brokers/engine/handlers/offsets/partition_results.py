@@ -37,7 +37,7 @@ class PartitionResults(Generic[ResultT, WantedT]):
         view = call.view
         for wanted in topics:
             topic = view.namespace.topics.get(wanted.name.encode())
-            error = call.refusal(topic)
+            error = call.refusal(topic, wanted.name)
             lines = []
             for partition in wanted.partitions:
                 line = make(partition.partition_index, error)
@@ -54,6 +54,12 @@ class PartitionResults(Generic[ResultT, WantedT]):
         """What became of those that were allowed, in their order."""
         for (_, _, line), code in zip(self.allowed, codes, strict=True):
             line.error_code = code
+
+    def fail_all(self, code: int) -> None:
+        """Also what there is not."""
+        for _, lines in self.by_topic:
+            for line in lines:
+                line.error_code = code
 
     def fail(self, code: int) -> None:
         for _, _, line in self.allowed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final
 
+from brokers.contract.acls import ResourceType
 from brokers.engine.coordinators.groups.offsets import Commit, Producer, commit_error
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.groups.coordinator_calls import ask
@@ -40,7 +41,11 @@ async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnO
         request.topics,
         lambda index, code: TxnOffsetCommitResponsePartition(partition_index=index, error_code=code),
     )
-    if lines.allowed:
+    denied = call.denial(ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    denied = denied or call.denial(ResourceType.GROUP, request.group_id)
+    if denied:
+        lines.fail_all(denied)
+    elif lines.allowed:
         group_id = call.view.namespace.internal_id(request.group_id)
         code = _refusal(call, request, group_id)
         if code:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.handlers.common.background import answer_in_background
 from brokers.engine.handlers.produce.request import Place, ProduceRequest, TransactionVerification
 from brokers.engine.partitions.partition import Partition
@@ -60,6 +61,10 @@ def verify_transactions(
     """
     session, client = request.session, request.client()
     engine, buffer = session.engine, request.raw.buffer
+    if request.attributes & layout.TRANSACTIONAL and not client.rights.allows(
+        AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    ):
+        return _refuse_all(request.topics, int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     if not engine.coordination.transactions.verifies_partitions:
         return TransactionVerification(UNVERIFIED_OK)
     verification = TransactionVerification()

@@ -52,7 +52,7 @@ async def _grow(
 ) -> CreatedTopic:
     """Without patience it is only checked."""
     topic = call.view.namespace.topics.get(wanted.name.encode())
-    error = call.refusal(topic)
+    error = call.refusal(topic, wanted.name)
     if error:
         raise Wrong(error, "This server does not host this topic-partition." if topic is None else "Not allowed.")
     settings = call.engine.coordination

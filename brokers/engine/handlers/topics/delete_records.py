@@ -38,7 +38,7 @@ async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRec
     followed: _Done = []
     for wanted in request.topics:
         topic = call.view.namespace.topics.get(wanted.name.encode())
-        error = call.refusal(topic)
+        error = call.refusal(topic, wanted.name)
         if topic is not None and topic.instance_id is None and topic.name.startswith(INTERNAL_PREFIX):
             error = error or int(ErrorCode.INVALID_TOPIC_EXCEPTION)
         lines = [

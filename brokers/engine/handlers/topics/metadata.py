@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
 from brokers.contract.partitions import NO_LEADER
 from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION, Operation, is_admitted
 from brokers.engine.cluster.errors import ClusterError, PolicyViolation, Refused, TopicExists
@@ -31,7 +32,8 @@ from instances.naming import is_valid_topic_name
 
 log = structlog.get_logger(__name__)
 
-# Which operations the owner may do, as bits by operation number (no ACLs in force): those of a topic by allow-list.
+# What may be done with a topic and with the cluster, as bits by operation number: those of a topic by the allow-list
+# that stands before them, and all of them as far as there is a right.
 TOPIC_OPERATIONS: Final[Mapping[Operation, int]] = {
     Operation.CONSUME: 1 << 3,
     Operation.PRODUCE: 1 << 4,
@@ -62,26 +64,40 @@ def metadata(call: Call, request: MetadataRequest) -> MetadataResponse | Awaitab
         controller_id=view.controller_id,
         topics=[],
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+            cluster_operations(call) if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
         ),
     )
     lines, topics = 0, _topics(call, request)
     for topic in topics:
-        response.topics.append(topic)
-        lines += 1 + len(topic.partitions)
+        lines += _add(response, topic)
         if lines >= LINES_PER_TURN_MAX:
             return _complete(response, topics)
     return response
 
 
-async def _complete(response: MetadataResponse, topics: Iterator[MetadataResponseTopic]) -> MetadataResponse:
+async def _complete(response: MetadataResponse, topics: Iterator[MetadataResponseTopic | None]) -> MetadataResponse:
     """`response` with the rest of its topics."""
     await asyncio.sleep(0)
     turns = TurnBudget()
     for topic in topics:
-        response.topics.append(topic)
+        _add(response, topic)
         await turns.take()
     return response
+
+
+def _add(response: MetadataResponse, topic: MetadataResponseTopic | None) -> int:
+    """How many lines it took; None stands for a topic that is not shown."""
+    if topic is None:
+        return 1
+    response.topics.append(topic)
+    return 1 + len(topic.partitions)
+
+
+def cluster_operations(call: Call) -> int:
+    """What may be done with the cluster, told to who may describe it."""
+    if call.denial(ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.DESCRIBE):
+        return 0
+    return CLUSTER_OPERATIONS & call.authorised_operations(ResourceType.CLUSTER)
 
 
 def lines_described(response: MetadataResponse) -> int:
@@ -89,10 +105,13 @@ def lines_described(response: MetadataResponse) -> int:
     return sum(1 + len(topic.partitions) for topic in response.topics)
 
 
-def _topics(call: Call, request: MetadataRequest) -> Iterator[MetadataResponseTopic]:
+def _topics(call: Call, request: MetadataRequest) -> Iterator[MetadataResponseTopic | None]:
+    """CKA-11: a topic without any right does not exist in a listing; None stands for it."""
     if request.topics is None or (call.version == 0 and not request.topics):
-        for topic in _visible(call):
-            yield _described(call, topic, request)
+        namespace = call.view.namespace
+        for _, topic in sorted(namespace.topics.items()):
+            refused = call.refusal(topic, namespace.shown(topic))
+            yield None if refused else _described(call, topic, request)
         return
     checks = repeat(True, CHECKED_AT_ONCE_MAX)
     for wanted in _once_each(call, request.topics or ()):
@@ -110,14 +129,6 @@ def _once_each(call: Call, topics: Iterable[MetadataRequestTopic]) -> Iterable[M
     return {(wanted.name, wanted.topic_id): wanted for wanted in topics}.values()
 
 
-def _visible(call: Call) -> Iterable[TopicImage]:
-    """CKA-11: a topic with neither right does not exist in a listing."""
-    view = call.view
-    for _, topic in sorted(view.namespace.topics.items()):
-        if not call.refusal(topic):
-            yield topic
-
-
 def _asked(
     call: Call, wanted: MetadataRequestTopic, request: MetadataRequest, checks: Iterator[bool]
 ) -> MetadataResponseTopic:
@@ -129,12 +140,12 @@ def _asked(
         by_id = namespace.topic_by_id(wanted.topic_id)
         if by_id is None:
             return _failed(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
-        if refusal := call.refusal(by_id):
+        if refusal := call.refusal(by_id, namespace.shown(by_id)):
             is_gone = refusal == UNKNOWN_TOPIC_OR_PARTITION
             return _failed(ErrorCode.UNKNOWN_TOPIC_ID if is_gone else refusal, None, wanted.topic_id)
         return _described(call, by_id, request)
     topic = namespace.topics.get(name.encode())
-    error = call.refusal(topic)
+    error = call.refusal(topic, name)
     if topic is not None and not error:
         return _described(call, topic, request)
     if error == UNKNOWN_TOPIC_OR_PARTITION:
@@ -163,7 +174,8 @@ def _described(call: Call, topic: TopicImage, request: MetadataRequest) -> Metad
 
 
 def _operations(call: Call, topic: TopicImage) -> int:
-    return sum(bits for operation, bits in TOPIC_OPERATIONS.items() if is_admitted(topic, operation, call.address))
+    admitted = sum(bits for operation, bits in TOPIC_OPERATIONS.items() if is_admitted(topic, operation, call.address))
+    return admitted & call.authorised_operations(ResourceType.TOPIC, call.view.namespace.shown(topic))
 
 
 def _partition(call: Call, partition: PartitionImage) -> MetadataResponsePartition:
@@ -202,6 +214,10 @@ def _create_if_wanted(call: Call, name: str, error: int, checks: Iterator[bool])
     instance = view.instance
     if instance is None or view.state != "active" or not instance.document.settings.auto_create_topics:
         return error
+    if call.denial(ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.CREATE):
+        denied = call.denial(ResourceType.TOPIC, name, AclOperation.CREATE)
+        if denied:
+            return denied
     internal = view.namespace.internal_topic(name)
     if internal not in engine.creating:
         of_instance = engine.creating.of_instance(view.instance_id)

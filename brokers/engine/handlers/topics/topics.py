@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
 from brokers.engine.cluster.errors import ClusterError, TooManyChanges
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
@@ -34,6 +35,8 @@ from instances.naming import collision_key
 
 TOPICS_PER_CALL_MAX = 1_000
 TOO_MANY = f"At most {TOPICS_PER_CALL_MAX} topics in one request."
+NOT_AUTHORISED = "Authorization failed."
+NO_RIGHT = "Topic authorization failed."
 # However long a client is willing to wait.
 WAIT_S_MAX = 60.0
 TIMED_OUT = "The operation goes on, but was not finished within the time given."
@@ -48,9 +51,11 @@ STRICT_FROM: Final[Mapping[int, int]] = {
 class Wrong(Exception):
     """What one topic of the request is refused with."""
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: int, message: str, shown: str | None = None) -> None:
+        """`shown`: the name of what was named by its id, for who may know it."""
         super().__init__(message)
         self.code = int(code)
+        self.shown = shown
 
 
 def refusal(call: Call, error: ClusterError) -> Wrong:
@@ -82,6 +87,7 @@ async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopic
         refused = Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY)
         return CreateTopicsResponse(topics=[_refused(topic.name, refused) for topic in request.topics])
     names = Counter(topic.name for topic in request.topics)
+    may_create_all = not call.denial(ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.CREATE)
     results: list[CreatableTopicResult] = []
     made: list[tuple[CreatedTopic, CreatableTopicResult]] = []
     passed: dict[str, str] = {}
@@ -92,6 +98,8 @@ async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopic
         try:
             if names[topic.name] > 1:
                 raise Wrong(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")
+            if not may_create_all and (denied := call.denial(ResourceType.TOPIC, topic.name)):
+                raise Wrong(denied, NOT_AUTHORISED)
             _check_collision(call, topic.name, passed)
             created = await _create(call, topic, [plan for plan, _ in made], patience)
         except Wrong as wrong:
@@ -198,10 +206,18 @@ def _refused(name: str, wrong: Wrong) -> CreatableTopicResult:
 
 
 def _created(call: Call, name: str, created: CreatedTopic, validate_only: bool) -> CreatableTopicResult:
-    """What is only checked gets no id, since nobody could find it by that id."""
+    """What is only checked gets no id, since nobody could find it by that id. Who may not know how topics are
+    configured is told no more than that it is made.
+    """
+    topic_id = UUID_ZERO if validate_only else created.topic_id
+    denied = call.denial(ResourceType.TOPIC, name, AclOperation.DESCRIBE_CONFIGS)
+    if denied:
+        return CreatableTopicResult(
+            name=name, topic_id=topic_id, error_code=0, topic_config_error_code=denied, configs=None
+        )
     return CreatableTopicResult(
         name=name,
-        topic_id=UUID_ZERO if validate_only else created.topic_id,
+        topic_id=topic_id,
         error_code=0,
         error_message=None,
         num_partitions=len(created.assignment),
@@ -238,7 +254,7 @@ async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopic
         except Wrong as wrong:
             message = str(wrong) if wrong.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None
             result = DeletableTopicResult(
-                name=state.name, topic_id=state.topic_id, error_code=wrong.code, error_message=message
+                name=wrong.shown or state.name, topic_id=state.topic_id, error_code=wrong.code, error_message=message
             )
         else:
             shown = call.view.namespace.shown(topic)
@@ -261,11 +277,16 @@ def _find(call: Call, state: DeleteTopicState) -> TopicImage:
     else:
         topic = namespace.topics.get(state.name.encode())
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    error = call.refusal(topic)
-    if topic is None or error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+    if state.name is None and topic is None:
         raise Wrong(missing, "This server does not host this topic-partition.")
-    if error:
-        raise Wrong(error, "Topic authorization failed.")
+    name = namespace.shown(topic) if topic is not None else state.name or ""
+    error = call.refusal(topic, name)
+    if state.name is None and call.denial(ResourceType.TOPIC, name, AclOperation.DESCRIBE):
+        raise Wrong(ErrorCode.TOPIC_AUTHORIZATION_FAILED, NO_RIGHT)
+    if error and error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise Wrong(error, NO_RIGHT, shown=name if call.denial(ResourceType.TOPIC, name) else None)
+    if topic is None or error:
+        raise Wrong(missing, "This server does not host this topic-partition.")
     return topic
 
 

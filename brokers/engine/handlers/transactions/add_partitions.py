@@ -8,9 +8,11 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from brokers.contract.acls import ResourceType
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.coordinators.transactions.replies import NO_COORDINATOR, Verified
+from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.transactions.transactions import asked, id_refusal
 from brokers.engine.protocol.errors import ErrorCode, downgraded
@@ -71,7 +73,9 @@ async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) 
 
 async def _answered(call: Call, transaction: AddPartitionsToTxnTransaction) -> Answered:
     named = dict.fromkeys(_named(transaction.topics))
-    partitions, refused = _allowed(call, named)
+    if denied := call.denial(ResourceType.TRANSACTIONAL_ID, transaction.transactional_id):
+        return Answered(dict.fromkeys(named, denied))
+    partitions, refused = await _allowed(call, named)
     if refused:
         # All or nothing: what could have been added was not tried.
         return Answered({item: refused.get(item, int(ErrorCode.OPERATION_NOT_ATTEMPTED)) for item in named})
@@ -104,17 +108,19 @@ def _named(topics: Iterable[AddPartitionsToTxnTopic]) -> Iterable[Named]:
             yield topic.name, index
 
 
-def _allowed(call: Call, named: Iterable[Named]) -> tuple[dict[Named, PartitionKey], dict[Named, int]]:
+async def _allowed(call: Call, named: Iterable[Named]) -> tuple[dict[Named, PartitionKey], dict[Named, int]]:
     """Which partitions are meant, and the error codes of those that this client may not write to or that are none."""
     topics = call.view.namespace.topics
     partitions: dict[Named, PartitionKey] = {}
     refused: dict[Named, int] = {}
+    turns = TurnBudget()
     topic: TopicImage | None = None
     last_name, refusal = None, 0
     for name, index in named:
         if name != last_name:
             topic = topics.get(name.encode())
-            last_name, refusal = name, call.refusal(topic)
+            last_name, refusal = name, call.refusal(topic, name)
+            await turns.take()
         code = refusal
         if topic is None or not 0 <= index < len(topic.partitions):
             code = code or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

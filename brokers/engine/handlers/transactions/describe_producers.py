@@ -60,9 +60,10 @@ def settings_described(response: DescribeProducersResponse) -> int:
 
 
 def _error(call: Call, name: str, topic: TopicImage | None) -> int:
-    if topic is None and not naming.is_valid_topic_name(name):
+    refusal = call.refusal(topic, name)
+    if refusal == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not naming.is_valid_topic_name(name):
         return int(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    return call.refusal(topic)
+    return refusal
 
 
 def _refused(index: int, code: int) -> DescribeProducersPartitionResult:

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from inspect import isawaitable
 from typing import Final
 
+from brokers.contract.acls import ResourceType
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.coordinators.transactions.replies import Description, Listed
 from brokers.engine.coordinators.transactions.states import BY_NAME
 from brokers.engine.handlers.common.duplicate_limits import beyond_duplicate_limit
+from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.groups.coordinator_calls import ask_at
 from brokers.engine.handlers.transactions.transactions import asked, id_refusal
@@ -89,10 +91,11 @@ def _shown(call: Call, internal: str) -> str | None:
     if instance is None or naming.split_internal(internal)[0] != instance.id:
         return None
     topic = call.view.image.topics.get(internal)
-    if topic is not None and call.refusal(topic):
-        return None
     # A deleted topic is in a transaction until that has ended.
-    return instance.topic_names.get(internal) or naming.plain_topic(internal)
+    name = instance.topic_names.get(internal) or naming.plain_topic(internal)
+    if name is None or call.denial(ResourceType.TOPIC, name):
+        return None
+    return None if topic is not None and call.refusal(topic, name) else name
 
 
 async def list_transactions(call: Call, request: ListTransactionsRequest) -> ListTransactionsResponse:
@@ -117,17 +120,23 @@ async def list_transactions(call: Call, request: ListTransactionsRequest) -> Lis
             lambda code: [],
         )
         result += await reply if isawaitable(reply) else reply
+    turns = TurnBudget()
+    listed: list[ListedTransaction] = []
+    for item in result:
+        listed += _listed(call, item)
+        await turns.take()
     return ListTransactionsResponse(
         error_code=int(ErrorCode.NONE),
         unknown_state_filters=[name for name in names if name not in BY_NAME],
-        transaction_states=list(_listed(call, result)),
+        transaction_states=listed,
     )
 
 
-def _listed(call: Call, found: Iterable[Listed]) -> Iterable[ListedTransaction]:
-    for item in found:
-        transactional_id = call.view.namespace.shown_id(item.transactional_id)
-        if transactional_id is not None:
-            yield ListedTransaction(
-                transactional_id=transactional_id, producer_id=item.producer_id, transaction_state=item.state
-            )
+def _listed(call: Call, item: Listed) -> list[ListedTransaction]:
+    """Nothing of what is somebody else's, or may not be described."""
+    transactional_id = call.view.namespace.shown_id(item.transactional_id)
+    if transactional_id is None or call.denial(ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return []
+    return [
+        ListedTransaction(transactional_id=transactional_id, producer_id=item.producer_id, transaction_state=item.state)
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.handlers.context import Call
@@ -33,6 +34,8 @@ class BlockProducerIds:
 
 
 async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    if denied := _denial(call, request.transactional_id):
+        return _failed(ErrorCode(denied))
     has_id = request.producer_id != NO_PRODUCER
     if has_id != (request.producer_epoch != NO_PRODUCER):
         return _failed(ErrorCode.INVALID_REQUEST)
@@ -49,6 +52,14 @@ async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitPr
     except ClusterError:
         return _failed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)
+
+
+def _denial(call: Call, transactional_id: str | None) -> int:
+    """Whoever may write to any topic may be an idempotent producer (KIP-679)."""
+    if transactional_id is not None:
+        return call.denial(ResourceType.TRANSACTIONAL_ID, transactional_id)
+    denied = call.denial(ResourceType.CLUSTER)
+    return 0 if not denied or call.rights.allows_any(AclOperation.WRITE, ResourceType.TOPIC) else denied
 
 
 def _failed(code: ErrorCode) -> InitProducerIdResponse:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import isawaitable
-from typing import Any, Final
+from typing import Any
 
+from brokers.contract.acls import ResourceType
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.coordinators.partitioning import partition_of
 from brokers.engine.coordinators.transactions.limits import ID_BYTES_MAX
 from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, Initialised, coordinator_error
-from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.context import DELETING, Call
 from brokers.engine.handlers.groups import find_coordinator
 from brokers.engine.handlers.groups.coordinator_calls import Operation, ask
 from brokers.engine.protocol.errors import ErrorCode, downgraded
@@ -24,8 +25,6 @@ from brokers.engine.protocol.messages.transactions import (
     EndTxnResponse,
     InitProducerIdRequest,
 )
-
-DELETING: Final = "deleting"
 
 
 async def asked(call: Call, internal_id: str, operation: Operation, failed: Callable[[int], Any]) -> Any:
@@ -40,7 +39,9 @@ async def asked(call: Call, internal_id: str, operation: Operation, failed: Call
 
 
 def id_refusal(call: Call, transactional_id: str) -> int:
-    """Why nobody may use this id, 0 if one may."""
+    """Why this call may not use this id, 0 if it may."""
+    if denied := call.denial(ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return denied
     if transactional_id == "":
         return int(ErrorCode.INVALID_REQUEST)
     if call.view.state == DELETING:
@@ -75,7 +76,8 @@ async def initialise(call: Call, request: InitProducerIdRequest, expected: tuple
 
 async def add_offsets_to_txn(call: Call, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     """The offsets of a group become part of the transaction: the partition that keeps them is added (TXN-8)."""
-    code = id_refusal(call, request.transactional_id) or await _add_offsets(call, request)
+    code = id_refusal(call, request.transactional_id) or call.denial(ResourceType.GROUP, request.group_id)
+    code = code or await _add_offsets(call, request)
     return AddOffsetsToTxnResponse(error_code=downgraded(code, call.api_key, call.version))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.engine.garbage import OBJECTS_MAX, OBJECTS_MIN, KEPT_AFTER_MS, WHOLE_INTERVAL_MS, Action, Schedule
+from brokers.engine.garbage import KEPT_AFTER_MS, OBJECTS_MAX, OBJECTS_MIN, WHOLE_INTERVAL_MS, Action, Schedule
 
 SECOND_MS = 1_000
 

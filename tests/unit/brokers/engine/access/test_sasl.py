@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.engine.access import principals
-from brokers.engine.access.sasl import TOKEN_BYTES_MAX, SaslFailed, parse_plain, prove_plain
+from brokers.engine.access.sasl import TOKEN_BYTES_MAX, PassedOn, SaslFailed, parse_plain, passed_on_for, prove_plain
 
 SECRET = "correct horse"
 
@@ -72,3 +72,23 @@ def test_an_internal_login_is_the_cluster_an_instance_or_nobody() -> None:
     assert owner is not None and owner.instance_id == "ins-7k2m9qxa" and owner.wire_name == "User:ANONYMOUS"
     assert principals.of_internal_login("alice") is None
     assert principals.of_internal_login("") is None
+
+
+@pytest.mark.parametrize("user", ["ANONYMOUS", "alice", "a b", "ü/%\0", "127.0.0.1"])
+def test_a_broker_says_for_whom_it_passes_calls_on(user: str) -> None:
+    client = PassedOn("10.0.0.1", user)
+    token = f"{client.authorization_id}\0ins-7k2m9qxa\0{SECRET}".encode()
+    assert prove_plain(token, SECRET) == "ins-7k2m9qxa"
+    assert passed_on_for(token) == client
+
+
+def test_of_who_proved_nothing_brokers_of_before_read_the_address() -> None:
+    assert PassedOn("10.0.0.1").authorization_id == "10.0.0.1"
+    assert passed_on_for(b"\0ins-7k2m9qxa\0x") is None
+
+
+@pytest.mark.parametrize("said", ["10.0.0.1 ", "alice", " alice", "alice 10.0.0.1"])
+def test_what_names_no_client_proves_nothing(said: str) -> None:
+    token = f"{said}\0ins-7k2m9qxa\0{SECRET}".encode()
+    with pytest.raises(SaslFailed):
+        prove_plain(token, SECRET)

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from brokers.engine.access.authorizer import Address, owners_address, peer_address
+from brokers.engine.access.principals import ANONYMOUS, Principal
 from brokers.engine.assembly.coordinator_forwarding import CoordinatorForwarding
 from brokers.engine.handlers.context import ForwardingFailed
 from brokers.engine.replication.coordinator_forwarders import ForwardedIdentity, ForwardingUnavailable
@@ -16,11 +17,16 @@ MINE = "ins-aaaaaaaa"
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
-    [(peer_address("203.0.113.7"), "203.0.113.7"), (owners_address("203.0.113.7"), "")],
+    ("address", "user", "said"),
+    [
+        (peer_address("203.0.113.7"), ANONYMOUS, "203.0.113.7"),
+        (peer_address("203.0.113.7"), "alice", "203.0.113.7 alice"),
+        (peer_address("203.0.113.7"), "a b\0c", "203.0.113.7 a%20b%00c"),
+        (owners_address("203.0.113.7"), ANONYMOUS, ""),
+    ],
 )
-async def test_allow_lists_of_the_coordinator_see_the_client_and_not_the_control_plane(
-    address: Address, said: str
+async def test_rights_and_lists_at_the_coordinator_are_those_of_the_client_and_not_the_control_planes(
+    address: Address, user: str, said: str
 ) -> None:
     asked: list[ForwardedIdentity] = []
 
@@ -35,6 +41,6 @@ async def test_allow_lists_of_the_coordinator_see_the_client_and_not_the_control
     coordinator_forwarding.on_image(cast("Any", None), cast("Any", SimpleNamespace(brokers={2: SimpleNamespace(id=2)})))
 
     with pytest.raises(ForwardingFailed):
-        await coordinator_forwarding.request(2, MINE, address, "console", 15, 5, None)
+        await coordinator_forwarding.request(2, Principal(user, MINE), address, "console", 15, 5, None)
 
     assert asked == [ForwardedIdentity(MINE, said)]

@@ -176,11 +176,11 @@ async def test_a_long_call_asks_the_lists_of_the_moment(house: House) -> None:
     session_view = View(object(), engine.current.image, of_tenant_port(MINE))
     call = Call(engine, session_view, ApiKey.DELETE_TOPICS, 6, "", peer_address("127.0.0.1"))
     topic = session_view.namespace.topics[b"orders"]
-    assert call.refusal(topic) == 0
+    assert call.refusal(topic, "orders") == 0
 
     await house.allow(administer_ips=NOT_US)
 
-    assert call.refusal(topic) == DENIED
+    assert call.refusal(topic, "orders") == DENIED
 
 
 async def test_a_topic_that_is_made_again_keeps_who_may_administer_it(house: House) -> None:

@@ -112,7 +112,7 @@ async def test_nobody_uses_the_connection_of_another_client() -> None:
     house.links[0].answer()
     await task
 
-    for other in (ForwardedIdentity("ins-bbbbbbbb", MINE.address), ForwardedIdentity(MINE.instance_id, "10.0.0.2")):
+    for other in (ForwardedIdentity("ins-bbbbbbbb", MINE.client), ForwardedIdentity(MINE.instance_id, "10.0.0.2")):
         (await house.begin(forwarded_identity=other)).cancel()
 
     assert [link.forwarded_identity.instance_id for link in house.links] == [

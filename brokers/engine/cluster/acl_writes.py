@@ -1,0 +1,180 @@
+"""ACLs of an instance in ZooKeeper: one document a pattern, written by compare-and-set (KIP-290).
+
+The node above them holds how many entries they have together and what they weigh, and is written with each of them: so
+two brokers never give the same room away, and what one broker counts is never older than what it writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from brokers.contract import paths
+from brokers.contract.acls import ACL_BYTES_MAX, ENTRIES_MAX, AclDocument, AclEntry, ResourcePattern
+from brokers.contract.instance_limits import NODE_BYTES
+from brokers.engine.cluster import changes, errors
+from brokers.engine.cluster.instance_documents import ACLS, change_of
+from brokers.engine.cluster.tree import (
+    BadVersion,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    NoNode,
+    Operation,
+    Set,
+    Tree,
+)
+
+# Patterns that one transaction writes. All documents of an instance together weigh less than ZooKeeper takes at once.
+PATTERNS_AT_ONCE_MAX: Final = 50
+
+Entries = frozenset[AclEntry]
+Change = Callable[[ResourcePattern, Entries], Entries]
+
+
+async def add(tree: Tree, instance_id: str, wanted: Mapping[ResourcePattern, Iterable[AclEntry]]) -> int | None:
+    """Adds entries, all or none; those that are there are left alone. Answers the config change that announces the
+    last of it, None when nothing had to be written.
+
+    Raises:
+        errors.PolicyViolation: the instance would have too many.
+        errors.Conflict: others change ACLs of the instance all the time.
+    """
+    added = {pattern: frozenset(entries) for pattern, entries in wanted.items()}
+    return await _write(tree, instance_id, list(added), lambda pattern, before: before | added[pattern])
+
+
+async def remove(tree: Tree, instance_id: str, unwanted: Mapping[ResourcePattern, Iterable[AclEntry]]) -> int | None:
+    """Removes entries; a document goes with its last one. One that cannot be read goes with the entry that stands for
+    it (`AclDocument.closed`). Answers as `add`.
+
+    Raises:
+        errors.Conflict: as `add`.
+    """
+    gone = {pattern: frozenset(entries) for pattern, entries in unwanted.items()}
+    return await _write(tree, instance_id, list(gone), lambda pattern, before: before - gone[pattern])
+
+
+async def _write(tree: Tree, instance_id: str, patterns: Sequence[ResourcePattern], change: Change) -> int | None:
+    for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
+        operations = await _plan(tree, instance_id, patterns, change)
+        if not operations:
+            return None
+        try:
+            return changes.written_as(await tree.commit(operations))
+        except (BadVersion, NodeExists, NoNode):
+            continue
+    raise errors.Conflict("Others change access control lists at the same time; try again.")
+
+
+async def _plan(tree: Tree, instance_id: str, patterns: Sequence[ResourcePattern], change: Change) -> list[Operation]:
+    folder_path = paths.instance_acls(instance_id)
+    node_paths = [paths.instance_acl(instance_id, pattern.node_name) for pattern in patterns]
+    folder, *nodes = await tree.get_many([folder_path, *node_paths])
+    is_readable = all(node is None or _read(node) is not None for node in nodes)
+    stored = total = _total(folder) if is_readable else await _recount(tree, instance_id)
+    documents: list[Operation] = []
+    announcements: list[Operation] = []
+    for pattern, path, node in zip(patterns, node_paths, nodes, strict=True):
+        before = _stored(pattern, node)
+        after = change(pattern, before)
+        if after == before:
+            continue
+        data = AclDocument(pattern=pattern, entries=after).to_json() if after else b""
+        total = _Total(
+            total.entries + len(after) - len(before),
+            total.size_bytes + _weight(path, data) - _weight(path, b"" if node is None else node.data),
+        )
+        documents.append(_operation(path, node, data))
+        announcements.append(changes.config_changed(change_of(instance_id, ACLS, pattern.node_name)))
+    if not documents:
+        return []
+    _check(stored, total)
+    data = total.to_json()
+    above = Create(folder_path, data) if folder is None else Set(folder_path, data, folder.version)
+    return [above, *documents, *announcements]
+
+
+def _check(before: _Total, after: _Total) -> None:
+    """Who has more than there may be, by limits of before, may still replace and remove."""
+    if after.entries > max(ENTRIES_MAX, before.entries):
+        raise errors.PolicyViolation(
+            f"The instance would have more than {ENTRIES_MAX} access control entries; remove some, or use prefixed "
+            "patterns."
+        )
+    if after.size_bytes > max(ACL_BYTES_MAX, before.size_bytes):
+        raise errors.PolicyViolation(
+            f"The access control entries of the instance would weigh more than {ACL_BYTES_MAX} bytes; remove some, or "
+            "use shorter names."
+        )
+
+
+class _Total(NamedTuple):
+    """Of all documents of an instance; what the node above them has."""
+
+    entries: int = 0
+    size_bytes: int = 0
+
+    def to_json(self) -> bytes:
+        return json.dumps({"version": 1, "entries": self.entries, "bytes": self.size_bytes}, sort_keys=True).encode()
+
+
+def _weight(path: str, data: bytes) -> int:
+    """Nothing without data."""
+    return len(path) + len(data) + NODE_BYTES if data else 0
+
+
+def _operation(path: str, node: Node | None, data: bytes) -> Operation:
+    if data:
+        return Create(path, data) if node is None else Set(path, data, node.version)
+    assert node is not None, "what is not there has nothing to be removed"
+    return Delete(path, node.version)
+
+
+def _read(node: Node) -> Entries | None:
+    try:
+        return AclDocument.from_json(node.data).entries
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _stored(pattern: ResourcePattern, node: Node | None) -> Entries:
+    """What cannot be read denies all (`AclDocument.closed`), also when something is added to it."""
+    if node is None:
+        return frozenset()
+    entries = _read(node)
+    return AclDocument.closed(pattern.node_name).entries if entries is None else entries
+
+
+def _total(folder: Node | None) -> _Total:
+    try:
+        body = json.loads(folder.data) if folder is not None and folder.data else {}
+        return _Total(int(body.get("entries", 0)), int(body.get("bytes", 0)))
+    except (ValueError, TypeError, AttributeError):
+        return _Total()
+
+
+async def _recount(tree: Tree, instance_id: str) -> _Total:
+    """By what is stored: of a document that cannot be read nobody knows what it was counted with."""
+    node_paths = [
+        paths.instance_acl(instance_id, name) for name in await tree.children(paths.instance_acls(instance_id)) or []
+    ]
+    entries = size_bytes = 0
+    for path, node in zip(node_paths, await tree.get_many(node_paths), strict=True):
+        if node is not None:
+            read = _read(node)
+            entries += 1 if read is None else len(read)
+            size_bytes += _weight(path, node.data)
+    return _Total(entries, size_bytes)
+
+
+def in_parts(wanted: Mapping[ResourcePattern, Sequence[AclEntry]]) -> list[dict[ResourcePattern, Sequence[AclEntry]]]:
+    """Patterns in parts that one transaction can write."""
+    parts: list[dict[ResourcePattern, Sequence[AclEntry]]] = []
+    for at, (pattern, entries) in enumerate(wanted.items()):
+        if at % PATTERNS_AT_ONCE_MAX == 0:
+            parts.append({})
+        parts[-1][pattern] = entries
+    return parts

@@ -1,0 +1,283 @@
+"""DescribeAcls, CreateAcls and DeleteAcls: who may do what in an instance (KIP-140, KIP-290).
+
+Resources have the names that the instance's owner gives them; to it the instance is the cluster. Any broker writes, and
+answers when it knows itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+from brokers.contract import paths
+from brokers.contract.acls import (
+    CLUSTER_NAME,
+    ENTRIES_MAX,
+    NAME_BYTES_MAX,
+    AclDocument,
+    AclEntry,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
+from brokers.engine.access.acl_filters import AclFilter, in_order
+from brokers.engine.cluster.acl_writes import in_parts
+from brokers.engine.cluster.errors import ClusterError
+from brokers.engine.handlers.common.changing import changing
+from brokers.engine.handlers.common.read_your_writes import until_seen
+from brokers.engine.handlers.common.turns import TurnBudget
+from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.required_rights import DENIAL_TEXTS
+from brokers.engine.handlers.topics.topics import Wrong
+from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
+from brokers.engine.protocol.messages.acls import (
+    AclCreation,
+    AclCreationResult,
+    AclDescription,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
+
+# Entries that one CreateAcls may name: no instance has more.
+CREATIONS_MAX: Final = ENTRIES_MAX
+# Filters of one DeleteAcls: each is compared with all entries of the instance.
+FILTERS_MAX: Final = 500
+# An entry takes as long as so many lines of other requests, a line as so many comparisons with filters.
+LINES_PER_ENTRY: Final = 3
+COMPARED_PER_LINE: Final = 3
+
+_UNKNOWN: Final = 0
+_PATTERN_TYPES_FROM: Final = 1
+
+Grants = dict[ResourcePattern, list[AclEntry]]
+_Write = Callable[[str, Mapping[ResourcePattern, Sequence[AclEntry]]], Awaitable[int | None]]
+_Result = AclCreationResult | DeleteAclsMatchingAcl
+
+
+async def describe_acls(call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:
+    _check_known(request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
+    try:
+        _check_right(call)
+        documents = _documents(call)
+    except Wrong as wrong:
+        return DescribeAclsResponse(error_code=wrong.code, error_message=str(wrong), resources=[])
+    turns = TurnBudget()
+    resources = []
+    for pattern, entries in _filter(call, request).matching(in_order(documents.values())):
+        resources.append(_described(pattern, entries))
+        await turns.take()
+    return DescribeAclsResponse(error_code=0, error_message=None, resources=resources)
+
+
+def _described(pattern: ResourcePattern, entries: Sequence[AclEntry]) -> DescribeAclsResource:
+    return DescribeAclsResource(
+        resource_type=int(pattern.resource_type),
+        resource_name=pattern.name,
+        pattern_type=int(pattern.pattern_type),
+        acls=[
+            AclDescription(
+                principal=entry.principal,
+                host=entry.host,
+                operation=int(entry.operation),
+                permission_type=int(entry.permission),
+            )
+            for entry in entries
+        ],
+    )
+
+
+async def create_acls(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
+    turns = TurnBudget()
+    for each in request.creations:
+        await turns.take()
+        _check_known(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
+    try:
+        _check_right(call)
+        _instance(call)
+    except Wrong as wrong:
+        refused = AclCreationResult(error_code=wrong.code, error_message=str(wrong))
+        return CreateAclsResponse(results=[refused] * len(request.creations))
+    results: list[AclCreationResult] = []
+    grants: Grants = {}
+    lines: dict[ResourcePattern, list[AclCreationResult]] = {}
+    for number, creation in enumerate(request.creations):
+        await turns.take()
+        result = AclCreationResult(error_code=0, error_message=None)
+        results.append(result)
+        try:
+            if number >= CREATIONS_MAX:
+                raise Wrong(ErrorCode.INVALID_REQUEST, f"At most {CREATIONS_MAX} entries in one request.")
+            pattern, entry = _grant(creation)
+        except Wrong as wrong:
+            result.error_code, result.error_message = wrong.code, str(wrong)
+            continue
+        grants.setdefault(pattern, []).append(entry)
+        lines.setdefault(pattern, []).append(result)
+    await _change(call, grants, lines, call.engine.store.add_acls)
+    return CreateAclsResponse(results=results)
+
+
+async def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
+    """Each entry is told of once, by the first filter that it matches."""
+    turns = TurnBudget()
+    for each in request.filters:
+        await turns.take()
+        _check_known(each.resource_type_filter, each.pattern_type_filter, each.operation, each.permission_type)
+    try:
+        _check_right(call)
+        documents = {document.pattern: document for document in in_order(_documents(call).values())}
+    except Wrong as wrong:
+        refused = DeleteAclsFilterResult(error_code=wrong.code, error_message=str(wrong), matching_acls=[])
+        return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
+    results: list[DeleteAclsFilterResult] = []
+    unwanted: Grants = {}
+    lines: dict[ResourcePattern, list[DeleteAclsMatchingAcl]] = {}
+    for number, each in enumerate(request.filters):
+        if number >= FILTERS_MAX:
+            message = f"At most {FILTERS_MAX} filters in one request."
+            code = int(ErrorCode.INVALID_REQUEST)
+            results.append(DeleteAclsFilterResult(error_code=code, error_message=message, matching_acls=[]))
+            continue
+        matching: list[DeleteAclsMatchingAcl] = []
+        for pattern, entries in list(_filter(call, each).matching(documents.values())):
+            left = documents.pop(pattern).entries.difference(entries)
+            if left:
+                documents[pattern] = AclDocument(pattern=pattern, entries=left)
+            unwanted.setdefault(pattern, []).extend(entries)
+            of_pattern = [_matching(pattern, entry) for entry in entries]
+            lines.setdefault(pattern, []).extend(of_pattern)
+            matching += of_pattern
+        results.append(DeleteAclsFilterResult(error_code=0, error_message=None, matching_acls=matching))
+        await turns.take()
+    await _change(call, unwanted, lines, call.engine.store.remove_acls)
+    return DeleteAclsResponse(filter_results=results)
+
+
+def entries_described(response: DescribeAclsResponse) -> int:
+    """How long an answer is."""
+    return sum(1 + len(resource.acls) for resource in response.resources)
+
+
+def entries_made(response: CreateAclsResponse) -> int:
+    return len(response.results)
+
+
+def entries_removed(response: DeleteAclsResponse) -> int:
+    return sum(1 + len(result.matching_acls) for result in response.filter_results)
+
+
+async def _change(
+    call: Call, changes: Grants, lines: Mapping[ResourcePattern, Sequence[_Result]], write: _Write
+) -> None:
+    """Some patterns at a time, and waits until this broker knows; writes down what failed."""
+    written: list[int | None] = []
+    for number, part in enumerate(in_parts(changes)):
+        try:
+            async with changing(call, sum(map(len, part.values()))):
+                if not number:
+                    # Who lost the right while it waited for its turn changes nothing; who takes its own goes on.
+                    _check_right(call)
+                written.append(await write(_instance(call), part))
+        except (Wrong, ClusterError) as failure:
+            code = failure.code if isinstance(failure, Wrong) else failure.wire_code
+            for pattern in part:
+                for line in lines[pattern]:
+                    line.error_code, line.error_message = code, str(failure)
+    await until_seen(call.engine.current, written)
+
+
+def _check_known(*kinds: int) -> None:
+    """Kafka's own clients cannot send a kind of 0; its brokers take a request that has one for garbage.
+
+    Raises:
+        MalformedRequest: the connection is closed.
+    """
+    if _UNKNOWN in kinds:
+        raise MalformedRequest("an ACL of an unknown kind")
+
+
+def _check_right(call: Call) -> None:
+    if denied := call.denial(ResourceType.CLUSTER):
+        raise Wrong(denied, DENIAL_TEXTS[denied])
+
+
+def _instance(call: Call) -> str:
+    if call.view.instance_id is None:
+        raise Wrong(ErrorCode.INVALID_REQUEST, "Access control lists belong to an instance.")
+    return call.view.instance_id
+
+
+def _documents(call: Call) -> Mapping[str, AclDocument]:
+    return call.engine.current.image.acls.of_instance(_instance(call))
+
+
+def _filter(call: Call, given: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+    return AclFilter(
+        resource_type=given.resource_type_filter,
+        name=given.resource_name_filter,
+        pattern_type=given.pattern_type_filter if call.version >= _PATTERN_TYPES_FROM else int(PatternType.LITERAL),
+        principal=given.principal_filter,
+        host=given.host_filter,
+        operation=given.operation,
+        permission=given.permission_type,
+    )
+
+
+def _grant(creation: AclCreation) -> tuple[ResourcePattern, AclEntry]:
+    """Raises Wrong for what cannot be an ACL here."""
+    try:
+        pattern = ResourcePattern(
+            ResourceType(creation.resource_type), creation.resource_name, PatternType(creation.resource_pattern_type)
+        )
+        entry = AclEntry(
+            creation.principal,
+            creation.host,
+            AclOperation(creation.operation),
+            Permission(creation.permission_type),
+        )
+    except ValueError as error:
+        raise Wrong(ErrorCode.INVALID_REQUEST, f"An access control entry cannot have this: {error}.") from None
+    if pattern.resource_type is ResourceType.CLUSTER and pattern.name != CLUSTER_NAME:
+        raise Wrong(ErrorCode.INVALID_REQUEST, f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+    if not pattern.name:
+        raise Wrong(ErrorCode.INVALID_REQUEST, "Invalid empty resource name")
+    kind, colon, _ = entry.principal.partition(":")
+    if not (kind and colon):
+        raise Wrong(ErrorCode.INVALID_REQUEST, "A principal is of the form User:name, or User:* for everybody.")
+    for text in (pattern.name, entry.principal, entry.host):
+        if not _is_surely_short(text) and len(paths.sanitise(text)) > NAME_BYTES_MAX:
+            raise Wrong(
+                ErrorCode.INVALID_REQUEST,
+                f"Names of resources, principals and hosts have at most {NAME_BYTES_MAX} bytes, and what is not a "
+                "letter, digit, '-', '_' or '.' counts as three for each byte of UTF-8.",
+            )
+    return pattern, entry
+
+
+def _is_surely_short(text: str) -> bool:
+    """Whatever its characters are; to know it of longer ones takes a hundred times as long."""
+    return text.isascii() and len(text) * 3 <= NAME_BYTES_MAX
+
+
+def _matching(pattern: ResourcePattern, entry: AclEntry) -> DeleteAclsMatchingAcl:
+    return DeleteAclsMatchingAcl(
+        error_code=0,
+        error_message=None,
+        resource_type=int(pattern.resource_type),
+        resource_name=pattern.name,
+        pattern_type=int(pattern.pattern_type),
+        principal=entry.principal,
+        host=entry.host,
+        operation=int(entry.operation),
+        permission_type=int(entry.permission),
+    )
