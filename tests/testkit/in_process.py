@@ -9,6 +9,7 @@ async with InProcessBroker(tmp_path) as broker:
 from __future__ import annotations
 
 import asyncio
+import ssl
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,9 +74,11 @@ class InProcessBroker:
         ensemble: FakeEnsemble | None = None,
         overrides: dict[str, str] | None = None,
         log_dirs: int = 1,
+        certificate: Path | None = None,
     ) -> None:
         self.directory = directory
-        self.config = engine_config(directory, broker_id, coordinator_overrides(1) | (overrides or {}), log_dirs)
+        config = engine_config(directory, broker_id, coordinator_overrides(1) | (overrides or {}), log_dirs)
+        self.config = replace(config, tls_certificate_file=certificate)
         self.ensemble = ensemble or FakeEnsemble()
         self._clients: list[WireClient] = []
 
@@ -92,8 +95,8 @@ class InProcessBroker:
         await self.broker.stop()
         assert self.stop.fault is None, self.stop.fault
 
-    async def client(self, port: int, client_id: str | None = "test") -> WireClient:
-        client = await WireClient.connect(port, client_id)
+    async def client(self, port: int, client_id: str | None = "test", tls: ssl.SSLContext | None = None) -> WireClient:
+        client = await WireClient.connect(port, client_id, tls)
         self._clients.append(client)
         return client
 
@@ -116,7 +119,7 @@ class InProcessBroker:
             settings=InstanceSettings(),
         )
         await self._publish(instance_id, replace(document, **changes), exists=False)
-        await self.until(lambda: self.broker.listeners.get(instance_id) is not None)
+        await self.until(lambda: any(group.name == instance_id for group in self.broker.listeners.groups()))
         return port
 
     async def update_instance(self, instance_id: str, **changes: Any) -> None:

@@ -37,6 +37,10 @@ class NetworkReports:
         if self._admit():
             log.warning("authentication_failed", peer=peer, reason=reason)
 
+    def handshake_failed(self, listener: str, peer: str, error: Exception) -> None:
+        if self._admit():
+            log.warning("tls_handshake_failed", listener=listener, peer=peer, reason=str(error))
+
     def accept_failed(self, listener: str, error: OSError) -> None:
         if self._admit():
             log.error("accept_failed", listener=listener, reason=error.strerror)
