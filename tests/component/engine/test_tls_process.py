@@ -55,7 +55,8 @@ def librdkafka(instance: TestInstance, authority: Path) -> dict[str, str]:
 
 
 def make_topic(conf: dict[str, str], name: str) -> str:
-    for future in AdminClient(conf).create_topics([NewTopic(name, 1, 1)]).values():
+    admin = AdminClient(conf)
+    for future in admin.create_topics([NewTopic(name, 1, 1)]).values():
         future.result(30)
     return name
 
