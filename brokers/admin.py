@@ -193,6 +193,6 @@ class PortLeaseAdmin(OperatorAdmin):
         "The port of an instance on each of its brokers. It is given out when a tenant creates the instance."
     )
     symbol = "settings_ethernet"
-    list_display = ("instance", "broker", "host", "port", "leased_at")
-    list_select_related = ("instance", "broker__host", "host")
+    list_display = ("instance", "route", "broker", "host", "port", "leased_at")
+    list_select_related = ("instance", "route", "broker__host", "host")
     search_fields = ("instance__id", "port")

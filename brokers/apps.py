@@ -10,7 +10,7 @@ class BrokersConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from brokers import limits, tasks
+        from brokers import limits, selectors, tasks
         from brokers.dataplane import client_quotas, groups, topics, transactions
         from brokers.monitoring import observe
         from brokers.placement import capacity
@@ -22,6 +22,7 @@ class BrokersConfig(AppConfig):
         instances_interfaces.data_plane.plug(topics.TopicAdminClient())
         instances_interfaces.observation.plug(observe.Observed())
         instances_interfaces.capacity.plug(capacity.Room())
+        instances_interfaces.exposure.plug(selectors.listens_beyond_loopback)
         interfaces.group_admin_client.plug(groups.Groups())
         interfaces.transaction_admin_client.plug(transactions.Transactions())
         instances_interfaces.reconcile.plug(tasks.ask_to_reconcile)

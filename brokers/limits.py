@@ -5,7 +5,14 @@ from __future__ import annotations
 from django.conf import settings
 
 from brokers.contract import acls, authentication_limits, coordinator_limits
-from brokers.contract.connections import CONNECTIONS_PER_INSTANCE_MAX, CREATIONS_PER_INSTANCE_PER_S_MAX
+from brokers.contract.connections import (
+    CONNECTIONS_PER_INSTANCE_MAX,
+    CREATIONS_PER_INSTANCE_PER_S_MAX,
+    HANDSHAKE_MS_MAX,
+    HANDSHAKES_PER_INSTANCE_MAX,
+    PROXY_HEADER_BYTES_MAX,
+    PROXY_HEADER_MS_MAX,
+)
 from tenants.limits import Limit, register
 
 # What one broker can sell. Measured on one core (docs/explanation/PERFORMANCE.md); an operator may change it for a
@@ -167,6 +174,15 @@ def publish() -> None:
             "partitions",
             "Partitions in open transactions of one instance, each counted in every transaction.",
         ),
+        Limit(
+            "handshakes_per_broker_max",
+            HANDSHAKES_PER_INSTANCE_MAX,
+            "connections",
+            "TLS handshakes of one instance that a broker has begun; one more drops the one that has waited longest.",
+        ),
+        Limit("handshake_seconds_max", HANDSHAKE_MS_MAX // 1_000, "seconds", "How long a TLS handshake may take."),
+        Limit("proxy_header_bytes_max", PROXY_HEADER_BYTES_MAX, "bytes", "Largest header of PROXY protocol version 2."),
+        Limit("proxy_header_seconds_max", PROXY_HEADER_MS_MAX // 1_000, "seconds", "How long such a header may take."),
         Limit(
             "connections_per_broker_max",
             CONNECTIONS_PER_INSTANCE_MAX,

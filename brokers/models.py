@@ -26,7 +26,7 @@ from brokers.choices import (
 from brokers.contract import paths
 from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_STORAGE_GB, BROKERS_PER_INSTANCE_MIN, MOVES_PER_BROKER
 from instances import naming
-from instances.models import Instance
+from instances.models import Instance, Route
 from tenants.ids import TypedIdField
 from tenants.versioned import Versioned
 
@@ -189,12 +189,18 @@ class Placement(models.Model):
 
 
 class PortLease(models.Model):
-    """The port an instance has on one broker; the set of leases is the set of brokers the instance lives on."""
+    """The port of one of an instance's routes on one broker; the brokers of its leases are those the instance lives on.
+
+    `route` is None once the route is deleted: the port is held until every broker knows.
+    """
 
     instance = models.ForeignKey(
         Instance, on_delete=models.PROTECT, related_name="port_leases", verbose_name=_("instance")
     )
     broker = models.ForeignKey(Broker, on_delete=models.PROTECT, related_name="port_leases", verbose_name=_("broker"))
+    route = models.ForeignKey(
+        Route, on_delete=models.SET_NULL, null=True, related_name="port_leases", verbose_name=_("route")
+    )
     host = models.ForeignKey(Host, on_delete=models.PROTECT, related_name="+", verbose_name=_("host"))
     port = models.PositiveIntegerField(_("port"), validators=_PORT)
     is_leaving = models.BooleanField(_("leaving"), default=False, editable=False)
@@ -205,7 +211,7 @@ class PortLease(models.Model):
         verbose_name = _("port lease")
         verbose_name_plural = _("port leases")
         constraints = (
-            models.UniqueConstraint(fields=("instance", "broker"), name="port_lease_once_per_broker"),
+            models.UniqueConstraint(fields=("route", "broker"), name="port_lease_once_per_route"),
             models.UniqueConstraint(fields=("host", "port"), name="port_leased_once"),
         )
 
@@ -214,19 +220,21 @@ class PortLease(models.Model):
 
 
 class FormerPort(models.Model):
-    """The port that an instance had on a broker it has left, for clients that know the address, should it come back.
+    """The port of a route on a broker that its instance has left, for clients that know the address, should it come
+    back.
 
     It is given to others only when nothing else is free; then it is theirs.
     """
 
     instance = models.ForeignKey(Instance, on_delete=models.CASCADE, related_name="+")
+    route = models.ForeignKey(Route, on_delete=models.CASCADE, related_name="+")
     broker = models.ForeignKey(Broker, on_delete=models.CASCADE, related_name="+")
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="+")
     port = models.PositiveIntegerField()
 
     class Meta:
         constraints = (
-            models.UniqueConstraint(fields=("instance", "broker"), name="former_port_once_per_broker"),
+            models.UniqueConstraint(fields=("route", "broker"), name="former_port_once_per_route"),
             models.UniqueConstraint(fields=("host", "port"), name="former_port_once"),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from django.db.models import Count, F, Q, QuerySet, Sum
 from django.db.models.functions import Least
@@ -78,8 +79,24 @@ def placements() -> QuerySet[Placement]:
 
 def instances_by_broker(cluster: Cluster) -> dict[int, int]:
     """Broker number -> how many instances have a port there."""
-    rows = PortLease.objects.filter(broker__cluster=cluster).values("broker__number").annotate(found=Count("id"))
+    rows = (
+        PortLease.objects.filter(broker__cluster=cluster)
+        .values("broker__number")
+        .annotate(found=Count("instance", distinct=True))
+    )
     return {row["broker__number"]: row["found"] for row in rows}
+
+
+def listens_beyond_loopback() -> bool:
+    """Whether any host has brokers listen to others than itself."""
+    return any(not _is_loopback(bind_host) for bind_host in Host.objects.values_list("bind_host", flat=True))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def rebalances() -> QuerySet[Rebalance]:

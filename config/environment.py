@@ -18,6 +18,7 @@ from config.web.addresses import Network, networks
 BASE_DIR = Path(__file__).resolve().parent.parent
 SERVICES_FILE = "services.json"
 SECRETS_DIR = "secrets"
+TLS_DIR = "tls"
 SECRET_BYTES = 48
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 
@@ -95,6 +96,7 @@ class Environment:
     spark_master: str
     public_url: str
     control_secret_file: Path
+    tls_dir: Path
     # "" where ZooKeeper has no access lists.
     zookeeper_control_file: str
     zookeeper_broker_file: str
@@ -137,4 +139,5 @@ class Environment:
             control_secret_file=Path(
                 os.environ.get("PENSTOCK_CONTROL_SECRET_FILE") or directory / SECRETS_DIR / "control_secret"
             ),
+            tls_dir=Path(os.environ.get("PENSTOCK_TLS_DIR") or directory / SECRETS_DIR / TLS_DIR),
         )

@@ -25,6 +25,7 @@ ZOOKEEPER_CONTROL_FILE = ENVIRONMENT.zookeeper_control_file  # a file with user:
 ZOOKEEPER_BROKER_FILE = ENVIRONMENT.zookeeper_broker_file
 SPARK_MASTER = ENVIRONMENT.spark_master
 CONTROL_SECRET_FILE = ENVIRONMENT.control_secret_file
+TLS_DIR = ENVIRONMENT.tls_dir  # ca.pem, its key, and a file for each broker
 
 DEBUG = flag("PENSTOCK_DEBUG", default=False)
 SECRET_KEY = ENVIRONMENT.secret_key

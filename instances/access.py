@@ -6,7 +6,7 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext_noop
 
 from instances.lifecycle.phases import CHANGEABLE, REACHABLE, Phase
-from instances.models import Instance, Operation
+from instances.models import Instance, Operation, Route
 from tenants.access import fetch, tenant_of
 from tenants.actors import Actor
 from tenants.choices import ActorKind
@@ -28,6 +28,11 @@ def instance(acting: Actor, instance_id: str, *, lock: bool = False) -> Instance
         rows = instances_of(tenant_of(acting))
     looked_for = instance_id if is_id(instance_id, "ins") else ""
     return fetch(rows.select_related("tenant"), lock=lock, pk=looked_for)
+
+
+def route(found: Instance, name: str) -> Route:
+    """One route of an instance that was fetched for the actor."""
+    return fetch(found.routes.all(), name=name)
 
 
 def operation(acting: Actor, operation_id: str) -> Operation:

@@ -6,6 +6,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from instances.lifecycle.phases import Phase
+from instances.routes import kinds
 
 PHASE_CHOICES = [
     (Phase.REQUESTED.value, _("Requested")),
@@ -24,10 +25,21 @@ class ClusterType(models.TextChoices):
     DEDICATED = "dedicated", _("Dedicated")
 
 
+class RouteSecurity(models.TextChoices):
+    """How a route is protected, as `routes.kinds` names it."""
+
+    PLAINTEXT = kinds.PLAINTEXT, _("None: whoever reaches the port may do everything")
+    SASL_PLAINTEXT = kinds.SASL_PLAINTEXT, _("Username and password, not encrypted")
+    TLS = kinds.TLS, _("Encrypted, without users")
+    SASL_TLS = kinds.SASL_TLS, _("Username and password, encrypted")
+    MTLS = kinds.MTLS, _("Encrypted, users by certificate")
+
+
 class OperationType(models.TextChoices):
     CREATE = "instance.create", _("Create instance")
     RESIZE = "instance.resize", _("Resize instance")
     CONFIGURE = "instance.configure", _("Change settings")
+    ROUTES = "instance.routes", _("Change routes")
     SUSPEND = "instance.suspend", _("Suspend instance")
     RESUME = "instance.resume", _("Resume instance")
     DELETE = "instance.delete", _("Delete instance")
@@ -88,6 +100,7 @@ class ConditionType(models.TextChoices):
 STEPS_OF: dict[OperationType, tuple[Step, ...]] = {
     OperationType.CREATE: tuple(Step),
     OperationType.RESIZE: (Step.ACCEPTED, Step.LIMITS_PUBLISHED, Step.LISTENERS_OPEN),
+    OperationType.ROUTES: (Step.ACCEPTED, Step.LIMITS_PUBLISHED, Step.LISTENERS_OPEN),
     OperationType.CONFIGURE: (Step.ACCEPTED, Step.LIMITS_PUBLISHED, Step.LISTENERS_OPEN),
     OperationType.SUSPEND: (Step.ACCEPTED, Step.LIMITS_PUBLISHED, Step.LISTENERS_OPEN),
     OperationType.RESUME: (Step.ACCEPTED, Step.LIMITS_PUBLISHED, Step.LISTENERS_OPEN),

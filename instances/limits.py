@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from instances.routes.kinds import CIDRS_MAX, ROUTE_NAME_CHARS_MAX, ROUTES_MAX
 from instances.topics.limits import ALLOW_LIST_BYTES_MAX, PARTITIONS_PER_TOPIC_MAX, REPLICATION_FACTOR_MAX
 from tenants.limits import Limit, register
 
@@ -86,6 +87,9 @@ def publish() -> None:
             "bytes",
             "All allow-lists of one instance together: 400 for each topic that has one, and the addresses.",
         ),
+        Limit("routes_per_instance_max", ROUTES_MAX, "routes", "Ways into one instance, each with ports of its own."),
+        Limit("route_cidrs_max", CIDRS_MAX, "entries", "Addresses and networks in one list of a route."),
+        Limit("route_name_chars_max", ROUTE_NAME_CHARS_MAX, "characters", "Length of a route's name."),
         Limit("partitions_per_topic_max", PARTITIONS_PER_TOPIC_MAX, "partitions", "Partitions of one topic."),
         Limit(
             "message_bytes_max",

@@ -18,6 +18,7 @@ from instances.choices import (
     OperationState,
     OperationType,
     Reason,
+    RouteSecurity,
     StepState,
 )
 from instances.lifecycle.phases import Phase, document_state, resolved_phase
@@ -31,6 +32,7 @@ from instances.limits import (
     NAME_CHARS_MAX,
     REPLICATION_FACTOR_MAX,
 )
+from instances.routes.kinds import PROTOCOLS, ROUTE_NAME_CHARS_MAX
 from tenants.ids import TypedIdField
 from tenants.limits import SUSPENSION_NOTE_CHARS_MAX
 from tenants.models import Tenant
@@ -38,6 +40,7 @@ from tenants.versioned import Versioned
 
 TOPIC_CHARS_MAX = 249
 NAME_CONSTRAINT = "instance_name_once"
+HOST_CHARS_MAX = 253
 # As a replication factor: of the instance's brokers, `REPLICATION_FACTOR_MAX` at most.
 ONE_ON_EACH_BROKER = -1
 assert ADDRESS_CHARS_MAX * ALLOW_LIST_ENTRIES_MAX < 64 * 1024  # both lists of a topic stay far below a ZooKeeper node
@@ -165,8 +168,64 @@ class Instance(Versioned):
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port,host:port` in the order of broker ids; empty until addresses are reserved."""
-        return ",".join(address for _broker, address in sorted(self.endpoints.items(), key=lambda item: int(item[0])))
+        """Of the first route; empty until addresses are reserved."""
+        return addresses_in_order(self.endpoints)
+
+    @property
+    def routes_in_order(self) -> list[Route]:
+        """The first one first; without a query where they were fetched before."""
+        return sorted(self.routes.all(), key=lambda route: route.pk)
+
+
+def addresses_in_order(endpoints: Mapping[str, str]) -> str:
+    """`host:port,host:port` in the order of broker ids."""
+    return ",".join(address for _broker, address in sorted(endpoints.items(), key=lambda item: int(item[0])))
+
+
+class Route(models.Model):
+    """One way into an instance: a port on each of its brokers, and who may come in there, how.
+
+    The first one has the lowest key. `endpoints` is the advertised `host:port` by broker id, written by the reconciler;
+    `advertised_host` replaces the brokers' own, where a load balancer stands before them.
+    """
+
+    instance = models.ForeignKey(Instance, on_delete=models.CASCADE, related_name="routes", verbose_name=_("instance"))
+    name = models.CharField(_("name"), max_length=ROUTE_NAME_CHARS_MAX)
+    security = models.CharField(_("security"), max_length=16, choices=RouteSecurity.choices)
+    allow_list = models.JSONField(_("may connect"), default=list)
+    advertised_host = models.CharField(_("advertised host"), max_length=HOST_CHARS_MAX, blank=True, default="")
+    connections_max = models.PositiveIntegerField(_("connections, at most"), null=True, blank=True)
+    proxies = models.JSONField(_("proxies"), default=list)
+    endpoints = models.JSONField(_("addresses"), default=dict, editable=False)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        ordering = ("instance", "pk")
+        verbose_name = _("route")
+        verbose_name_plural = _("routes")
+        constraints = (
+            models.UniqueConstraint(fields=("instance", "name"), name="route_name_once"),
+            models.CheckConstraint(condition=models.Q(security__in=RouteSecurity.values), name="route_security_known"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.instance_id}/{self.name}"
+
+    @property
+    def security_protocol(self) -> str:
+        """What a client sets as `security.protocol`."""
+        return PROTOCOLS[self.security]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Empty until addresses are reserved."""
+        return addresses_in_order(self.endpoints)
+
+    @property
+    def etag(self) -> tuple[object, ...]:
+        """What changes when the owner changes the route, and does not when it gets another port."""
+        lists = tuple(self.allow_list), tuple(self.proxies)
+        return self.pk, self.security, self.advertised_host, self.connections_max, *lists
 
 
 class Operation(models.Model):

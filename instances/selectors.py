@@ -23,7 +23,7 @@ from instances.lifecycle.conditions import OBSERVED
 from instances.lifecycle.operations import OPEN_STATES
 from instances.lifecycle.phases import COUNTED, REACHABLE, Phase
 from instances.limits import BYTES_PER_MB, TOPIC_NAMES_KEPT_S, TOPICS_CREATED_LOOKED_AT_MAX
-from instances.models import DelayedMinute, Instance, Operation, TopicAllowList
+from instances.models import DelayedMinute, Instance, Operation, Route, TopicAllowList
 from instances.topics.warnings import MIN_INSYNC_REPLICAS, TopicWarning, min_insync_above_replicas
 from tenants.actors import Actor
 from tenants.api import pages
@@ -98,7 +98,7 @@ class Throughput:
 
 def instance_list(tenant: Tenant, *, contains: str = "", phase: str = "") -> QuerySet[Instance]:
     """A tenant's instances (the ones being deleted included); `contains` is looked for in name and id."""
-    rows = access.instances_of(tenant)
+    rows = access.instances_of(tenant).prefetch_related("routes")
     if contains:
         rows = rows.filter(Q(name__icontains=contains) | Q(pk__icontains=contains))
     return rows.filter(phase=phase) if phase else rows
@@ -146,6 +146,11 @@ def operation_list(tenant: Tenant, *, instance_id: str = "", state: str = "") ->
     if instance_id:
         rows = rows.filter(instance_id=instance_id)
     return rows.filter(state=state) if state else rows
+
+
+def route_list(instance: Instance) -> QuerySet[Route]:
+    """The ways into an instance, the first one first."""
+    return instance.routes.order_by("pk")
 
 
 def events(instance: Instance) -> QuerySet[AuditEntry]:

@@ -27,6 +27,7 @@ from django.db import close_old_connections, connection
 from django.utils import timezone
 
 from brokers import services
+from brokers.agent import broker_certificates
 from brokers.agent.compiling import Compiling
 from brokers.agent.defaults import cluster_defaults
 from brokers.agent.process import BeforeExec, BrokerProcess
@@ -104,6 +105,7 @@ class Agent:
         self._charges: dict[str, Charge] = {}
         self._wanted: dict[str, Broker] = {}
         self._listening_on: object | None = None
+        self._certificates = broker_certificates.Renewal()
         self.must_stop = False
 
     def run(self) -> None:
@@ -123,6 +125,7 @@ class Agent:
             self._read_wanted()
         except DatabaseError as error:
             log.warning("agent.no_database", reason=type(error).__name__)
+        self._certificates.renew(self._wanted.values(), self._clock())
         for broker in self._wanted.values():
             try:
                 self._tend(broker)
@@ -394,6 +397,7 @@ def process_settings(broker: Broker) -> BrokerProcessSettings:
         control_secret_file=broker.cluster.control_secret_file,
         zookeeper_credentials_file=settings.ZOOKEEPER_BROKER_FILE if own else "",
         zookeeper_control_digest=own.access.control if own else "",
+        tls_certificate_file=str(broker_certificates.file_of(broker)),
         rack=broker.rack or None,
         overrides=cluster_defaults(brokers) | {str(key): str(value) for key, value in broker.overrides.items()},
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from django.urls import path
 
-from brokers.api import clusters, rebalances, rolling, transactions, views
+from brokers.api import certificates, clusters, rebalances, rolling, transactions, views
 
 urlpatterns = [
+    path("ca.pem", certificates.CaCertificate.as_view()),
     path("operator/clusters", views.ClusterCollection.as_view()),
     path("operator/clusters/<str:cluster_id>", clusters.ClusterResource.as_view()),
     path("operator/clusters/<str:cluster_id>/partitions", clusters.ClusterPartitions.as_view()),

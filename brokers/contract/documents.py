@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from brokers.contract.routes import DEFAULT_ROUTE, PLAINTEXT, RouteDocument
+
 InstanceState = Literal["active", "frozen", "deleting"]
 
 INTERNAL_LISTENER = "INTERNAL"
@@ -88,6 +90,9 @@ class InstanceDocument:
     `max.message.bytes`; None = what the broker allows. On the brokers in `leaving` it is served as on the others, but
     no further replica of its topics is placed there. `allow_everyone_if_no_acl`: what no ACL names is everybody's to
     use (Kafka's `allow.everyone.if.no.acl.found`).
+
+    `routes` are the ways in. With any, `endpoints` are those of the first, and `ports` those that a broker which knows
+    no routes may open.
     """
 
     generation: int
@@ -103,6 +108,27 @@ class InstanceDocument:
     message_bytes_max: int | None = None
     leaving: tuple[int, ...] = ()
     allow_everyone_if_no_acl: bool = True
+    routes: tuple[RouteDocument, ...] = ()
+
+    @property
+    def effective_routes(self) -> tuple[RouteDocument, ...]:
+        """`routes`; of a document without any, the one that its ports mean."""
+        if self.routes:
+            return self.routes
+        return (RouteDocument(name=DEFAULT_ROUTE, security=PLAINTEXT, ports=self.ports, endpoints=self.endpoints),)
+
+    @property
+    def serving(self) -> frozenset[int]:
+        """The brokers that serve the instance, those that it leaves among them."""
+        return frozenset(self.endpoints or self.ports)
+
+    @property
+    def leased_ports(self) -> list[tuple[int, int]]:
+        """Pairs of a broker and a port there, of all routes."""
+        return [pair for route in self.effective_routes for pair in route.ports.items()]
+
+    def route(self, name: str) -> RouteDocument | None:
+        return next((route for route in self.effective_routes if route.name == name), None)
 
     def to_json(self) -> bytes:
         body: dict[str, Any] = {
@@ -122,6 +148,8 @@ class InstanceDocument:
         }
         if self.leaving:
             body["leaving"] = list(self.leaving)
+        if self.routes:
+            body["routes"] = [route.to_body() for route in self.routes]
         return _dump(body)
 
     @classmethod
@@ -142,19 +170,22 @@ class InstanceDocument:
             message_bytes_max=body.get("message_bytes_max"),
             leaving=tuple(body.get("leaving", ())),
             allow_everyone_if_no_acl=bool(body.get("allow_everyone_if_no_acl", True)),
+            routes=tuple(map(RouteDocument.from_body, body.get("routes", ()))),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceAck:
-    """`/ckafka/acks/<id>/<broker>`, ephemeral: the broker applied `generation`; `error` says why the port is not
-    open.
+    """`/ckafka/acks/<id>/<broker>`, ephemeral: the broker applied `generation`; `error` says why a port is not open,
+    and `not_open` names the routes of which that is so; `unable` why a route cannot be opened with any port.
     """
 
     generation: int
     port: int
     listening: bool
     error: str | None = None
+    not_open: tuple[str, ...] = ()
+    unable: str | None = None
 
     def to_json(self) -> bytes:
         return _dump({"version": 1, **asdict(self)})
@@ -163,7 +194,12 @@ class InstanceAck:
     def from_json(cls, raw: bytes) -> InstanceAck:
         body = json.loads(raw)
         return cls(
-            generation=body["generation"], port=body["port"], listening=body["listening"], error=body.get("error")
+            generation=body["generation"],
+            port=body["port"],
+            listening=body["listening"],
+            error=body.get("error"),
+            not_open=tuple(body.get("not_open", ())),
+            unable=body.get("unable"),
         )
 
 

@@ -38,6 +38,8 @@ class BrokerProcessSettings:
     # A file with `user:password`, and how access lists name the control plane; "" where ZooKeeper has no access lists.
     zookeeper_credentials_file: str = ""
     zookeeper_control_digest: str = ""
+    # Key and certificate in PEM, replaced in one step when they are renewed; "" where routes cannot have TLS.
+    tls_certificate_file: str = ""
     # Broker-level Kafka keys that differ from the defaults of spec N, e.g. {"log.segment.bytes": "1073741824"}.
     overrides: dict[str, str] = field(default_factory=dict)
 

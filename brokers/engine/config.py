@@ -82,6 +82,8 @@ class EngineConfig:
     # Where ZooKeeper has access lists.
     zookeeper_credentials: Credentials | None = None
     zookeeper_control_digest: str = ""
+    # Key and certificate of this broker; None: its routes have no TLS.
+    tls_certificate_file: Path | None = None
 
     def __repr__(self) -> str:
         return f"EngineConfig(broker_id={self.broker_id}, cluster_id={self.cluster_id!r})"
@@ -121,6 +123,7 @@ def from_settings(settings: BrokerProcessSettings) -> EngineConfig:
         control_secret=_read_secret(Path(settings.control_secret_file)),
         zookeeper_credentials=_zookeeper_credentials(settings.zookeeper_credentials_file),
         zookeeper_control_digest=settings.zookeeper_control_digest,
+        tls_certificate_file=Path(settings.tls_certificate_file) if settings.tls_certificate_file else None,
         overrides=dict(settings.overrides),
         connections_max=numbers["max.connections"],
         connections_per_instance_max=numbers["max.connections.per.instance"],

@@ -30,7 +30,7 @@ from brokers.limits import (
     OBSERVE_THREADS,
     SILENT_PATIENCE_S,
 )
-from brokers.models import Broker, Cluster, PortLease
+from brokers.models import Broker, Cluster
 from instances.interfaces import BrokerUnresponsive, RefusedTopic, Throttle, Throttles, TopicSizes, Traffic
 from instances.limits import TRAFFIC_SECONDS_MAX
 from tenants.cached_values import cacheable
@@ -110,8 +110,8 @@ def ask_all(targets: Sequence[Target], path: str) -> Answers:
 
 def targets_of_instance(instance_id: str) -> list[Target]:
     """The admin ports of the brokers an instance lives on."""
-    rows = PortLease.objects.filter(instance_id=instance_id).select_related("broker__host", "broker__cluster")
-    return _targets(row.broker for row in rows.order_by("broker__number"))
+    rows = Broker.objects.filter(port_leases__instance_id=instance_id).select_related("host", "cluster")
+    return _targets(rows.distinct().order_by("number"))
 
 
 def targets_of_cluster(cluster: Cluster) -> list[Target]:

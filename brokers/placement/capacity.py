@@ -33,7 +33,7 @@ def _room(cluster: Cluster, besides: Instance | None) -> placement.ClusterRoom:
     leases = PortLease.objects.filter(broker__cluster=cluster)
     sold_bandwidth: dict[str, Fraction] = defaultdict(Fraction)
     sold_storage: dict[str, Fraction] = defaultdict(Fraction)
-    kept = leases.filter(is_leaving=False).values("instance_id").annotate(brokers=Count("id"))
+    kept = leases.filter(is_leaving=False).values("instance_id").annotate(brokers=Count("broker", distinct=True))
     spread = dict(kept.values_list("instance_id", "brokers"))
     sizes = {row.instance_id: row for row in Placement.objects.filter(cluster=cluster)}
     for instance_id, broker_id in {*leases.values_list("instance_id", "broker_id"), *_promised(cluster)}:

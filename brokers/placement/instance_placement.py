@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import F
 
 from brokers.models import Broker, Cluster, PortLease
-from brokers.placement import port_leases
+from brokers.placement import addresses, port_leases
 from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from instances.services.common import bump_generation, reconcile_on_commit
@@ -93,9 +93,5 @@ def _change_placement(cluster: Cluster, instance_id: str, stays: Collection[int]
 
 def _publish(instance: Instance) -> None:
     """The address that clients are told is that of the brokers the instance is to keep."""
-    rows = PortLease.objects.filter(instance=instance, is_leaving=False).select_related("broker", "host")
-    instance.endpoints = {
-        str(row.broker.number): f"{row.host.advertised_host}:{row.port}" for row in rows.order_by("broker__number")
-    }
-    instance.save_changes(["endpoints", *bump_generation(instance)])
+    instance.save_changes([*addresses.write(instance), *bump_generation(instance)])
     reconcile_on_commit(instance)

@@ -1,4 +1,4 @@
-"""The ports tenants connect to: one per instance and broker, out of the pool of the broker's host (CKA-2).
+"""The ports tenants connect to: one per route and broker, out of the pool of the broker's host (CKA-2).
 
 Two instances never share a port: the choice is made under the host's row lock, with a unique constraint behind it.
 """
@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from brokers.models import Broker, FormerPort, Host, PortLease
-from instances.models import Instance
+from instances.models import Instance, Route
 
 
 class PoolEmpty(Exception):
@@ -33,22 +33,45 @@ def next_port(*, first: int, last: int, cursor: int, taken: Set[int]) -> int | N
 
 
 def lease(instance: Instance, brokers: Iterable[Broker]) -> list[PortLease]:
-    """Leases for exactly these brokers: existing ones are kept, missing ones made. Call in a transaction.
+    """Leases of all its routes for exactly these brokers: existing ones are kept, missing ones made. Call in a
+    transaction, with the instance's row locked.
 
-    On a broker that it had left, the instance gets the port it had there, unless somebody has that by now.
+    On a broker that it had left, a route gets the port it had there, unless somebody has that by now.
 
     Raises `PoolEmpty` when a host has no free port.
     """
     assert transaction.get_connection().in_atomic_block
-    kept = {result.broker_id: result for result in PortLease.objects.filter(instance=instance)}
-    wanted = sorted(brokers, key=lambda broker: broker.number)
+    present = list(PortLease.objects.filter(instance=instance, route__isnull=False))
+    kept = {(result.broker_id, result.route_id): result for result in present}
+    leaving = {result.broker_id for result in present if result.is_leaving}
+    in_order = sorted(brokers, key=lambda broker: broker.number)
+    wanted = [(broker, route) for broker in in_order for route in instance.routes.order_by("pk")]
+    missing = [(broker, route) for broker, route in wanted if (broker.pk, route.pk) not in kept]
     # Locked in one order for everybody, so that two placements never wait for each other.
-    host_ids = sorted({broker.host_id for broker in wanted if broker.pk not in kept})
+    host_ids = sorted({broker.host_id for broker, _ in missing})
     hosts = {host.pk: host for host in Host.objects.select_for_update().filter(pk__in=host_ids).order_by("pk")}
-    for broker in wanted:
-        if broker.pk not in kept:
-            kept[broker.pk] = _lease_one(instance, broker, hosts[broker.host_id])
-    return [kept[broker.pk] for broker in wanted]
+    for broker, route in missing:
+        port = _port_for(route, broker, hosts[broker.host_id])
+        kept[broker.pk, route.pk] = PortLease.objects.create(
+            instance=instance, route=route, broker=broker, host=hosts[broker.host_id], port=port,
+            is_leaving=broker.pk in leaving,
+        )  # fmt: skip
+    return [kept[broker.pk, route.pk] for broker, route in wanted]
+
+
+def lease_new_routes(instance: Instance) -> bool:
+    """Ports for routes that were opened since, on all of the instance's brokers; whether there were any. Call in a
+    transaction, with the instance's row locked. Raises `PoolEmpty` when a host has no free port.
+    """
+    leases = PortLease.objects.filter(instance=instance)
+    count = leases.filter(route__isnull=False).count()
+    brokers = Broker.objects.filter(port_leases__in=leases).select_related("host").distinct()
+    return len(lease(instance, brokers)) > count
+
+
+def release_closed_routes(instance: Instance) -> int:
+    """Give back the ports of routes that are deleted, once every broker knows; how many they were."""
+    return PortLease.objects.filter(instance=instance, route=None).delete()[0]
 
 
 def replace(leases: Iterable[PortLease]) -> None:
@@ -69,9 +92,13 @@ def give_back(leases: QuerySet[PortLease]) -> None:
     """Give ports back that the instance may want again. Call in a transaction, with the instance's row locked."""
     assert transaction.get_connection().in_atomic_block
     left = [
-        FormerPort(instance_id=item.instance_id, broker_id=item.broker_id, host_id=item.host_id, port=item.port)
+        FormerPort(
+            instance_id=item.instance_id, route_id=item.route_id, broker_id=item.broker_id, host_id=item.host_id,
+            port=item.port,
+        )
         for item in leases
-    ]
+        if item.route_id is not None
+    ]  # fmt: skip
     FormerPort.objects.bulk_create(left)
     leases.delete()
 
@@ -82,14 +109,14 @@ def release(instance: Instance) -> int:
     return PortLease.objects.filter(instance=instance).delete()[0]
 
 
-def _lease_one(instance: Instance, broker: Broker, host: Host) -> PortLease:
-    former = FormerPort.objects.filter(instance=instance, broker=broker).first()
+def _port_for(route: Route, broker: Broker, host: Host) -> int:
+    former = FormerPort.objects.filter(route=route, broker=broker).first()
     port = None
     if former is not None:
         former.delete()
         if former.host_id == host.pk and host.port_first <= former.port <= host.port_last:
             port = former.port if former.port not in _taken(host) else None
-    return PortLease.objects.create(instance=instance, broker=broker, host=host, port=port or _take(host))
+    return port or _take(host)
 
 
 def _taken(host: Host) -> set[int]:

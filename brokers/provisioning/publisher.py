@@ -28,17 +28,25 @@ class LostRace(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acks:
-    """What the brokers made of a generation; `refused` says why a port is not open, `down` have no session."""
+    """What the brokers made of a generation; `refused` says why a port is not open, and `routes_not_open` of which
+    routes. Those in `unable` cannot protect a route as it is to be, with any port. `down` have no session.
+    """
 
     confirmed: frozenset[int] = frozenset()
     refused: Mapping[int, str] = field(default_factory=dict)
+    routes_not_open: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    unable: Mapping[int, str] = field(default_factory=dict)
     waiting: frozenset[int] = frozenset()
     down: frozenset[int] = frozenset()
 
     @property
     def is_complete(self) -> bool:
         """Every broker that lives has confirmed, and at least one lives."""
-        return bool(self.confirmed) and not self.waiting and not self.refused
+        return bool(self.confirmed) and not self.waiting and not self.refused and not self.unable
+
+    def refuses(self, broker: int, route: str) -> bool:
+        """Whether a route needs another port there. A broker that names no routes has one port alone."""
+        return broker in self.refused and route in (self.routes_not_open.get(broker) or (route,))
 
 
 class Publisher:
@@ -92,7 +100,7 @@ class Publisher:
         raise LostRace(f"the document of {instance_id} keeps changing")
 
     def _write_instance(self, instance_id: str, document: InstanceDocument, raw: bytes, version: int | None) -> bool:
-        ports = [paths.instance_port(broker, port) for broker, port in document.ports.items()]
+        ports = [paths.instance_port(broker, port) for broker, port in document.leased_ports]
         self._ensure([paths.CHANGES, paths.INSTANCES, paths.INSTANCE_ACKS])
         self._ensure([port.rpartition("/")[0] for port in ports])
         missing = self._missing([*ports, paths.instance_acks(instance_id), paths.instance_topics(instance_id)])
@@ -122,11 +130,13 @@ class Publisher:
             sequence=True,
         )
 
-    def unpublish_instance(self, instance_id: str, ports: Mapping[int, int]) -> None:
-        """Take an instance away: brokers close its listeners. Its topics must be gone, or are to be kept."""
+    def unpublish_instance(self, instance_id: str, ports: Iterable[tuple[int, int]]) -> None:
+        """Take an instance away: brokers close its listeners. Its topics must be gone, or are to be kept. `ports` are
+        pairs of a broker and a port.
+        """
         self._client.delete(self._at(paths.instance(instance_id)), recursive=True)
         self._client.delete(self._at(paths.instance_creations(instance_id)), recursive=True)
-        for broker, port in ports.items():
+        for broker, port in ports:
             path = self._at(paths.instance_port(broker, port))
             present = self._read(path)
             if present is not None and present[0].decode() == instance_id:
@@ -165,7 +175,7 @@ class Publisher:
             woken.clear()
             acks = self._acks(instance_id, generation, wanted, wake)
             left_s = deadline_s - time.monotonic()
-            if acks.is_complete or acks.refused or not acks.waiting or left_s <= 0:
+            if acks.is_complete or acks.refused or acks.unable or not acks.waiting or left_s <= 0:
                 return acks
             on_progress(acks)
             woken.wait(left_s)
@@ -173,7 +183,7 @@ class Publisher:
     def _acks(self, instance_id: str, generation: int, wanted: frozenset[int], wake: object) -> Acks:
         self._ensure([paths.BROKER_IDS])
         alive = frozenset(int(name) for name in self._client.get_children(self._at(paths.BROKER_IDS), watch=wake))
-        confirmed, refused = set(), {}
+        confirmed, refused, not_open, unable = set(), {}, {}, {}
         for broker in wanted & alive:
             path = self._at(paths.instance_ack(instance_id, broker))
             if self._client.exists(path, watch=wake) is None:
@@ -182,14 +192,18 @@ class Publisher:
             ack = None if present is None else InstanceAck.from_json(present[0])
             if ack is None or ack.generation < generation:
                 continue
-            if ack.error:
-                refused[broker] = ack.error
+            if ack.unable:
+                unable[broker] = ack.unable
+            elif ack.error:
+                refused[broker], not_open[broker] = ack.error, ack.not_open
             else:
                 confirmed.add(broker)
-        answered = confirmed | refused.keys()
+        answered = confirmed | refused.keys() | unable.keys()
         return Acks(
             confirmed=frozenset(confirmed),
             refused=refused,
+            routes_not_open=not_open,
+            unable=unable,
             waiting=(wanted & alive) - answered,
             down=wanted - alive,
         )

@@ -7,7 +7,7 @@ from django.db import transaction
 from brokers.dataplane.admin_client import ask_as_cluster, require_ok
 from brokers.dataplane.topics import deletion
 from brokers.models import Placement, PortLease
-from brokers.placement import port_leases
+from brokers.placement import addresses, port_leases
 from brokers.provisioning.publisher import Publisher
 from brokers.provisioning.steps import NotYet, Work
 from instances.lifecycle import operations
@@ -29,9 +29,9 @@ def purge(work: Work, publisher: Publisher | None) -> None:
     placed = Placement.objects.select_related("cluster").filter(instance=instance).first()
     if placed is not None and publisher is not None:
         _delete_topics(placed, publisher)
-        leases = PortLease.objects.filter(instance=instance).select_related("broker")
+        leases = PortLease.objects.filter(instance=instance)
         publisher.forget_quotas(instance.pk)
-        publisher.unpublish_instance(instance.pk, {item.broker.number: item.port for item in leases})
+        publisher.unpublish_instance(instance.pk, leases.values_list("broker__number", "port"))
         publisher.forget_acks(instance.pk)
     with transaction.atomic():
         row = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance.pk)
@@ -40,7 +40,7 @@ def purge(work: Work, publisher: Publisher | None) -> None:
         TopicAllowList.objects.filter(instance=row).delete()
         port_leases.release(row)
         Placement.objects.filter(instance=row).delete()
-        row.endpoints = {}
+        addresses.write(row)
         row.conditions = []
         row.observed_generation = row.generation
         row.save_changes(["endpoints", "conditions", "observed_generation", *set_phase(row, Phase.DELETED)])

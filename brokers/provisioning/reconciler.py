@@ -79,16 +79,22 @@ def _one_pass(instance_id: str) -> str:
 def _make_it_so(work: Work) -> str:
     cluster = steps.place(work)
     publisher = _publisher(cluster)
+    steps.lease_new_routes(work)
     leases = steps.note_address(work)
     steps.publish(work, publisher, leases)
-    of = len(leases)
+    brokers = sorted({item.broker.number for item in leases})
+    of = len(brokers)
     acks = publisher.await_acks(
         work.instance.pk,
         work.instance.generation,
-        [item.broker.number for item in leases],
+        brokers,
         timeout_s=ACK_DEADLINE_S,
         on_progress=lambda known: work.started(Step.LISTENERS_OPEN, open=len(known.confirmed), of=of),
     )
+    if acks.unable:
+        detail = f"A route could not be opened: {sorted(acks.unable.values())[0]}."
+        _require_time_left(work, Reason.PORT_NOT_OPEN, detail)
+        raise NotYet(detail)
     if acks.refused:
         return _other_ports(work, leases, acks)
     if not acks.is_complete:
@@ -149,8 +155,8 @@ def _take_back(work: Work) -> None:
     """Remove what a failed provisioning has published."""
     publisher = _publisher_of(work.instance)
     if publisher is not None:
-        leases = steps.PortLease.objects.filter(instance=work.instance).select_related("broker")
-        publisher.unpublish_instance(work.instance.pk, {item.broker.number: item.port for item in leases})
+        leases = steps.PortLease.objects.filter(instance=work.instance)
+        publisher.unpublish_instance(work.instance.pk, leases.values_list("broker__number", "port"))
         publisher.forget_acks(work.instance.pk)
 
 

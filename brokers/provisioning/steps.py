@@ -8,8 +8,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from brokers.contract.documents import InstanceDocument, InstanceSettings, InstanceTopicDocument
+from brokers.contract.routes import RouteDocument, first_plaintext_ports
 from brokers.models import Broker, Cluster, Placement, PortLease
-from brokers.placement import capacity, placement, port_leases
+from brokers.placement import addresses, capacity, placement, port_leases
 from brokers.provisioning.publisher import Acks, Publisher
 from instances import naming
 from instances.choices import ConditionType, OperationType, Reason, Step
@@ -93,11 +94,10 @@ def place(work: Work) -> Cluster:
         Placement.objects.update_or_create(instance=instance, defaults={"cluster": cluster, **size})
         brokers = list(Broker.objects.filter(pk__in=choice.broker_ids).select_related("host").order_by("number"))
         try:
-            leases = port_leases.lease(instance, brokers)
+            port_leases.lease(instance, brokers)
         except port_leases.PoolEmpty as error:
             raise _no_port(error) from error
-        instance.endpoints = {str(item.broker.number): f"{item.host.advertised_host}:{item.port}" for item in leases}
-        instance.save_changes(["endpoints"])
+        instance.save_changes(addresses.write(instance))
     work.instance = instance
     work.done(Step.PLACED, f"{cluster.name}, {len(brokers)} brokers", cluster=cluster.name, brokers=len(brokers))
     return cluster
@@ -130,13 +130,31 @@ def _no_port(error: port_leases.PoolEmpty) -> CannotProvision:
     return CannotProvision(Reason.NO_ROOM, f"No port is left: {error}. Nothing was charged.", missing=["ports"])
 
 
+def lease_new_routes(work: Work) -> None:
+    """Ports for routes that were opened since the instance was placed; addresses as its routes advertise them.
+
+    Raises `CannotProvision` when a host has no port.
+    """
+    with transaction.atomic():
+        instance = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=work.instance.pk)
+        try:
+            port_leases.lease_new_routes(instance)
+        except port_leases.PoolEmpty as error:
+            raise _no_port(error) from error
+        before = instance.endpoints
+        addresses.write(instance)
+        if instance.endpoints != before:
+            instance.save_changes(["endpoints"])
+    work.instance = instance
+
+
 def note_address(work: Work) -> list[PortLease]:
     """The leases, with the address told to whoever waits for it."""
-    result = list(
-        PortLease.objects.filter(instance=work.instance).select_related("broker", "host").order_by("broker__number")
-    )
+    rows = PortLease.objects.filter(instance=work.instance, route__isnull=False)
+    result = list(rows.select_related("route", "broker", "host").order_by("broker__number", "route"))
     address = work.instance.bootstrap_servers
-    work.done(Step.PLACED, f"{len(result)} brokers", brokers=len(result))
+    brokers = len({item.broker_id for item in result})
+    work.done(Step.PLACED, f"{brokers} brokers", brokers=brokers)
     work.done(Step.ADDRESS_RESERVED, address, bootstrap_servers=address)
     return result
 
@@ -159,6 +177,7 @@ def publish(work: Work, publisher: Publisher, leases: list[PortLease]) -> bool:
 def document_of(instance: Instance, leases: list[PortLease]) -> InstanceDocument:
     """What brokers are told about an instance (CKA-40)."""
     known = InstanceSettings.__dataclass_fields__
+    routes = route_documents(instance, leases)
     return InstanceDocument(
         generation=instance.generation,
         produce_bps=instance.bandwidth_bytes_per_s,
@@ -167,10 +186,29 @@ def document_of(instance: Instance, leases: list[PortLease]) -> InstanceDocument
         partitions_max=instance.partitions_max,
         message_bytes_max=instance.message_bytes_max,
         state=instance.wanted_state,  # type: ignore[arg-type]
-        endpoints={item.broker.number: f"{item.host.advertised_host}:{item.port}" for item in leases},
-        ports={item.broker.number: item.port for item in leases},
-        leaving=tuple(item.broker.number for item in leases if item.is_leaving),
+        endpoints=dict(routes[0].endpoints) if routes else {},
+        ports=first_plaintext_ports(routes),
+        routes=routes,
+        leaving=tuple(sorted({item.broker.number for item in leases if item.is_leaving})),
         settings=InstanceSettings(**{key: value for key, value in instance.settings.items() if key in known}),
+    )
+
+
+def route_documents(instance: Instance, leases: list[PortLease]) -> tuple[RouteDocument, ...]:
+    """The routes that have ports, in their order, with the brokers that the instance leaves among them."""
+    endpoints = addresses.endpoints_of(leases)
+    return tuple(
+        RouteDocument(
+            name=route.name,
+            security=route.security,
+            ports={item.broker.number: item.port for item in leases if item.route_id == route.pk},
+            endpoints=endpoints[route.pk],
+            allow_list=tuple(route.allow_list),
+            connections_max=route.connections_max,
+            proxies=tuple(route.proxies),
+        )
+        for route in instance.routes_in_order
+        if route.pk in endpoints
     )
 
 
@@ -180,22 +218,18 @@ def replace_ports(work: Work, leases: list[PortLease], acks: Acks) -> None:
     Brokers may have come and gone since `leases` were read and told: what counts is what is leased by now. Raises
     `CannotProvision` when a host has no other port.
     """
-    refused = {item.pk for item in leases if item.broker.number in acks.refused}
+    refused = {item.pk for item in leases if acks.refuses(item.broker.number, item.route.name if item.route else "")}
     with transaction.atomic():
         instance = Instance.objects.select_for_update(of=("self",)).get(pk=work.instance.pk)
-        own = PortLease.objects.filter(instance=instance).select_related("broker", "host").order_by("broker__number")
-        replaced = list(own.filter(pk__in=refused))
+        replaced = list(PortLease.objects.filter(instance=instance, pk__in=refused))
         if not replaced:
             return
         try:
             port_leases.replace(replaced)
         except port_leases.PoolEmpty as error:
             raise _no_port(error) from error
-        instance.endpoints = {
-            str(item.broker.number): f"{item.host.advertised_host}:{item.port}" for item in own if not item.is_leaving
-        }
         instance.generation += 1
-        instance.save_changes(["endpoints", "generation"])
+        instance.save_changes([*addresses.write(instance), "generation"])
 
 
 def apply(work: Work, acks: Acks) -> Instance:
@@ -225,6 +259,8 @@ def apply(work: Work, acks: Acks) -> Instance:
             fields.append("conditions")
         if fields:
             instance.save_changes(fields)
+        if instance.generation == confirmed:
+            port_leases.release_closed_routes(instance)
         for operation in operations.open_operations(instance):
             if operation.generation <= confirmed:
                 operations.succeed(operation)
@@ -247,7 +283,7 @@ def give_up(work: Work, why: CannotProvision) -> None:
             return
         port_leases.release(instance)
         Placement.objects.filter(instance=instance).delete()
-        instance.endpoints = {}
+        addresses.write(instance)
         instance.conditions = []
         instance.save_changes(["endpoints", "conditions", *set_phase(instance, Phase.FAILED, why.reason)])
         for operation in operations.open_operations(instance):

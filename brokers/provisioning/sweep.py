@@ -84,7 +84,7 @@ def _orphans(cluster: Cluster, publisher: Publisher) -> int:
     for instance_id in set(publisher.generations()) - placed:
         if over.filter(pk=instance_id).exists():
             document = publisher.read_instance(instance_id)
-            publisher.unpublish_instance(instance_id, document.ports if document else {})
+            publisher.unpublish_instance(instance_id, document.leased_ports if document else ())
             publisher.forget_acks(instance_id)
             done += 1
     return done

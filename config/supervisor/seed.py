@@ -28,6 +28,8 @@ from instances import selectors as instance_selectors
 from instances import services as instance_services
 from instances.lifecycle.phases import Phase
 from instances.models import Instance
+from instances.routes.kinds import DEFAULT_ROUTE, PLAINTEXT
+from instances.routes.wanted import CONFIRM_PLAINTEXT
 from tenants import services as tenant_services
 from tenants.actors import member_actor
 from tenants.demo import demo_owner, ensure_demo_tenant
@@ -124,6 +126,7 @@ def _create_demo_instance(member: Member) -> Instance:
         name=DEMO_INSTANCE,
         bandwidth_mb_s=DEMO_BANDWIDTH_MB_S,
         storage_gb=DEMO_STORAGE_GB,
+        routes=[{"name": DEFAULT_ROUTE, "security": PLAINTEXT, CONFIRM_PLAINTEXT: True}],
     )[0]
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Protocol
 
 from brokers.contract.zookeeper_access import Credentials, TreeAccess, read_credentials
+from brokers.infra.certificates import ensure_ca
 from config.embedded.java import Java, find_java
 from config.embedded.postgres import EmbeddedPostgres
 from config.embedded.process import Child, StartFailed
 from config.embedded.redis import EmbeddedRedis
 from config.embedded.zookeeper import EmbeddedZooKeeper
 from config.embedded.zookeeper_acls import ForeignGuard, Guard
-from config.environment import ensure_secret
+from config.environment import SECRETS_DIR, TLS_DIR, ensure_secret
 from config.supervisor.external import check as check_external
 from config.supervisor.options import UpOptions
 from config.supervisor.state import StateDirectory
@@ -144,3 +145,4 @@ def ensure_secrets(state: StateDirectory) -> None:
     """Generate, once, the secrets our own programs read from the state directory."""
     for name in ("secret_key", "control_secret"):
         ensure_secret(state.root, name)
+    ensure_ca(Path(os.environ.get("PENSTOCK_TLS_DIR") or state.root / SECRETS_DIR / TLS_DIR))

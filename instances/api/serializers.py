@@ -9,6 +9,7 @@ from rest_framework import serializers
 from instances.choices import ClusterType, OperationState, Reason
 from instances.lifecycle.phases import Phase
 from instances.limits import (
+    ADDRESS_CHARS_MAX,
     BANDWIDTH_MB_S_MAX,
     DEFAULT_PARTITIONS_MAX,
     NAME_CHARS_MAX,
@@ -16,9 +17,11 @@ from instances.limits import (
     REPLICATION_FACTOR_MAX,
     STORAGE_GB_MAX,
 )
-from instances.models import Instance, Operation
+from instances.models import HOST_CHARS_MAX, Instance, Operation, Route
+from instances.routes.kinds import CIDRS_MAX, OFFERED, ROUTE_NAME_CHARS_MAX, SECURITIES
 from tenants.api.strict import Choice, Flag, Integer, StrictSerializer, Text
 
+CONNECTIONS_MAX = 1_000_000
 PHASES = [phase.value for phase in Phase]
 REASONS = [reason.value for reason in Reason]
 
@@ -69,9 +72,24 @@ class RouteOut(serializers.Serializer):
     """One way into the instance."""
 
     name = serializers.CharField()
-    security_protocol = serializers.CharField()
-    bootstrap_servers = serializers.CharField()
+    security = serializers.ChoiceField(choices=SECURITIES)
+    security_protocol = serializers.CharField(help_text="What a Kafka client sets as security.protocol.")
+    bootstrap_servers = serializers.CharField(allow_blank=True, help_text="Empty until the address is reserved.")
     addresses = RouteAddressOut(many=True)
+    allow_list = serializers.ListField(child=serializers.CharField(), help_text="Empty: every address may connect.")
+    advertised_host = serializers.CharField(allow_null=True, help_text="null: the brokers' own.")
+    connections_max = serializers.IntegerField(allow_null=True, help_text="null: as many as the instance may have.")
+    proxies = serializers.ListField(
+        child=serializers.CharField(), help_text="They say with PROXY protocol version 2 for whom they speak."
+    )
+
+    def to_representation(self, route: Route) -> dict[str, Any]:
+        shown = {name: getattr(route, name) for name in self.fields if name not in ("addresses", "advertised_host")}
+        addresses = [
+            {"broker_id": int(number), "address": address}
+            for number, address in sorted(route.endpoints.items(), key=lambda item: int(item[0]))
+        ]
+        return shown | {"addresses": addresses, "advertised_host": route.advertised_host or None}
 
 
 class LimitsOut(serializers.Serializer):
@@ -106,16 +124,6 @@ class InstanceOut(serializers.Serializer):
 
 def _shown(instance: Instance) -> dict[str, Any]:
     """The shape of `InstanceOut` out of a row."""
-    addresses = [
-        {"broker_id": int(number), "address": address}
-        for number, address in sorted(instance.endpoints.items(), key=lambda item: int(item[0]))
-    ]
-    route = {
-        "name": "default",
-        "security_protocol": "PLAINTEXT",
-        "bootstrap_servers": instance.bootstrap_servers,
-        "addresses": addresses,
-    }
     return {
         "id": instance.pk,
         "name": instance.name,
@@ -129,7 +137,7 @@ def _shown(instance: Instance) -> dict[str, Any]:
             "conditions": instance.conditions,
         },
         "bootstrap_servers": instance.bootstrap_servers,
-        "routes": [route] if addresses else [],
+        "routes": instance.routes_in_order,
         "limits": {
             "bandwidth_mb_s": instance.bandwidth_mb_s,
             "storage_gb": instance.storage_gb,
@@ -158,6 +166,53 @@ class NameField(serializers.RegexField):
         return str(super().to_internal_value(data))
 
 
+class RouteNameField(NameField):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(max_length=ROUTE_NAME_CHARS_MAX, **kwargs)
+
+
+class Cidrs(serializers.ListField):
+    """IP addresses and CIDRs."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(child=Text(max_length=ADDRESS_CHARS_MAX), max_length=CIDRS_MAX, required=False, **kwargs)
+
+
+class RoutePatch(StrictSerializer):
+    """What to change; what is not given stays."""
+
+    security = Choice(required=False, choices=OFFERED)
+    allow_list = Cidrs(help_text="From where clients may connect; empty allows every address.")
+    advertised_host = Text(
+        required=False,
+        allow_null=True,
+        max_length=HOST_CHARS_MAX,
+        help_text="What clients are told to connect to, without a port, instead of the brokers' own hosts.",
+    )
+    connections_max = Integer(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=CONNECTIONS_MAX,
+        help_text="On each broker; null: as many as the instance may have.",
+    )
+    proxies = Cidrs(help_text="Load balancers that speak PROXY protocol version 2; they must, and nobody else may.")
+    confirm_plaintext = Flag(
+        required=False, help_text="Needed for security plaintext where brokers can be reached from other machines."
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """A host that is null is kept as none."""
+        return {name: "" if name == "advertised_host" and value is None else value for name, value in attrs.items()}
+
+
+class RouteIn(RoutePatch):
+    """One more way into an instance."""
+
+    name = RouteNameField(help_text="Unique in the instance; it cannot be changed.")
+    security = Choice(choices=OFFERED)
+
+
 class InstanceIn(StrictSerializer):
     """What to buy. Without a plan the smallest that holds the sizes; without sizes what the plan includes."""
 
@@ -168,6 +223,9 @@ class InstanceIn(StrictSerializer):
     cluster_type = Choice(required=False, choices=ClusterType.choices, default=ClusterType.SHARED.value)
     settings = SettingsIn(required=False)
     protected = Flag(required=False, default=False, help_text="Refuse deletion until this is taken away.")
+    routes = RouteIn(
+        many=True, required=False, help_text="Default: one with security sasl_plaintext. The first one is the address."
+    )
 
 
 class InstancePatch(StrictSerializer):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from instances.api import groups, instances, prometheus, topics, watching
+from instances.api import groups, instances, prometheus, routes, topics, watching
 from tenants.api.addresses import NAME
 
 urlpatterns = [
@@ -12,6 +12,8 @@ urlpatterns = [
     path("instances/<str:instance_id>", instances.InstanceResource.as_view()),
     path("instances/<str:instance_id>/restore", instances.InstanceRestore.as_view()),
     path("instances/<str:instance_id>/retry", instances.InstanceRetry.as_view()),
+    path("instances/<str:instance_id>/routes", routes.RouteCollection.as_view()),
+    path("instances/<str:instance_id>/routes/<str:name>", routes.RouteResource.as_view()),
     path("instances/<str:instance_id>/topics", topics.TopicCollection.as_view()),
     path(f"instances/<str:instance_id>/topics/<{NAME}:name>", topics.TopicResource.as_view()),
     path("instances/<str:instance_id>/groups", groups.GroupCollection.as_view()),

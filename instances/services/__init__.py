@@ -9,16 +9,19 @@ from instances.services.group_common import group_ref, offsets_of
 from instances.services.groups import delete_group, delete_offsets, undo_offsets
 from instances.services.observing import note_health, observed_conditions
 from instances.services.offsets import Reset, plan_reset, reset_offsets
+from instances.services.routes import create_route, delete_route, update_route
 from instances.services.topics import create_topic, delete_topic, set_allow_list, update_topic
 
 __all__ = [
     "Reset",
     "configure_instance",
     "create_instance",
+    "create_route",
     "create_topic",
     "delete_group",
     "delete_instance",
     "delete_offsets",
+    "delete_route",
     "delete_topic",
     "forget_delays",
     "group_ref",
@@ -38,5 +41,6 @@ __all__ = [
     "set_allow_list",
     "suspend_instance",
     "undo_offsets",
+    "update_route",
     "update_topic",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
@@ -53,7 +53,10 @@ def resize_instance(
     instance.plan, instance.partitions_max = terms.code, terms.partitions_max
     instance.bandwidth_mb_s, instance.storage_gb = bandwidth, storage
     fields = ["plan", "partitions_max", "bandwidth_mb_s", "storage_gb"]
-    return _publish(acting, instance, OperationType.RESIZE, "instance.resized", fields, before, dry_run=dry_run)
+    changes = audit.difference(before, shown(instance))
+    return publish_change(
+        acting, instance, OperationType.RESIZE, "instance.resized", changes, fields=fields, dry_run=dry_run
+    )
 
 
 @transaction.atomic
@@ -68,8 +71,9 @@ def configure_instance(
     if wanted == instance.settings:
         return None
     instance.settings = wanted
-    return _publish(
-        acting, instance, OperationType.CONFIGURE, "instance.configured", ["settings"], before, dry_run=dry_run
+    changes = audit.difference(before, shown(instance))
+    return publish_change(
+        acting, instance, OperationType.CONFIGURE, "instance.configured", changes, fields=["settings"], dry_run=dry_run
     )
 
 
@@ -105,25 +109,27 @@ def protect_instance(*, acting: Actor, instance: Instance, protected: bool) -> I
     return instance
 
 
-def _publish(
+def publish_change(
     acting: Actor,
     instance: Instance,
     type_: OperationType,
     action: str,
-    fields: list[str],
-    before: dict[str, Any],
+    changes: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None],
     *,
+    fields: Sequence[str] = (),
     dry_run: bool,
 ) -> Operation:
-    """What brokers act on has changed: another generation, an operation to follow, and the reconciler on commit."""
+    """What brokers act on has changed (`changes`: before, after): another generation, an operation to follow, and the
+    reconciler on commit. Raises `Conflict` when too many are open.
+    """
     if len(operations.open_operations(instance)) >= OPERATIONS_OPEN_PER_INSTANCE_MAX:
         detail = "Too many changes of this instance are under way."
         raise Conflict(detail, code="operation_in_progress", retry_after_s=1)
-    fields += bump_generation(instance)
+    changed = [*fields, *bump_generation(instance)]
     if instance.current_phase is not Phase.SUSPENDED:
-        fields += set_phase(instance, Phase.UPDATING)
-    instance.save_changes(fields)
+        changed += set_phase(instance, Phase.UPDATING)
+    instance.save_changes(changed)
     operation = operations.begin(acting, instance, type_)
-    audit.record(acting, action, instance, *audit.difference(before, shown(instance)))
+    audit.record(acting, action, instance, *changes)
     reconcile_on_commit(instance, dry_run=dry_run)
     return operation

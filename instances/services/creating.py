@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from instances.lifecycle import operations
 from instances.lifecycle.phases import Phase
 from instances.limits import INSTANCES_PER_TENANT_MAX
 from instances.models import NAME_CONSTRAINT, Instance, Operation, default_settings, stored_settings
+from instances.routes.wanted import DEFAULT_ROUTES, make_routes, shown_route
 from instances.services.common import bump_generation, reconcile_on_commit, set_phase
 from instances.services.sizes import require_verified, require_within, terms_for
 from tenants import access, audit
@@ -35,9 +36,11 @@ def create_instance(
     cluster_type: str = ClusterType.SHARED,
     settings: Mapping[str, Any] | None = None,
     protected: bool = False,
+    routes: Sequence[Mapping[str, Any]] = DEFAULT_ROUTES,
     dry_run: bool = False,
 ) -> tuple[Instance, Operation]:
-    """Write down what is bought; the reconciler makes it. Sizes default to what the plan includes.
+    """Write down what is bought; the reconciler makes it. Sizes default to what the plan includes. `routes` as
+    `services.routes.create_route` takes them.
 
     Raises `Invalid` (unknown plan), `Conflict` (name taken) and `QuotaExceeded` (too many instances, larger than the
     plan).
@@ -65,8 +68,10 @@ def create_instance(
             settings=default_settings() | stored_settings(settings or {}),
             protected=protected,
         )
+    made = make_routes(instance, routes)
     operation = operations.begin(acting, instance, OperationType.CREATE, plan=terms.code)
-    audit.record(acting, "instance.created", instance, None, shown(instance))
+    after = shown(instance) | {"routes": [shown_route(route) for route in made]}
+    audit.record(acting, "instance.created", instance, None, after)
     reconcile_on_commit(instance, dry_run=dry_run)
     return instance, operation
 

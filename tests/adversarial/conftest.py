@@ -17,8 +17,8 @@ def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
         yield running
 
 
-def with_topic(cluster: EngineCluster, instance_id: str, **fields: str) -> TestInstance:
-    instance = cluster.create_instance(instance_id, **fields)  # type: ignore[arg-type]
+def with_topic(cluster: EngineCluster, instance_id: str) -> TestInstance:
+    instance = cluster.create_instance(instance_id)
     admin = AdminClient({"bootstrap.servers": instance.bootstrap})
     for future in admin.create_topics([NewTopic(TOPIC, 1, 1)]).values():
         future.result(30)

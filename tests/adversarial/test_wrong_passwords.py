@@ -33,20 +33,20 @@ OWNER_INTERVAL_S: Final = 0.05
 @pytest.fixture(scope="module")
 def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineCluster]:
     directory = tmp_path_factory.mktemp("passwords")
-    with EngineCluster(zookeeper_address, directory, module=("tests.testkit.sasl_broker",)) as running:
+    with EngineCluster(zookeeper_address, directory) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def attacked(cluster: EngineCluster) -> TestInstance:
-    instance = cluster.create_instance("ins-aaaaaaaa")
+    instance = cluster.create_instance("ins-aaaaaaaa", security="sasl_plaintext")
     alter(cluster, instance, added("alice", "alice-secret"))
     return instance
 
 
 @pytest.fixture(scope="module")
 def neighbour_port(cluster: EngineCluster) -> int:
-    return next(iter(with_topic(cluster, "ins-bbbbbbbb", vpc="plaintext").document.ports.values()))
+    return next(iter(with_topic(cluster, "ins-bbbbbbbb").document.ports.values()))
 
 
 async def owner(port: int, signed_in: asyncio.Event, stop: asyncio.Event) -> int:

@@ -48,8 +48,8 @@ def kafka_address_apart(zookeeper_address: str, tmp_path: Path) -> Iterator[Addr
 @pytest.fixture
 def kafka_address_authenticated(zookeeper_address: str, tmp_path: Path) -> Iterator[Address]:
     """A broker that asks who is there, with the users of the scripts."""
-    with EngineCluster(zookeeper_address, tmp_path, module=("tests.testkit.sasl_broker",)) as cluster:
-        served = _served(cluster)
+    with EngineCluster(zookeeper_address, tmp_path) as cluster:
+        served = _served(cluster, "sasl_plaintext")
         inside = Address(HOST, cluster.brokers[0].settings.internal_port)
         with Player(inside, login=(served.prefix.rstrip("."), cluster.secret)) as player:
             scram_users.make(player, *sasl.ALICE)
@@ -57,8 +57,8 @@ def kafka_address_authenticated(zookeeper_address: str, tmp_path: Path) -> Itera
         yield served
 
 
-def _served(cluster: EngineCluster) -> Address:
-    instance = cluster.create_instance(next(INSTANCES), settings=SETTINGS)
+def _served(cluster: EngineCluster, security: str = "plaintext") -> Address:
+    instance = cluster.create_instance(next(INSTANCES), settings=SETTINGS, security=security)
     tenant = address(instance.bootstrap)
     (broker,) = cluster.brokers
     inside = Address(HOST, broker.settings.internal_port), (CLUSTER_USER, broker.secret)

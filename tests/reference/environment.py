@@ -9,6 +9,7 @@ VARIABLES = {
     "SPARK_MASTER": "where the pipeline runs; `local[*]` by default",
     "SECRET_KEY": "Django's key; by default `secrets/secret_key` of the state directory",
     "PENSTOCK_ALLOWED_HOSTS": "further host names that web answers to, separated by commas",
+    "PENSTOCK_TLS_DIR": "where the certificate authority and the brokers' certificates are; by default `secrets/tls`",
     "PENSTOCK_CONTROL_SECRET_FILE": "the control secret's file; by default `secrets/control_secret`",
     "PENSTOCK_DEBUG": "Django's debug mode; off by default",
     "PENSTOCK_EMAIL_BACKEND": "Django's e-mail backend; by default mails are printed to the log of web",

@@ -327,7 +327,7 @@ def kinds_of(api_key: ApiKey, versions: tuple[int, int]) -> dict[str, list[str]]
     """By kind, the fields of requests and answers in these versions."""
     result: dict[str, list[str]] = {}
     for direction in ("request", "response"):
-        for field in named_fields(message_class(api_key, direction), versions):  # type: ignore[arg-type]
+        for field in named_fields(message_class(api_key, direction), versions):
             for kind in kind_of(api_key, field).split(" or "):
                 names = result.setdefault(kind, [])
                 if field.path[-1] not in names:

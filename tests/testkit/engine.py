@@ -35,6 +35,7 @@ from brokers.contract.documents import (
     config_to_json,
 )
 from brokers.contract.process import BrokerProcessSettings
+from brokers.contract.routes import DEFAULT_ROUTE, PLAINTEXT, RouteDocument
 from brokers.engine.cluster.zookeeper import RECONNECT_DELAY_S_MAX
 from tests.testkit.coordination import coordinator_overrides
 from tests.testkit.ports import unused_port
@@ -159,6 +160,8 @@ class EngineCluster:
     ports: Callable[[], int] = unused_port
     log_dirs: int = 1
     session_timeout_ms: int = 6_000
+    # Key and certificate of all of them (`testkit.tls`).
+    certificate: Path | None = None
     # What the brokers run, with arguments of its own.
     module: Sequence[str] = ("brokers.engine",)
 
@@ -189,6 +192,7 @@ class EngineCluster:
             admin_port=self.ports(),
             control_secret_file=str(secret_file),
             session_timeout_ms=self.session_timeout_ms,
+            tls_certificate_file=str(self.certificate or ""),
             overrides=coordinator_overrides(self.size) | self.overrides,
         )
         settings_file = home / "settings.json"
@@ -227,20 +231,24 @@ class EngineCluster:
         consume_bps: int = 1_000 * MB,
         settings: InstanceSettings | None = None,
         served_by: Collection[int] | None = None,
+        security: str = PLAINTEXT,
         **fields: Any,
     ) -> TestInstance:
         """Publishes the document as the reconciler does and waits for the acknowledgement of every broker, or of those
-        that serve it. `fields` are further ones of the document.
+        that serve it. It has one route, with this security. `fields` are further ones of the document.
         """
         ids = [broker.settings.broker_id for broker in self.brokers]
         listening = {id: self.ports() for id in ids if served_by is None or id in served_by}
+        endpoints = {broker: f"{HOST}:{port}" for broker, port in listening.items()}
+        route = RouteDocument(name=DEFAULT_ROUTE, security=security, ports=listening, endpoints=endpoints)
         document = InstanceDocument(
             generation=1,
             produce_bps=produce_bps,
             consume_bps=consume_bps,
             capacity_bytes=1_000_000 * MB,
-            endpoints={broker: f"{HOST}:{port}" for broker, port in listening.items()},
-            ports=listening,
+            endpoints=endpoints,
+            ports=listening if security == PLAINTEXT else {},
+            routes=() if security == PLAINTEXT else (route,),
             settings=settings or InstanceSettings(),
             **fields,
         )
@@ -268,14 +276,14 @@ class EngineCluster:
         self.zookeeper.create(paths.CONFIG_CHANGE_PREFIX, config_change_to_json(entity), sequence=True)
         named = {"user": user, "client-id": client_id}
         wanted = {key: float(value) for key, value in limits.items()}
-        for broker, port in self.instances[instance_id].document.ports.items():
+        for broker, port in self.instances[instance_id].document.effective_routes[0].ports.items():
             eventually(
                 lambda port=port: asyncio.run(quota_at(port, named)) == wanted, f"broker {broker} knows the quota"
             )
 
     def _announce(self, instance_id: str, document: InstanceDocument) -> TestInstance:
         self._change(f"instances/{instance_id}")
-        wanted = len(document.ports)
+        wanted = len(document.serving)
 
         def acknowledged() -> bool:
             acks = self._acks(instance_id)

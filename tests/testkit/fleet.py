@@ -20,6 +20,7 @@ from instances.interfaces import PlanTerms
 from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from tenants.models import Tenant
+from tests.testkit.instances import with_open_route
 
 _numbers = itertools.count(1)
 
@@ -96,7 +97,7 @@ def make_instance(tenant: Tenant, **fields: object) -> Instance:
         "storage_gb": 20,
         "partitions_max": 50,
     }
-    return Instance.objects.create(tenant=tenant, **(defaults | fields))
+    return with_open_route(Instance.objects.create(tenant=tenant, **(defaults | fields)))
 
 
 def make_running(tenant: Tenant, **fields: object) -> Instance:
@@ -185,17 +186,18 @@ class AcknowledgingBrokers:
                     continue
                 self.documents[instance_id] = document = InstanceDocument.from_json(raw)
                 alive = {int(name) for name in self.children(paths.BROKER_IDS)}
-                for broker, port in document.ports.items():
-                    if broker in alive and broker not in self.silent:
-                        self._acknowledge(instance_id, broker, port, document.generation)
+                for broker in document.serving & alive - self.silent:
+                    self._acknowledge(instance_id, broker, document)
 
-    def _acknowledge(self, instance_id: str, broker: int, port: int, generation: int) -> None:
-        refused = port in self.refuses.get(broker, set())
+    def _acknowledge(self, instance_id: str, broker: int, document: InstanceDocument) -> None:
+        routes = [route for route in document.effective_routes if broker in route.ports]
+        refused = tuple(route.name for route in routes if route.ports[broker] in self.refuses.get(broker, set()))
         ack = InstanceAck(
-            generation=generation,
-            port=port,
+            generation=document.generation,
+            port=routes[0].ports[broker],
             listening=not refused,
             error="address already in use" if refused else None,
+            not_open=refused,
         )
         path = self.root + paths.instance_ack(instance_id, broker)
         try:

@@ -9,6 +9,7 @@ async with InProcessBroker(tmp_path) as broker:
 from __future__ import annotations
 
 import asyncio
+import ssl
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from brokers.contract.documents import (
     config_to_json,
 )
 from brokers.contract.process import BrokerProcessSettings
+from brokers.contract.routes import DEFAULT_ROUTE, PLAINTEXT, RouteDocument
 from brokers.engine import lifecycle
 from brokers.engine.assembly.broker import Broker
 from brokers.engine.cluster.tree import Create, Set
@@ -73,9 +75,11 @@ class InProcessBroker:
         ensemble: FakeEnsemble | None = None,
         overrides: dict[str, str] | None = None,
         log_dirs: int = 1,
+        certificate: Path | None = None,
     ) -> None:
         self.directory = directory
-        self.config = engine_config(directory, broker_id, coordinator_overrides(1) | (overrides or {}), log_dirs)
+        config = engine_config(directory, broker_id, coordinator_overrides(1) | (overrides or {}), log_dirs)
+        self.config = replace(config, tls_certificate_file=certificate)
         self.ensemble = ensemble or FakeEnsemble()
         self._clients: list[WireClient] = []
 
@@ -92,8 +96,8 @@ class InProcessBroker:
         await self.broker.stop()
         assert self.stop.fault is None, self.stop.fault
 
-    async def client(self, port: int, client_id: str | None = "test") -> WireClient:
-        client = await WireClient.connect(port, client_id)
+    async def client(self, port: int, client_id: str | None = "test", tls: ssl.SSLContext | None = None) -> WireClient:
+        client = await WireClient.connect(port, client_id, tls)
         self._clients.append(client)
         return client
 
@@ -103,20 +107,23 @@ class InProcessBroker:
         assert answer.error_code == 0, answer
         return client
 
-    async def create_instance(self, instance_id: str, **changes: Any) -> int:
-        """Publishes the document and waits until the port is open. The port."""
-        port = unused_port()
+    async def create_instance(self, instance_id: str, *, security: str = PLAINTEXT, **changes: Any) -> int:
+        """Publishes the document, with one route of this security, and waits until the port is open. The port."""
+        port, here = unused_port(), self.config.broker_id
+        endpoints = {here: f"{HOST}:{port}"}
+        route = RouteDocument(name=DEFAULT_ROUTE, security=security, ports={here: port}, endpoints=endpoints)
         document = InstanceDocument(
             generation=1,
             produce_bps=UNLIMITED_BPS,
             consume_bps=UNLIMITED_BPS,
             capacity_bytes=UNLIMITED_BPS,
-            endpoints={self.config.broker_id: f"{HOST}:{port}"},
-            ports={self.config.broker_id: port},
+            endpoints=endpoints,
+            ports={here: port} if security == PLAINTEXT else {},
+            routes=() if security == PLAINTEXT else (route,),
             settings=InstanceSettings(),
         )
         await self._publish(instance_id, replace(document, **changes), exists=False)
-        await self.until(lambda: self.broker.listeners.get(instance_id) is not None)
+        await self.until(lambda: any(group.name == instance_id for group in self.broker.listeners.groups()))
         return port
 
     async def update_instance(self, instance_id: str, **changes: Any) -> None:

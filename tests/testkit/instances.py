@@ -6,8 +6,12 @@ import itertools
 from typing import Any
 
 from instances.lifecycle.phases import Phase
-from instances.models import Instance
+from instances.models import Instance, Route
+from instances.routes.kinds import DEFAULT_ROUTE, PLAINTEXT
 from tenants.models import Tenant
+
+# For tests that create an instance as a tenant would and connect to it without a user.
+OPEN_ROUTES: tuple[dict[str, Any], ...] = ({"name": DEFAULT_ROUTE, "security": PLAINTEXT},)
 
 _numbers = itertools.count(1)
 
@@ -24,4 +28,10 @@ def make_instance(tenant: Tenant, **fields: Any) -> Instance:
         "observed_generation": 1,
         "endpoints": {"1": "127.0.0.1:19000"},
     }
-    return Instance.objects.create(tenant=tenant, **(defaults | fields))
+    return with_open_route(Instance.objects.create(tenant=tenant, **(defaults | fields)))
+
+
+def with_open_route(instance: Instance) -> Instance:
+    """The route that every instance had before there were others."""
+    Route.objects.create(instance=instance, name=DEFAULT_ROUTE, security=PLAINTEXT, endpoints=instance.endpoints)
+    return instance

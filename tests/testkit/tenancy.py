@@ -61,6 +61,7 @@ class Caller:
     def instance(self, name: str, *, bandwidth_mb_s: int = 5, storage_gb: int = 1, **settings: Any) -> dict[str, Any]:
         """A running instance made for the test."""
         wanted = {"name": name, "bandwidth_mb_s": bandwidth_mb_s, "storage_gb": storage_gb, "settings": settings}
+        wanted["routes"] = [{"name": "open", "security": "plaintext"}]
         status, body = self.call("POST", "/instances", wanted)
         assert status == 202, body
         instance_id = body["resource_id"]

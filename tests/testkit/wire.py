@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import ssl
 from struct import Struct
 from typing import Any
 
@@ -31,8 +32,8 @@ class WireClient:
         self._correlation = itertools.count(1)
 
     @classmethod
-    async def connect(cls, port: int, client_id: str | None = "test") -> WireClient:
-        reader, writer = await asyncio.open_connection(HOST, port)
+    async def connect(cls, port: int, client_id: str | None = "test", tls: ssl.SSLContext | None = None) -> WireClient:
+        reader, writer = await asyncio.open_connection(HOST, port, ssl=tls)
         return cls(reader, writer, client_id)
 
     async def call(self, api_key: int, version: int, request: Any) -> Any:

@@ -27,6 +27,7 @@ Address = IPv4Address | IPv6Address
 _Range = tuple[int, int]
 # How nearly all entries are written, for which `ipaddress` takes thirty times as long. Others are left to it.
 _OCTET = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_PLAIN_V6 = re.compile(r"([0-9a-f:]{2,39})(?:/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))?")
 _PLAIN_V4 = re.compile(rf"{_OCTET}\.{_OCTET}\.{_OCTET}\.{_OCTET}(?:/(3[0-2]|[12]?[0-9]))?")
 
 
@@ -124,12 +125,32 @@ def _compile(entries: tuple[str, ...]) -> AddressList:
             base = (int(a) << 24 | int(b) << 16 | int(c) << 8 | int(d)) & ~hosts
             v4.append((base, base + hosts))
             continue
+        plain_v6 = _plain_v6(entry)
+        if plain_v6 is not None:
+            v6.append(plain_v6)
+            continue
         try:
             network = _normalised(ip_network(entry, strict=False))
         except ValueError:
             continue
         (v4 if network.version == 4 else v6).append((int(network.network_address), int(network.broadcast_address)))
     return AddressList(v4=_merged(v4), v6=_merged(v6))
+
+
+def _plain_v6(entry: str) -> _Range | None:
+    """None for what is left to `ipaddress`: other spellings, version 4 inside version 6, and errors."""
+    match = _PLAIN_V6.fullmatch(entry)
+    if match is None:
+        return None
+    text, bits = match.groups(default="128")
+    head, gap, tail = text.partition("::")
+    before, after = head.split(":") if head else [], tail.split(":") if tail else []
+    groups = [*before, *["0"] * (8 - len(before) - len(after)), *after] if gap else before
+    if len(groups) != 8 or not all(0 < len(group) <= 4 for group in groups) or (gap and len(before) + len(after) > 7):
+        return None
+    hosts = (1 << 128 - int(bits)) - 1
+    base = int("".join([group.zfill(4) for group in groups]), 16) & ~hosts
+    return None if base >> 32 in (0, 0xFFFF) else (base, base + hosts)
 
 
 def decide(state: str, topic: AllowLists | None, operation: Operation, address: Address) -> int:

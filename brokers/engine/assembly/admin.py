@@ -109,7 +109,7 @@ class AdminPort:
             "unopened_listeners": self.tenant_listeners.not_open,
             "transactions_overdue": coordination_counts.overdue(self.engine.transactions, now_ms),
             "connections": self.listeners.count,
-            "connections_by_instance": connection_counts.by_listener(self.listeners),
+            "connections_by_instance": connection_counts.by_instance(self.listeners),
             "connections_refused": dict(sorted(self.listeners.counters.refused.items())),
             "connections_ended": dict(sorted(self.listeners.counters.ended.items())),
             "authentications_by_instance": authentication_counts.by_instance(self.engine.authentication),

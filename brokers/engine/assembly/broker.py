@@ -29,6 +29,7 @@ from brokers.engine.assembly.mmap_counters import MmapCounters
 from brokers.engine.assembly.replication import Replication
 from brokers.engine.assembly.storage_capacity import StorageCapacity
 from brokers.engine.assembly.tenant_listeners import PORT_RETRY_INTERVAL_S, Bandwidth, TenantListeners
+from brokers.engine.assembly.tls_contexts import RELOAD_INTERVAL_S, TlsContexts
 from brokers.engine.clock import SystemClock
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import ClusterError
@@ -146,7 +147,8 @@ class Broker:
         self.coordination = Coordination(self.engine, self._connect)
         self.replication.on_made = self.coordination.follow
         self.coordinator_forwarding = CoordinatorForwarding(self.engine, self._connect_for)
-        self.tenant_listeners = TenantListeners(self.engine, self.listeners, config.bind_host)
+        self.tls_contexts = TlsContexts(config.tls_certificate_file)
+        self.tenant_listeners = TenantListeners(self.engine, self.listeners, config.bind_host, self.tls_contexts)
         self.metering = self._metering(mmap_counters)
         self.controller = self._controller()
         self.engine.authentication.max_reauth_ms = config.max_reauth_ms
@@ -315,6 +317,7 @@ class Broker:
         periodic.every(SWEEP_INTERVAL_MS / 1000, self.listeners.sweep_in_turns)
         periodic.every(PORT_RETRY_INTERVAL_S, self.tenant_listeners.retry)
         periodic.every(EXPIRY_INTERVAL_S, self.engine.authentication.expire)
+        periodic.every(RELOAD_INTERVAL_S, self.tls_contexts.reload)
         periodic.every(FORWARDER_SWEEP_INTERVAL_S, self.coordinator_forwarding.sweep)
         periodic.every(COUNTERS_INTERVAL_S, self._drop_counters)
 

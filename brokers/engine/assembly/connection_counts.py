@@ -10,18 +10,18 @@ from brokers.engine.network.listener import Listeners
 from brokers.engine.telemetry.metrics import Sample
 
 
-def by_listener(listeners: Listeners) -> dict[str, int]:
+def by_instance(listeners: Listeners) -> dict[str, int]:
     """Of those that have any."""
-    return {listener.name: len(listener.connections) for listener in listeners if listener.connections}
+    return {group.name: group.count for group in listeners.groups() if group.count}
 
 
 def samples(listeners: Listeners) -> Iterator[Sample]:
     counters = listeners.counters
     text = "Open connections of an instance, by its id."
-    for name, count in sorted(by_listener(listeners).items()):
+    for name, count in sorted(by_instance(listeners).items()):
         yield Sample("penstock_broker_connections_of_instance", "gauge", text, count, (("instance", name),))
     yield Sample("penstock_broker_connections_accepted", "counter", "Connections accepted.", counters.accepted)
-    text = "Connections closed at once because an instance, an address or the broker had as many as it may."
+    text = "Connections closed at once: an instance, address, route or broker has all it may, or no list admits it."
     for cause in REFUSALS:
         count = counters.refused.get(cause, 0)
         yield Sample("penstock_broker_connections_refused", "counter", text, count, (("cause", cause),))
@@ -34,4 +34,4 @@ def samples(listeners: Listeners) -> Iterator[Sample]:
     text = "Bytes of requests that are not whole or not processed yet."
     yield Sample("penstock_broker_unread_bytes", "gauge", text, listeners.unread_bytes)
     text = "Bytes of memory of answers that their clients have not read."
-    yield Sample("penstock_broker_unsent_bytes", "gauge", text, sum(listener.unsent.count for listener in listeners))
+    yield Sample("penstock_broker_unsent_bytes", "gauge", text, listeners.unsent_bytes)

@@ -1,5 +1,5 @@
-"""Instance documents become open ports, and the word that they are (CKA-1, CKA-3); accountings follow the instances'
-limits.
+"""Routes of instance documents become open ports, and the word that they are (CKA-1, CKA-3); accountings follow the
+instances' limits.
 """
 
 from __future__ import annotations
@@ -10,12 +10,20 @@ from collections import Counter
 import structlog
 
 from brokers.contract.documents import InstanceAck, InstanceDocument
-from brokers.engine.assembly import tenant_sessions
+from brokers.contract.routes import RouteDocument
 from brokers.engine.assembly.port_retries import PortRetries
+from brokers.engine.assembly.route_sessions import (
+    RouteRefused,
+    TlsContexts,
+    instance_of,
+    listener_name,
+    rules_of,
+    session_maker,
+)
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage, InstanceImage
 from brokers.engine.handlers.context import Engine
-from brokers.engine.network.listener import Listeners, MakeSession
+from brokers.engine.network.listener import Listeners
 from brokers.engine.own_turns import PIECE_MS_MAX
 
 log = structlog.get_logger(__name__)
@@ -25,13 +33,21 @@ PORT_RETRY_INTERVAL_S = 0.5
 
 
 class TenantListeners:
-    """One listener per instance this broker serves. Acknowledgements are written by one task, latest word only."""
+    """One listener per route of an instance that this broker serves. Acknowledgements are written by one task, latest
+    word only.
+    """
 
-    def __init__(self, engine: Engine, listeners: Listeners, bind_host: str) -> None:
+    def __init__(self, engine: Engine, listeners: Listeners, bind_host: str, tls_contexts: TlsContexts) -> None:
         self._engine = engine
         self._listeners = listeners
         self._bind_host = bind_host
+        self._tls_contexts = tls_contexts
         self._applied: dict[str, InstanceDocument] = {}
+        # By instance: its routes here by the names of their listeners, and those of them that are open.
+        self._wanted: dict[str, dict[str, RouteDocument]] = {}
+        self._open: dict[str, dict[str, RouteDocument]] = {}
+        # Instances with a route that this broker cannot protect as it is to be, and why.
+        self._unable: dict[str, str] = {}
         self._retries = PortRetries()
         self._to_acknowledge: dict[str, InstanceAck | None] = {}
         self._acknowledged: dict[str, InstanceAck] = {}
@@ -47,7 +63,7 @@ class TenantListeners:
 
     @property
     def not_open(self) -> int:
-        """Instances whose port could not be opened so far."""
+        """Listeners whose port could not be opened so far."""
         return len(self._retries)
 
     @property
@@ -96,48 +112,84 @@ class TenantListeners:
                 self._apply(instance_id, instance.document)
 
     def _remove(self, instance_id: str) -> None:
-        self._listeners.close(instance_id, "the instance is gone")
-        del self._applied[instance_id]
-        self._retries.done(instance_id)
+        self._want(instance_id, {}, "the instance is gone")
+        del self._applied[instance_id], self._wanted[instance_id], self._open[instance_id]
+        self._unable.pop(instance_id, None)
         self._acknowledge(instance_id, None)
 
     def _apply(self, instance_id: str, document: InstanceDocument) -> None:
-        port = document.ports.get(self._engine.broker_id)
-        listener = self._listeners.get(instance_id)
-        if listener is not None and listener.port != port:
-            self._listeners.close(instance_id, "the instance's port changed")
-            listener = None
-        error = None
-        if port is None or listener is not None:
-            self._retries.done(instance_id)
-        else:
-            error = self._open(instance_id, port, document)
+        here = self._engine.broker_id
+        routes = [route for route in document.effective_routes if here in route.ports]
+        wanted = {listener_name(instance_id, route.name): route for route in routes}
+        self._want(instance_id, wanted, "the route changed")
         self._applied[instance_id] = document
-        if port is None:
+        self._unable.pop(instance_id, None)
+        errors = {route.name: error for name, route in wanted.items() if (error := self._serve(name))}
+        if not routes:
             self._acknowledge(instance_id, None)
-        else:
-            self._acknowledge(
-                instance_id,
-                InstanceAck(generation=document.generation, port=port, listening=error is None, error=error),
-            )
+            return
+        ack = InstanceAck(
+            generation=document.generation,
+            port=routes[0].ports[here],
+            listening=not errors,
+            error=next(iter(errors.values()), None),
+            not_open=tuple(errors),
+            unable=self._unable.get(instance_id),
+        )
+        self._acknowledge(instance_id, ack)
 
-    def _open(self, instance_id: str, port: int, document: InstanceDocument) -> str | None:
-        """Why the port could not be opened. It is tried again; the acknowledgement tells the reconciler meanwhile."""
+    def _want(self, instance_id: str, wanted: dict[str, RouteDocument], reason: str) -> None:
+        """Closes what is not as wanted any more. Another list or limit closes no port."""
+        here, is_open = self._engine.broker_id, self._open.setdefault(instance_id, {})
+        for name, route in tuple(is_open.items()):
+            now = wanted.get(name)
+            if now is None or (now.security, now.ports[here]) != (route.security, route.ports[here]):
+                self._listeners.close(name, reason)
+                del is_open[name]
+        for name in self._wanted.get(instance_id, ()):
+            if name not in wanted:
+                self._retries.done(name)
+        self._wanted[instance_id] = wanted
+
+    def _serve(self, name: str) -> str | None:
+        """Has the route open as it is wanted. Why it could not be opened: it is tried again; the acknowledgement tells
+        the reconciler meanwhile.
+        """
+        instance_id = instance_of(name)
+        route, is_open = self._wanted[instance_id][name], self._open[instance_id]
+        port = route.ports[self._engine.broker_id]
         try:
-            self._listeners.open(instance_id, self._bind_host, port, self._session_maker(instance_id, document))
-        except OSError as failure:
-            if self._retries.failed(instance_id, port, self._engine.clock.monotonic_ms()):
-                log.error("listener_not_opened", instance_id=instance_id, port=port, reason=failure.strerror)
-            return f"port {port}: {failure.strerror}"
-        if self._retries.done(instance_id):
-            log.info("listener_opened_at_last", instance_id=instance_id, port=port)
+            self._open_or_change(name, route, port)
+        except (OSError, RouteRefused) as failure:
+            reason = failure.strerror if isinstance(failure, OSError) else str(failure)
+            if isinstance(failure, RouteRefused):
+                self._unable[instance_id] = f"{route.name}: {reason}"
+            if self._retries.failed(name, port, self._engine.clock.monotonic_ms()):
+                log.error("listener_not_opened", instance_id=instance_id, route=route.name, port=port, reason=reason)
+            return f"port {port}: {reason}"
+        is_open[name] = route
+        if self._retries.done(name):
+            log.info("listener_opened_at_last", instance_id=instance_id, route=route.name, port=port)
         return None
+
+    def _open_or_change(self, name: str, route: RouteDocument, port: int) -> None:
+        instance_id = instance_of(name)
+        before = self._open[instance_id].get(name)
+        if before is None:
+            report_failure = self._listeners.reports.tenant_authentication_failed
+            make_session = session_maker(self._engine, instance_id, route, report_failure)
+            rules = rules_of(route, self._tls_contexts)
+            self._listeners.open(name, self._bind_host, port, make_session, group=instance_id, rules=rules)
+        elif _rules(before) != _rules(route):
+            listener = self._listeners.get(name)
+            assert listener is not None, "it is open"
+            self._listeners.set_rules(listener, rules_of(route, self._tls_contexts))
 
     def retry(self) -> None:
         """Tries the ports that could not be opened, each at its own pace. To be called often."""
         if not self._serving:
             return
-        for instance_id in self._retries.due(self._engine.clock.monotonic_ms()):
+        for instance_id in {instance_of(name) for name in self._retries.due(self._engine.clock.monotonic_ms())}:
             self._apply(instance_id, self._applied[instance_id])
 
     def _on_held_back(self, listener: str, cause: str | None, delay_ms: int) -> None:
@@ -145,11 +197,6 @@ class TenantListeners:
         if listener in self._applied:
             accounting = self._engine.accountings.of(listener)
             accounting.remember_connection(cause is not None, delay_ms, self._engine.clock.now_ms())
-
-    def _session_maker(self, instance_id: str, document: InstanceDocument) -> MakeSession:
-        report_failure = self._listeners.reports.tenant_authentication_failed
-        security = tenant_sessions.security_of(document)
-        return tenant_sessions.session_maker(self._engine, instance_id, security, report_failure)
 
     # -- acknowledgements ---------------------------------------------------------------------------------------------
 
@@ -192,13 +239,18 @@ class TenantListeners:
         self._serving = False
         self._awaited.clear()
         for instance_id in tuple(self._applied):
-            self._listeners.close(instance_id, "the broker stops")
+            self._want(instance_id, {}, "the broker stops")
         for instance_id in tuple(self._acknowledged):
             try:
                 await self._engine.store.acknowledge_instance(self._engine.broker_id, instance_id, None)
             except ClusterError:
                 log.warning("acknowledgements_left_to_expire")
                 return
+
+
+def _rules(route: RouteDocument) -> tuple[object, ...]:
+    """What of a route can change while its port stays open."""
+    return route.allow_list, route.proxies, route.connections_max
 
 
 class Bandwidth:

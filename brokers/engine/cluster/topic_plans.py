@@ -93,7 +93,7 @@ def eligible_brokers(image: ClusterImage, instance_id: str | None) -> dict[int, 
         return {broker.id: broker.rack for broker in image.brokers.values()}
     instance = image.instances.get(instance_id)
     document = instance.document if instance is not None else None
-    hosts = document.ports.keys() - set(document.leaving) if document is not None else set()
+    hosts = document.serving - set(document.leaving) if document is not None else set()
     return {broker.id: broker.rack for broker in image.brokers.values() if broker.id in hosts}
 
 
@@ -159,7 +159,7 @@ def default_replication_factor(document: InstanceDocument, factor_max: int = REP
     wanted = document.settings.default_replication_factor
     if wanted != UNSET:
         return wanted
-    staying = document.ports.keys() - set(document.leaving)
+    staying = document.serving - set(document.leaving)
     return max(1, min(len(staying), factor_max, REPLICATION_FACTOR_MAX))
 
 

@@ -14,6 +14,8 @@ from weakref import WeakValueDictionary
 
 from brokers.contract import paths
 from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
+from brokers.contract.documents import InstanceDocument
+from brokers.contract.routes import DEFAULT_ROUTE
 from brokers.engine.access.acls import UNRESTRICTED, AclIndexes, Rights
 from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION, Address, Owners, decide
 from brokers.engine.access.namespace import Namespace
@@ -272,18 +274,13 @@ class View:
     """
 
     __slots__ = (
-        "_endpoints",
-        "_rights",
-        "image",
-        "instance",
-        "internal",
-        "metadata_version",
-        "namespace",
-        "principal",
-        "state",
-    )
+        "_endpoints", "_rights", "_route_name", "image", "instance", "internal", "metadata_version", "namespace",
+        "principal", "state",
+    )  # fmt: skip
 
-    def __init__(self, metadata_version: object, image: ClusterImage, principal: Principal) -> None:
+    def __init__(
+        self, metadata_version: object, image: ClusterImage, principal: Principal, route_name: str = DEFAULT_ROUTE
+    ) -> None:
         self.metadata_version = metadata_version
         self.image = image
         self.principal = principal
@@ -292,6 +289,7 @@ class View:
         self.state = ACTIVE
         self._endpoints: dict[int, Endpoint] | None = None
         self._rights: Rights | None = None
+        self._route_name = route_name
         instance_id = principal.instance_id
         topics: Mapping[bytes, TopicImage]
         if instance_id is None:
@@ -315,8 +313,8 @@ class View:
 
     @property
     def endpoints(self) -> Mapping[int, Endpoint]:
-        """Live brokers that this listener can name, by id (WIRE-13); a tenant never learns an internal address
-        (CKA-5).
+        """Live brokers that this listener can name, by id (WIRE-13): under the addresses of the client's route, those
+        that have it. A tenant never learns an internal address (CKA-5).
         """
         if self._endpoints is None:
             self._endpoints = dict(self._find_endpoints())
@@ -324,7 +322,7 @@ class View:
 
     def _find_endpoints(self) -> list[tuple[int, Endpoint]]:
         result = []
-        given = None if self.instance is None else self.instance.document.endpoints
+        given = None if self.instance is None else self._given_endpoints(self.instance.document)
         for broker_id, broker in sorted(self.image.brokers.items()):
             if given is not None and broker_id not in given:
                 continue
@@ -334,6 +332,13 @@ class View:
                 host, _, port = given[broker_id].rpartition(":")
                 result.append((broker_id, Endpoint(broker_id, host.strip("[]"), int(port), None)))
         return result
+
+    def _given_endpoints(self, document: InstanceDocument) -> Mapping[int, str]:
+        """Of the route; inside the cluster those that say which brokers serve the instance."""
+        if self.internal:
+            return document.endpoints
+        route = document.route(self._route_name)
+        return {} if route is None else route.endpoints
 
     @property
     def controller_id(self) -> int:

@@ -8,6 +8,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
+from brokers.contract.routes import DEFAULT_ROUTE
 from brokers.engine.access.authorizer import Address, owners_address, peer_address
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers import state_writes
@@ -68,6 +69,7 @@ class Session:
         "_fast_codec_handlers",
         "_handlers",
         "_legacy_handlers",
+        "_route_name",
         "_view",
         "cancel",
         "channel",
@@ -88,8 +90,11 @@ class Session:
         advertised: Mapping[ApiKey, tuple[int, int]],
         dispatch_table: DispatchTable,
         address: str | None = None,
+        route_name: str = DEFAULT_ROUTE,
     ) -> None:
-        """`address` of the client, when it is not the peer but somebody whose calls the peer passes on."""
+        """`address` of the client, when it is not the peer but somebody whose calls the peer passes on. `route_name`:
+        by which of its instance's routes it came.
+        """
         self.engine = engine
         self.channel = channel
         self.principal = principal
@@ -108,6 +113,7 @@ class Session:
             self._address = owners_address(channel.peer_host)
         else:
             self._address = peer_address(address or channel.peer_host)
+        self._route_name = route_name
         self._view: View | None = None
         self._client: Client | None = None
 
@@ -115,7 +121,7 @@ class Session:
         engine = self.engine
         view = self._view
         if view is None or view.metadata_version is not engine.metadata_version:
-            view = self._view = View(engine.metadata_version, engine.current.image, self.principal)
+            view = self._view = View(engine.metadata_version, engine.current.image, self.principal, self._route_name)
         return view
 
     def client(self, client_id: str | None) -> Client:

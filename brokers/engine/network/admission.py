@@ -18,7 +18,9 @@ PACED_MS_MAX: Final = 1_000
 INSTANCE: Final = "instance"
 ADDRESS: Final = "address"
 BROKER: Final = "broker"
-REFUSALS: Final = (INSTANCE, ADDRESS, BROKER)
+ROUTE: Final = "route"
+ALLOW_LIST: Final = "allow_list"
+REFUSALS: Final = (INSTANCE, ADDRESS, BROKER, ROUTE, ALLOW_LIST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Limits:
 
 
 class Addresses:
-    """Connections of one listener by the address they come from."""
+    """Connections of one instance by the address they come from."""
 
     __slots__ = ("_counts",)
 

@@ -99,7 +99,7 @@ def _rounded(size: int) -> int:
 class FrameBuffers:
     """`shared` is written by whoever reads a socket now. `rent` answers None when too much is lent out.
 
-    Owners are listeners. What one has rented may not exceed what it leaves free for all others, so that nobody who
+    Owners are instances. What one has rented may not exceed what it leaves free for all others, so that nobody who
     announces large frames and never sends them keeps others from sending theirs.
     """
 

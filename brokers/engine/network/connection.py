@@ -65,7 +65,7 @@ class Connection:
         self.fd = sock.fileno()
         self.peer_host = peer_host
         self.idle_ticks = self._busy = 0
-        self.received = Received(owner.unread, buffers, owner)
+        self.received = Received(owner.unread, buffers, owner.group)
         # What all connections of one instance share.
         self._turns = owner.turns
         self._unread = owner.unread
@@ -180,11 +180,11 @@ class Connection:
                 self._resume_soon()
 
     def _begin_large(self, size_bytes: int, received: memoryview) -> None:
-        buffer = self._buffers.rent(size_bytes, self._owner)
+        buffer = self._buffers.rent(size_bytes, self._owner.group)
         if buffer is None:
             self.received.keep(SIZE.pack(size_bytes) + received)
             self._busy |= NO_BUFFER
-            self._buffers.wait(size_bytes, self._owner, self)
+            self._buffers.wait(size_bytes, self._owner.group, self)
         else:
             self.received.large = LargeFrame(buffer, size_bytes, received)
         if self._corked is not None:
@@ -487,9 +487,9 @@ class Connection:
         self._socket.close()
         frame, self.received.large = self.received.large, None
         if frame is not None:
-            self._buffers.give_back(frame.buffer, self._owner)
+            self._buffers.give_back(frame.buffer, self._owner.group)
         elif self._busy & NO_BUFFER:
-            self._buffers.forget(self._owner, self)
+            self._buffers.forget(self._owner.group, self)
         self.received.forget()
         self._corked = None
         pending_responses, self._pending_responses = self._pending_responses, None

@@ -25,7 +25,12 @@ STALLED: Final = "stalled"
 SLOW_REQUEST: Final = "slow_request"
 NEEDED: Final = "others_need_the_room"
 UNREAD_ANSWERS: Final = "unread_answers"
-REASONS: Final = (IDLE, NO_REQUEST, STALLED, SLOW_REQUEST, NEEDED, UNREAD_ANSWERS)
+NOT_ALLOWED: Final = "not_allowed"
+NO_PROXY_HEADER: Final = "no_proxy_header"
+HANDSHAKE: Final = "handshake"
+REASONS: Final = (
+    IDLE, NO_REQUEST, STALLED, SLOW_REQUEST, NEEDED, UNREAD_ANSWERS, NOT_ALLOWED, NO_PROXY_HEADER, HANDSHAKE,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

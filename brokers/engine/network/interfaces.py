@@ -35,11 +35,21 @@ class Session(Protocol):
 
 
 class ConnectionOwner(Protocol):
-    """Who accepted a connection: what it rents is on the owner's account."""
+    """Who accepted a connection: what it rents is on the account of the owner's `group`."""
 
-    turns: InstanceTurns
-    unread: UnreadBytes
-    unsent: UnsentBytes
+    @property
+    def group(self) -> object:
+        """The same for all listeners of an instance."""
+
+    @property
+    def turns(self) -> InstanceTurns:
+        """As the next two, of the group."""
+
+    @property
+    def unread(self) -> UnreadBytes: ...
+
+    @property
+    def unsent(self) -> UnsentBytes: ...
 
     @property
     def readers(self) -> Executor:

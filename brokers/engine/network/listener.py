@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from itertools import islice
@@ -13,13 +13,18 @@ from time import perf_counter
 from typing import Final, Protocol
 
 from brokers.engine.network import endings
-from brokers.engine.network.admission import ADDRESS, BROKER, INSTANCE, Addresses, CreationPace, Limits
-from brokers.engine.network.buffers import UNREAD_BYTES_PER_INSTANCE_MAX, FrameBuffers, UnreadBytes
+from brokers.engine.network.admission import ADDRESS, ALLOW_LIST, BROKER, INSTANCE, ROUTE, CreationPace, Limits
+from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.endings import Deadlines
+from brokers.engine.network.entering import Entering
 from brokers.engine.network.fair_turns import FairTurns, InstanceTurns
+from brokers.engine.network.handshakes import Handshakes
 from brokers.engine.network.interfaces import OwnedConnection, Session
+from brokers.engine.network.listener_group import ListenerGroup
+from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules
 from brokers.engine.network.reports import NetworkReports
+from brokers.engine.network.tls_stream import TlsStream
 from brokers.engine.network.unsent import UnsentBytes
 
 BACKLOG: Final = 1_024
@@ -29,10 +34,11 @@ ACCEPT_PAUSE_S: Final = 0.1
 # Connections that are looked at, or closed, before the loop serves others.
 SWEPT_PER_TURN_MAX: Final = 500
 CLOSED_PER_TURN_MAX: Final = 100
-# Of the connections of who has most, so many are looked at for the one that was quiet longest.
-CANDIDATES_MAX: Final = 64
 
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+Accepted = socket.socket | TlsStream
 
 
 @dataclass(slots=True)
@@ -61,7 +67,7 @@ class OnHeldBack(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Listener:
-    """One bound port. `name` is the instance's id, or that of the listener inside the cluster."""
+    """One bound port: a route of an instance. What the instance's routes share is in `group`."""
 
     name: str
     host: str
@@ -69,25 +75,29 @@ class Listener:
     make_session: MakeSession
     owner: Listeners
     socket: socket.socket
-    connections_max: int
-    pace: CreationPace
-    unread: UnreadBytes
-    turns: InstanceTurns
-    # Its connections are the cluster's own: they are refused and closed for nobody else's (QUO-50), queue for nobody,
-    # and come as fast as they like.
-    is_protected: bool = False
-    unsent: UnsentBytes = field(default_factory=UnsentBytes)
+    group: ListenerGroup
+    rules: ListenerRules = OPEN_TO_ALL
     # In no order that matters; a dict, so that one can begin somewhere and go round.
     connections: dict[OwnedConnection, None] = field(default_factory=dict)
-    addresses: Addresses = field(default_factory=Addresses)
-    is_relieving: bool = False
 
     @property
     def readers(self) -> Executor:
         return self.owner.readers
 
+    @property
+    def unread(self) -> UnreadBytes:
+        return self.group.unread
+
+    @property
+    def unsent(self) -> UnsentBytes:
+        return self.group.unsent
+
+    @property
+    def turns(self) -> InstanceTurns:
+        return self.group.turns
+
     def on_acceptable(self) -> None:
-        turns, began_s = self.turns, perf_counter()
+        turns, began_s = self.group.turns, perf_counter()
         if turns.must_wait(began_s):
             self.owner.loop.remove_reader(self.socket.fileno())
             turns.join(self)
@@ -116,8 +126,9 @@ class Listener:
                     self._pause(ACCEPT_PAUSE_S)
                     return False
                 break
-            self.owner.admit(self, accepted, str(address[0]))
-            delay_ms = self.owner.delay_ms(self)
+            is_stranger = self.owner.admit(self, accepted, str(address[0])) == ALLOW_LIST
+            # Strangers take their time of the instance's turn, and no place among its new connections.
+            delay_ms = 0 if is_stranger else self.owner.delay_ms(self)
             if delay_ms:
                 self._pause(delay_ms / 1000)
                 return False
@@ -131,43 +142,34 @@ class Listener:
         if self.socket.fileno() >= 0:
             self.owner.loop.add_reader(self.socket.fileno(), self.on_acceptable)
 
+    def refuses(self, client_host: str) -> bool:
+        cause = self.owner.refusal_of_client(self, client_host)
+        if cause is not None:
+            self.owner.note_refusal(self, client_host, cause)
+        return cause is not None
+
+    def enter(self, accepted: Accepted, client_host: str) -> None:
+        self.owner.enter(self, accepted, client_host)
+
+    def end(self, connection: OwnedConnection, reason: str) -> None:
+        self.owner.end(connection, reason)
+
     def on_closed(self, connection: OwnedConnection, reason: str) -> None:
         if connection in self.connections:
             del self.connections[connection]
-            self.addresses.remove(connection.peer_host)
+            self.group.addresses.remove(connection.peer_host)
             self.owner.count -= 1
 
     def on_malformed(self, peer_host: str, error: Exception) -> None:
         self.owner.counters.malformed += 1
         self.owner.reports.malformed(self.name, peer_host, error)
 
+    def on_handshake_failed(self, peer_host: str, error: Exception) -> None:
+        self.owner.reports.handshake_failed(self.name, peer_host, error)
+
     def on_fault(self, peer_host: str, error: Exception) -> None:
         self.owner.counters.faults += 1
         self.owner.reports.fault(self.name, peer_host, error)
-
-    def on_excess(self) -> None:
-        """Answers that nobody reads take too much memory. Called inside somebody's request: others are closed later."""
-        if not self.is_relieving:
-            self.is_relieving = True
-            self.owner.loop.call_soon(self._relieve)
-
-    def _relieve(self) -> None:
-        """Who took nothing for longest goes first, then who holds most; who holds all of it alone stays."""
-        self.is_relieving = False
-        holding = [connection for connection in self.connections if connection.unsent_bytes]
-        holding.sort(key=lambda connection: (connection.idle_ticks, connection.unsent_bytes), reverse=True)
-        for connection in holding[:-1]:
-            if not self.unsent.are_too_many:
-                break
-            self.owner.end(connection, endings.UNREAD_ANSWERS)
-
-    def quietest(self) -> OwnedConnection:
-        """Of some of the connections the one that was quiet longest. Those looked at come last the next time."""
-        candidates = list(islice(self.connections, CANDIDATES_MAX))
-        for connection in candidates:
-            del self.connections[connection]
-            self.connections[connection] = None
-        return max(candidates, key=lambda connection: connection.idle_ticks)
 
 
 class Listeners:
@@ -194,6 +196,8 @@ class Listeners:
         self._unread = UnreadBytes()
         self._deadlines = Deadlines(limits.idle_ms_max, limits.sweep_ms)
         self._listeners: dict[str, Listener] = {}
+        self._groups: dict[str, ListenerGroup] = {}
+        self.handshakes = Handshakes(loop)
 
     def __iter__(self) -> Iterator[Listener]:
         return iter(self._listeners.values())
@@ -203,8 +207,19 @@ class Listeners:
         """Received and not processed, of all connections."""
         return self._unread.count + self.buffers.rented_bytes
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Of answers that wait for their clients, of all connections."""
+        return sum(group.unsent.count for group in self._groups.values())
+
+    def groups(self) -> Iterator[ListenerGroup]:
+        return iter(self._groups.values())
+
     def get(self, name: str) -> Listener | None:
         return self._listeners.get(name)
+
+    def call_soon(self, callback: Callable[[], object]) -> object:
+        return self.loop.call_soon(callback)
 
     def bind(
         self,
@@ -215,8 +230,12 @@ class Listeners:
         connections_max: int = 0,
         *,
         is_protected: bool = False,
+        group: str | None = None,
+        rules: ListenerRules = OPEN_TO_ALL,
     ) -> Listener:
-        """Takes the port without accepting yet. Raises OSError: it is taken, or not ours."""
+        """Takes the port without accepting yet; `group` is the instance's id, where that is not the name. Raises
+        OSError: the port is taken, or not ours.
+        """
         assert name not in self._listeners, f"the listener {name} is open already"
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         bound = socket.socket(family, socket.SOCK_STREAM)
@@ -228,7 +247,6 @@ class Listeners:
         except OSError:
             bound.close()
             raise
-        limits = self.limits
         listener = Listener(
             name=name,
             host=host,
@@ -236,20 +254,33 @@ class Listeners:
             make_session=make_session,
             owner=self,
             socket=bound,
-            connections_max=connections_max or limits.connections_per_listener_max,
-            pace=CreationPace(limits.creations_per_listener_per_s_max),
-            unread=UnreadBytes(self._unread, UNREAD_BYTES_PER_INSTANCE_MAX),
-            turns=InstanceTurns(None if is_protected else self.fair_turns),
-            is_protected=is_protected,
+            group=self._group(group or name, is_protected, connections_max),
+            rules=rules,
         )
-        if not is_protected:
-            listener.unsent = UnsentBytes(listener.on_excess)
+        listener.group.listeners.append(listener)
         self._listeners[name] = listener
         return listener
 
-    def open(self, name: str, host: str, port: int, make_session: MakeSession, connections_max: int = 0) -> Listener:
+    def _group(self, name: str, is_protected: bool, connections_max: int) -> ListenerGroup:
+        known = self._groups.get(name)
+        if known is None:
+            turns = None if is_protected else self.fair_turns
+            known = self._groups[name] = ListenerGroup(name, self, self.limits, self._unread, turns, connections_max)
+        return known
+
+    def open(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        make_session: MakeSession,
+        connections_max: int = 0,
+        *,
+        group: str | None = None,
+        rules: ListenerRules = OPEN_TO_ALL,
+    ) -> Listener:
         """Binds and accepts. Raises OSError as `bind`."""
-        listener = self.bind(name, host, port, make_session, connections_max)
+        listener = self.bind(name, host, port, make_session, connections_max, group=group, rules=rules)
         self.accept(listener)
         return listener
 
@@ -263,6 +294,7 @@ class Listeners:
             self._close_some(listener, reason)
 
     def close_all(self, reason: str) -> None:
+        self.handshakes.close()
         for name in tuple(self._listeners):
             listener = self._close_port(name)
             assert listener is not None, "it was there"
@@ -274,6 +306,9 @@ class Listeners:
         if listener is not None:
             self.loop.remove_reader(listener.socket.fileno())
             listener.socket.close()
+            listener.group.listeners.remove(listener)
+            if not listener.group.listeners:
+                del self._groups[listener.group.name]
         return listener
 
     def _close_some(self, listener: Listener, reason: str) -> None:
@@ -282,47 +317,97 @@ class Listeners:
         if listener.connections:
             self.loop.call_soon(self._close_some, listener, reason)
 
-    def admit(self, listener: Listener, accepted: socket.socket, address: str) -> None:
-        cause = self._refusal(listener, address)
-        if cause is not None:
-            _count(self.counters.refused, cause)
-            accepted.close()
-            self.reports.refused(listener.name, address, cause, len(listener.connections))
-            self.on_held_back(listener.name, cause, 0)
+    def set_rules(self, listener: Listener, rules: ListenerRules) -> None:
+        """From here on; connections of clients that may not come in any more are closed, some in each turn."""
+        listener.rules = rules
+        self._end_unwanted(listener, rules, iter(tuple(listener.connections)))
+
+    def _end_unwanted(self, listener: Listener, rules: ListenerRules, rest: Iterator[OwnedConnection]) -> None:
+        if listener.rules is not rules or rules.admits is None:
             return
+        some = list(islice(rest, CLOSED_PER_TURN_MAX))
+        for connection in some:
+            if connection in listener.connections and not rules.is_admitted(connection.peer_host):
+                self.end(connection, endings.NOT_ALLOWED)
+        if some:
+            self.loop.call_soon(self._end_unwanted, listener, rules, rest)
+
+    def admit(self, listener: Listener, accepted: socket.socket, address: str) -> str | None:
+        """Why it was refused. A client whose peer is a proxy is known later, and judged then (`entering`)."""
+        is_proxy = listener.rules.is_proxy(address)
+        cause = self._refusal(listener, address, is_proxy)
+        if cause is not None:
+            accepted.close()
+            self.note_refusal(listener, address, cause)
+            return cause
         try:
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except OSError:
             accepted.close()
-            return
+            return None
         self.counters.accepted += 1
-        self.count += 1
-        connection = Connection(accepted, address, listener, self.buffers, self.loop)
-        listener.connections[connection] = None
-        listener.addresses.add(address)
+        if is_proxy or listener.rules.tls is not None:
+            entering = Entering(accepted, address, listener, self.buffers, self.loop, self.handshakes)
+            self._keep(listener, entering)
+            entering.start(is_proxy)
+        else:
+            self.enter(listener, accepted, address)
+        return None
+
+    def enter(self, listener: Listener, accepted: Accepted, address: str) -> None:
+        """The connection begins: its client's address is known, and whatever comes before the first request is over."""
+        if isinstance(accepted, TlsStream):
+            connection = Connection(accepted.as_socket, address, listener, self.buffers, accepted.as_loop)
+        else:
+            connection = Connection(accepted, address, listener, self.buffers, self.loop)
+        self._keep(listener, connection)
         connection.start(listener.make_session(connection))
 
-    def _refusal(self, listener: Listener, address: str) -> str | None:
+    def _keep(self, listener: Listener, connection: OwnedConnection) -> None:
+        self.count += 1
+        listener.connections[connection] = None
+        listener.group.addresses.add(connection.peer_host)
+
+    def note_refusal(self, listener: Listener, address: str, cause: str) -> None:
+        _count(self.counters.refused, cause)
+        self.reports.refused(listener.name, address, cause, len(listener.connections))
+        if cause != ALLOW_LIST:  # strangers do not slow the instance's clients down
+            self.on_held_back(listener.group.name, cause, 0)
+
+    def _refusal(self, listener: Listener, address: str, is_proxy: bool) -> str | None:
         """Why one more from this address may not come in; None = it may."""
-        if len(listener.connections) >= listener.connections_max:
+        group, rules = listener.group, listener.rules
+        if not is_proxy:
+            cause = self.refusal_of_client(listener, address)
+            if cause is not None:
+                return cause
+        if rules.connections_max is not None and len(listener.connections) >= rules.connections_max:
+            return ROUTE
+        if group.count >= group.connections_max:
             return INSTANCE
-        if listener.is_protected:
-            return None
-        if listener.addresses.count(address) >= self.limits.connections_per_address_max:
+        return None if group.is_protected or self._has_room(listener) else BROKER
+
+    def refusal_of_client(self, listener: Listener, address: str) -> str | None:
+        """The same as far as it depends on who the client is."""
+        if not listener.rules.is_admitted(address):
+            return ALLOW_LIST
+        group = listener.group
+        if not group.is_protected and group.addresses.count(address) >= self.limits.connections_per_address_max:
             return ADDRESS
-        return None if self._has_room(listener) else BROKER
+        return None
 
     def delay_ms(self, listener: Listener) -> int:
         """One was accepted, or refused; how long to accept no other from this listener (QUO-51)."""
-        if listener.is_protected:
+        group = listener.group
+        if group.is_protected:
             return 0
         now_ms = round(self.loop.time() * 1000)
-        delay_ms = max(listener.pace.charge(now_ms), self._pace.charge(now_ms))
+        delay_ms = max(group.pace.charge(now_ms), self._pace.charge(now_ms))
         if delay_ms:
             self.counters.paced += 1
-            self.on_held_back(listener.name, None, delay_ms)
+            self.on_held_back(group.name, None, delay_ms)
         return delay_ms
 
     def _has_room(self, listener: Listener) -> bool:
@@ -331,9 +416,9 @@ class Listeners:
         """
         if self.count < self.limits.connections_max:
             return True
-        others = [other for other in self._listeners.values() if not other.is_protected]
-        largest = max(others, key=lambda other: len(other.connections))
-        if len(largest.connections) <= len(listener.connections) + 1:
+        others = [group for group in self._groups.values() if not group.is_protected]
+        largest = max(others, key=lambda group: group.count)
+        if largest.count <= listener.group.count + 1:
             return False
         self.end(largest.quietest(), endings.NEEDED)
         return True
@@ -356,7 +441,7 @@ class Listeners:
     def _sweep(self) -> Iterator[None]:
         busy = False
         for listener in tuple(self._listeners.values()):
-            is_contended = self.buffers.is_contended(listener)
+            is_contended = self.buffers.is_contended(listener.group)
             connections = tuple(listener.connections)
             for at in range(0, len(connections), SWEPT_PER_TURN_MAX):
                 for connection in connections[at : at + SWEPT_PER_TURN_MAX]:

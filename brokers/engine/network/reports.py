@@ -43,6 +43,10 @@ class NetworkReports:
                 "authentication_failed", instance_id=instance_id, peer=peer, mechanism=mechanism or None, reason=reason
             )
 
+    def handshake_failed(self, listener: str, peer: str, error: Exception) -> None:
+        if self._admit():
+            log.warning("tls_handshake_failed", listener=listener, peer=peer, reason=str(error))
+
     def accept_failed(self, listener: str, error: OSError) -> None:
         if self._admit():
             log.error("accept_failed", listener=listener, reason=error.strerror)

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from socket import MSG_MORE, MSG_NOSIGNAL, socket
+from typing import Protocol
 
 from brokers.engine.page_cache import read_cached
 from brokers.engine.values import Slice
@@ -20,6 +21,17 @@ PROBED_BYTES_MAX = 524_288
 SENT_PER_TURN_MAX = PROBED_BYTES_MAX
 
 OnWritten = Callable[[int], object]
+
+
+class FileSender(Protocol):
+    """What stands in a socket's place and reads files by itself; `network.tls_stream.TlsStream` fits."""
+
+    def fileno(self) -> int: ...
+
+    def send(self, data: bytes | memoryview, flags: int, /) -> int: ...
+
+    def send_file(self, fd: int, position: int, length: int) -> int:
+        """As `os.sendfile`."""
 
 
 def joined(parts: Sequence[bytes | Slice]) -> tuple[list[bytes | Slice], int]:
@@ -117,7 +129,7 @@ class Outgoing:
         """Bytes, and nobody to tell."""
         return self._on_written is None and len(self._parts) == 1 and isinstance(self._parts[0], bytes)
 
-    def send(self, sock: socket) -> bool:
+    def send(self, sock: socket | FileSender) -> bool:
         """Whether everything is out. Raises OSError when the connection is broken, or the file is."""
         parts = self._parts
         sent_now = 0
@@ -134,7 +146,7 @@ class Outgoing:
                         return False
                     self._sent_of_bytes = 0
                 else:
-                    count = self._send_file(sock.fileno(), part)
+                    count = self._send_file(sock, part)
                     if not count:
                         return False
                     sent_now += count
@@ -150,7 +162,7 @@ class Outgoing:
             self._index += 1
         return True
 
-    def _send_file(self, fd: int, part: Slice) -> int:
+    def _send_file(self, sock: socket | FileSender, part: Slice) -> int:
         """How many bytes of `part` left; 0 if it is not in the page cache."""
         position = part.position
         ready_bytes = self._cached_until - position
@@ -161,7 +173,10 @@ class Outgoing:
                 return 0
             self._cached_until = position + ready_bytes
         try:
-            count = os.sendfile(fd, part.fd, position, ready_bytes)
+            if isinstance(sock, socket):
+                count = os.sendfile(sock.fileno(), part.fd, position, ready_bytes)
+            else:
+                count = sock.send_file(part.fd, position, ready_bytes)
         except OSError as error:
             if error.errno == errno.EIO:
                 part.failed(error)

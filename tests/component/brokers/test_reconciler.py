@@ -24,6 +24,7 @@ from tenants.choices import SuspensionReason
 from tenants.models import AuditEntry
 from tests.testkit.api_cases import make_member
 from tests.testkit.fleet import AcknowledgingBrokers
+from tests.testkit.instances import OPEN_ROUTES
 
 pytestmark = pytest.mark.django_db
 
@@ -35,7 +36,7 @@ def acting() -> Actor:
 
 @pytest.fixture()
 def instance(acting: Actor, cluster: Cluster) -> Instance:
-    return services.create_instance(acting=acting, name="orders")[0]
+    return services.create_instance(acting=acting, name="orders", routes=OPEN_ROUTES)[0]
 
 
 def document(brokers: AcknowledgingBrokers, instance: Instance) -> InstanceDocument:

@@ -198,7 +198,7 @@ async def test_the_life_of_an_instance_needs_no_right_that_a_role_does_not_have(
             await member.until(lambda image: topic.name not in image.topics)
             later = replace(document, generation=2)
             assert await asyncio.to_thread(publisher.publish_instance, instance, later)
-            await asyncio.to_thread(publisher.unpublish_instance, instance, later.ports)
+            await asyncio.to_thread(publisher.unpublish_instance, instance, later.leased_ports)
             await member.until(lambda image: instance not in image.instances)
             await asyncio.to_thread(publisher.forget_quotas, instance)
             await asyncio.to_thread(publisher.forget_acks, instance)

@@ -35,13 +35,13 @@ CUT_S_MAX = 1.0
 @pytest.fixture(scope="module")
 def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineCluster]:
     directory = tmp_path_factory.mktemp("sasl")
-    with EngineCluster(zookeeper_address, directory, module=("tests.testkit.sasl_broker",)) as running:
+    with EngineCluster(zookeeper_address, directory) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def instance(cluster: EngineCluster) -> TestInstance:
-    instance = cluster.create_instance("ins-aaaaaaaa")
+    instance = cluster.create_instance("ins-aaaaaaaa", security="sasl_plaintext")
     alter(cluster, instance, added("owner", "owner-secret", superuser=1), added("alice", "alice-secret"))
     admin = AdminClient(settings(instance, "owner", "owner-secret"))
     admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(30)

@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 
 from instances.lifecycle.phases import Phase
-from instances.models import Instance, Operation
+from instances.models import Instance, Operation, Route
 from tenants.choices import Scope
 from tenants.models import Member
 from tests.component.instances.conftest import FakeDataPlane
@@ -36,6 +36,17 @@ class TestInstances(EndpointCases):
         Case("POST", "/instances/{deleted}/restore", WRITE, status=202),
         Case("POST", "/instances/{failed}/retry", WRITE, status=202),
         Case("GET", "/instances/{instance}/events", READ),
+        Case("GET", "/instances/{instance}/routes", READ),
+        Case(
+            "POST",
+            "/instances/{instance}/routes",
+            WRITE,
+            body={"name": "inside", "security": "sasl_plaintext", "allow_list": ["10.0.0.0/8"]},
+            status=202,
+        ),
+        Case("GET", "/instances/{instance}/routes/default", READ),
+        Case("PATCH", "/instances/{instance}/routes/default", WRITE, body={"connections_max": 100}, status=202),
+        Case("DELETE", "/instances/{instance}/routes/second", WRITE, status=202),
         Case("GET", "/operations", READ),
         Case("GET", "/operations/{operation}", READ),
     )
@@ -48,6 +59,7 @@ class TestInstances(EndpointCases):
             restorable_until=timezone.now() + timedelta(days=1),
         )
         instance = make_running(owner.tenant)
+        Route.objects.create(instance=instance, name="second", security="sasl_tls")
         operation = Operation.objects.create(
             tenant=owner.tenant, instance=instance, type="instance.create", generation=1, asked_by="tests"
         )

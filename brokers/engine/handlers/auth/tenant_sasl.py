@@ -51,13 +51,19 @@ class ReportFailure(Protocol):
 class SaslRoute:
     """What all connections of one listener share. `dispatch_table` is theirs once they have authenticated."""
 
-    __slots__ = ("dispatch_table", "engine", "instance_id", "report_failure")
+    __slots__ = ("dispatch_table", "engine", "instance_id", "name", "report_failure")
 
     def __init__(
-        self, engine: Engine, instance_id: str, dispatch_table: DispatchTable, report_failure: ReportFailure
+        self,
+        engine: Engine,
+        instance_id: str,
+        name: str,
+        dispatch_table: DispatchTable,
+        report_failure: ReportFailure,
     ) -> None:
         self.engine = engine
         self.instance_id = instance_id
+        self.name = name
         self.report_failure = report_failure
         again = _Reauthentication(self)
         ours = {
@@ -234,7 +240,7 @@ class TenantSaslSession:
         session = self._before
         if session is None:
             principal = Principal(user.name, route.instance_id)
-            session = Session(engine, channel, principal, ADVERTISED_SASL, route.dispatch_table)
+            session = Session(engine, channel, principal, ADVERTISED_SASL, route.dispatch_table, route_name=route.name)
         self._before = None
         logins, before = engine.authentication.logins, session.login
         session.login = Login(logins, channel, route.instance_id, user, secret, self._mechanism.number)

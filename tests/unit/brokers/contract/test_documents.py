@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,12 +25,24 @@ from brokers.contract.documents import (
     TopicDocument,
 )
 from brokers.contract.process import BrokerProcessSettings
+from brokers.contract.routes import SECURITIES, RouteDocument, first_plaintext_ports
 from brokers.contract.usage import UsageEvent
 from brokers.contract.users import SCRAM_SHA_256, SCRAM_SHA_512, Secret, UserDocument, Verifier
+from instances.routes.kinds import CIDRS_MAX, ROUTE_NAME_CHARS_MAX, ROUTES_MAX
 
 ids = st.integers(0, 2**31 - 1)
 texts = st.text(max_size=30)
 rates = st.integers(0, 2**63 - 1)
+routes = st.builds(
+    RouteDocument,
+    name=texts,
+    security=st.sampled_from(SECURITIES),
+    ports=st.dictionaries(ids, ids, max_size=3),
+    endpoints=st.dictionaries(ids, texts, max_size=3),
+    allow_list=st.lists(texts, max_size=3).map(tuple),
+    connections_max=st.none() | ids,
+    proxies=st.lists(texts, max_size=3).map(tuple),
+)
 samples = st.one_of(
     st.builds(BrokerDocument, host=texts, port=ids, admin_port=ids, timestamp_ms=rates, rack=st.none() | texts),
     st.builds(
@@ -51,8 +64,17 @@ samples = st.one_of(
         partitions_max=st.none() | ids,
         message_bytes_max=st.none() | ids,
         leaving=st.lists(ids, max_size=3).map(tuple),
+        routes=st.lists(routes, max_size=5).map(tuple),
     ),
-    st.builds(InstanceAck, generation=ids, port=ids, listening=st.booleans(), error=st.none() | texts),
+    st.builds(
+        InstanceAck,
+        generation=ids,
+        port=ids,
+        listening=st.booleans(),
+        error=st.none() | texts,
+        not_open=st.lists(texts, max_size=3).map(tuple),
+        unable=st.none() | texts,
+    ),
     st.builds(
         InstanceTopicDocument,
         name=texts,
@@ -329,3 +351,52 @@ def test_the_node_of_a_pattern_is_its_own(pattern: ResourcePattern) -> None:
     kind, how, name = pattern.node_name.split(":")
     assert (int(kind), int(how), paths.desanitise(name)) == (pattern.resource_type, pattern.pattern_type, pattern.name)
     assert "/" not in pattern.node_name
+
+
+def instance_document(**fields: Any) -> InstanceDocument:
+    return InstanceDocument(generation=1, produce_bps=1, consume_bps=1, capacity_bytes=1, **fields)
+
+
+def test_a_document_without_routes_means_one_over_its_own_ports() -> None:
+    """As control planes of before wrote it."""
+    old = instance_document(ports={1: 19_000}, endpoints={1: "kafka.example:19000"})
+    (route,) = InstanceDocument.from_json(old.to_json()).effective_routes
+    assert (route.name, route.security, route.ports, route.endpoints) == (
+        "default", "plaintext", {1: 19_000}, {1: "kafka.example:19000"},
+    )  # fmt: skip
+    assert b"routes" not in old.to_json()
+
+
+def test_a_broker_that_knows_no_routes_is_told_no_port_of_a_protected_one() -> None:
+    """It would open it to everybody."""
+    protected = RouteDocument(name="a", security="sasl_plaintext", ports={1: 1})
+    listed = RouteDocument(name="b", security="plaintext", ports={1: 2}, allow_list=("10.0.0.0/8",))
+    free = RouteDocument(name="c", security="plaintext", ports={1: 3})
+    assert first_plaintext_ports((protected, listed)) == {}
+    assert first_plaintext_ports((protected, listed, free)) == {1: 3}
+
+
+@pytest.mark.parametrize("lost", ["security", "allow_list"])
+def test_a_route_that_does_not_say_who_may_come_is_no_route(lost: str) -> None:
+    body = json.loads(instance_document(routes=(RouteDocument(name="a", security="tls", ports={1: 1}),)).to_json())
+    del body["routes"][0][lost]
+    with pytest.raises(KeyError):
+        InstanceDocument.from_json(json.dumps(body).encode())
+
+
+def test_the_longest_document_of_an_instance_stays_far_below_what_zookeeper_takes() -> None:
+    cidrs = tuple(f"2001:db8:1234:5678:9abc:def0:1234:{number:x}/128" for number in range(CIDRS_MAX))
+    brokers = range(100)
+    routes = tuple(
+        RouteDocument(
+            name=f"{number}" * ROUTE_NAME_CHARS_MAX,
+            security="sasl_plaintext",
+            ports=dict.fromkeys(brokers, 65_535),
+            endpoints=dict.fromkeys(brokers, "h" * 253 + ":65535"),
+            allow_list=cidrs,
+            connections_max=10**6,
+            proxies=cidrs,
+        )
+        for number in range(ROUTES_MAX)
+    )
+    assert len(instance_document(routes=routes, endpoints=dict(routes[0].endpoints)).to_json()) < 512 * 1024

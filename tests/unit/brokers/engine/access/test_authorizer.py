@@ -145,6 +145,20 @@ def test_compiled_lists_agree_with_the_standard_library(entries: list[str], addr
     assert compile_list(tuple(entries)).admits(address) == any(address in network for network in parsed)
 
 
+@given(st.text("0123af:/", max_size=14) | st.text("::::1234f/", min_size=3, max_size=20))
+def test_an_entry_of_version_6_means_what_the_standard_library_says_or_nothing(entry: str) -> None:
+    try:
+        network = ip_network(entry, strict=False)
+    except ValueError:
+        wanted: tuple[list[int], list[int]] = ([], [])
+    else:
+        wanted = [int(network.network_address)], [int(network.broadcast_address)]
+        if network.version == 4 or network.network_address.ipv4_mapped is not None:
+            return
+    compiled = compile_list((entry,))
+    assert (list(compiled.v6[0]), list(compiled.v6[1])) == wanted
+
+
 @pytest.mark.parametrize("peer", ["192.168.0.1", "::1"])
 @pytest.mark.parametrize("operation", Operation)
 def test_lists_do_not_shut_out_who_acts_for_the_owner_inside_the_cluster(peer: str, operation: Operation) -> None:

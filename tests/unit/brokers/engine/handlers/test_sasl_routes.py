@@ -16,7 +16,6 @@ from brokers.contract import paths
 from brokers.contract.documents import change_to_json
 from brokers.contract.users import UserDocument
 from brokers.engine.access import attempts, passwords
-from brokers.engine.assembly import tenant_sessions
 from brokers.engine.cluster.tree import Create, Delete, Operation, Set
 from brokers.engine.handlers import logins
 from brokers.engine.handlers.auth import tenant_sasl
@@ -33,6 +32,8 @@ from tests.unit.brokers.engine.handlers.test_no_garbage import ROUNDS, left_behi
 MINE, THEIRS = "ins-aaaaaaaa", "ins-bbbbbbbb"
 FAILED = ErrorCode.SASL_AUTHENTICATION_FAILED
 VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+
+SASL = "sasl_plaintext"
 
 
 @dataclass
@@ -108,10 +109,13 @@ def overrides() -> dict[str, str]:
 
 
 @pytest.fixture
-async def sasl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: dict[str, str]) -> AsyncIterator[SaslHouse]:
-    monkeypatch.setattr(tenant_sessions, "security_of", lambda _document: "sasl_plaintext")
+async def sasl(tmp_path: Path, overrides: dict[str, str]) -> AsyncIterator[SaslHouse]:
     async with InProcessBroker(tmp_path, overrides=overrides) as broker:
-        house = SaslHouse(broker, await broker.create_instance(MINE), await broker.create_instance(THEIRS))
+        house = SaslHouse(
+            broker,
+            await broker.create_instance(MINE, security=SASL),
+            await broker.create_instance(THEIRS, security=SASL),
+        )
         await house.put(user("alice", "secret", "second"))
         await house.put(user("bob", "their-secret", instance_id=THEIRS), instance_id=THEIRS)
         yield house

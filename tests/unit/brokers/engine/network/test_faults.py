@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from brokers.engine.assembly import tenant_listeners
+from brokers.engine.assembly import route_sessions
 from brokers.engine.handlers.dispatch import DISPATCH_TABLE
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.cluster import DescribeClusterRequest
@@ -37,7 +37,7 @@ async def test_a_mistake_of_ours_ends_one_connection_only(
     broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch, handler: Callable[..., Any]
 ) -> None:
     broken = DISPATCH_TABLE._replace(handlers={**DISPATCH_TABLE.handlers, int(ApiKey.DESCRIBE_CLUSTER): handler})
-    monkeypatch.setattr(tenant_listeners, "DISPATCH_TABLE", broken)
+    monkeypatch.setattr(route_sessions, "DISPATCH_TABLE", broken)
     port = await broker.create_instance("ins-aaaaaaaa")
     unlucky, other = await broker.client(port), await broker.client(port)
 

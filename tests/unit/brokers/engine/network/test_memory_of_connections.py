@@ -27,7 +27,7 @@ HALF = pack(">ihh", 60_000, int(ApiKey.PRODUCE), 9) + bytes(40_000)
 async def test_small_requests_that_are_half_here_take_no_more_than_their_instance_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("brokers.engine.network.listener.UNREAD_BYTES_PER_INSTANCE_MAX", 200_000)
+    monkeypatch.setattr("brokers.engine.network.listener_group.UNREAD_BYTES_PER_INSTANCE_MAX", 200_000)
     async with InProcessBroker(tmp_path) as broker:
         port = await broker.create_instance(MINE)
         broker.broker.listeners.buffers = rented = buffers.FrameBuffers(8 * buffers.RENTED_BYTES_MIN)
@@ -36,7 +36,7 @@ async def test_small_requests_that_are_half_here_take_no_more_than_their_instanc
             await client.send_raw(HALF)
         listener = broker.broker.listeners.get(MINE)
         assert listener is not None
-        await broker.until(lambda: rented.is_contended(listener))
+        await broker.until(lambda: rented.is_contended(listener.group))
 
         assert listener.unread.count <= 200_000 + len(HALF) + 30 * buffers.TINY_BYTES_MAX
         honest = await broker.client(port)
@@ -52,7 +52,7 @@ async def test_small_requests_that_are_half_here_take_no_more_than_their_instanc
 async def test_where_bytes_are_many_requests_of_any_size_are_still_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("brokers.engine.network.listener.UNREAD_BYTES_PER_INSTANCE_MAX", -1)
+    monkeypatch.setattr("brokers.engine.network.listener_group.UNREAD_BYTES_PER_INSTANCE_MAX", -1)
     async with InProcessBroker(tmp_path) as broker:
         client = await broker.client(await broker.create_instance(MINE))
         await broker.create_topic(client, "orders", 1, max_message_bytes="9000000")

@@ -1,0 +1,56 @@
+"""The certificates of the brokers of one host: made before a broker starts, renewed while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import structlog
+from django.conf import settings
+from django.db import Error as DatabaseError
+
+from brokers.infra.certificates import ensure_certificate
+from brokers.models import Broker
+from instances.models import Route
+
+log = structlog.get_logger(__name__)
+
+# A route with another host to advertise waits so long for a certificate that names it.
+LOOKED_AT_EVERY_S: Final = 20.0
+
+
+def file_of(broker: Broker) -> Path:
+    return settings.TLS_DIR / f"{_name(broker)}.pem"
+
+
+def _name(broker: Broker) -> str:
+    return f"{broker.cluster_id}-{broker.number}"
+
+
+class Renewal:
+    """Looks now and then, and at once for a broker that it has not seen."""
+
+    def __init__(self) -> None:
+        self._looked_at_s: float | None = None
+        self._known: set[str] = set()
+
+    def renew(self, brokers: Iterable[Broker], now_s: float) -> None:
+        """Trouble is told and tried again: brokers go on with what they have."""
+        wanted = {broker.pk: broker for broker in brokers}
+        is_due = self._looked_at_s is None or now_s - self._looked_at_s >= LOOKED_AT_EVERY_S
+        if not is_due and self._known.issuperset(wanted):
+            return
+        self._looked_at_s, self._known = now_s, set(wanted)
+        try:
+            for broker in wanted.values():
+                if ensure_certificate(settings.TLS_DIR, _name(broker), _hosts(broker)) is None:
+                    log.warning("agent.no_certificate", broker_id=broker.number, directory=settings.TLS_DIR.name)
+        except (OSError, ValueError, DatabaseError) as error:
+            log.warning("agent.certificates_not_renewed", reason=f"{type(error).__name__}: {error}")
+
+
+def _hosts(broker: Broker) -> list[str]:
+    """Under which its clients know it: the first is that of its host."""
+    rows = Route.objects.filter(port_leases__broker=broker).exclude(advertised_host="")
+    return [broker.host.advertised_host, *sorted(set(rows.values_list("advertised_host", flat=True)))]

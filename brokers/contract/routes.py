@@ -1,0 +1,68 @@
+"""Routes: the ways into an instance, each with ports, a kind of security and an allow-list of its own (CKA-8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from instances.routes.kinds import DEFAULT_ROUTE, OFFERED, PLAINTEXT, SECURITIES, WITH_SASL, WITH_TLS
+
+__all__ = ["DEFAULT_ROUTE", "OFFERED", "PLAINTEXT", "SECURITIES", "RouteDocument", "first_plaintext_ports"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteDocument:
+    """One way into an instance. `ports` to bind and advertised `endpoints` (`host:port`) are by broker id.
+
+    An empty `allow_list` admits everybody. `connections_max` None: as many as the instance has. A peer among `proxies`
+    speaks PROXY protocol version 2 and says for whom.
+    """
+
+    name: str
+    security: str
+    ports: Mapping[int, int] = field(default_factory=dict)
+    endpoints: Mapping[int, str] = field(default_factory=dict)
+    allow_list: tuple[str, ...] = ()
+    connections_max: int | None = None
+    proxies: tuple[str, ...] = ()
+
+    @property
+    def has_sasl(self) -> bool:
+        return self.security in WITH_SASL
+
+    @property
+    def has_tls(self) -> bool:
+        return self.security in WITH_TLS
+
+    def to_body(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "security": self.security,
+            "ports": {str(broker): port for broker, port in self.ports.items()},
+            "endpoints": {str(broker): address for broker, address in self.endpoints.items()},
+            "allow_list": list(self.allow_list),
+            "connections_max": self.connections_max,
+            "proxies": list(self.proxies),
+        }
+
+    @classmethod
+    def from_body(cls, body: Mapping[str, Any]) -> RouteDocument:
+        """Who cannot tell how a route is protected must not open it: `security` has no default."""
+        return cls(
+            name=body["name"],
+            security=body["security"],
+            ports={int(broker): port for broker, port in body.get("ports", {}).items()},
+            endpoints={int(broker): address for broker, address in body.get("endpoints", {}).items()},
+            allow_list=tuple(body["allow_list"]),
+            connections_max=body.get("connections_max"),
+            proxies=tuple(body.get("proxies", ())),
+        )
+
+
+def first_plaintext_ports(routes: tuple[RouteDocument, ...]) -> dict[int, int]:
+    """The ports that a broker which knows no routes may open: it would open any as plaintext, to everybody."""
+    for route in routes:
+        if route.security == PLAINTEXT and not route.allow_list and not route.proxies:
+            return dict(route.ports)
+    return {}

@@ -1,0 +1,101 @@
+"""What a route becomes on this broker: the rules of its listener, and who speaks with whoever comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ssl import SSLContext
+from typing import Final
+
+from brokers.contract.routes import DEFAULT_ROUTE, OFFERED, RouteDocument
+from brokers.engine.access.authorizer import AddressList, compile_list, peer_address
+from brokers.engine.access.principals import of_tenant_port
+from brokers.engine.handlers.auth.tenant_sasl import ReportFailure, SaslRoute, TenantSaslSession
+from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.dispatch import DISPATCH_TABLE
+from brokers.engine.handlers.session import Session
+from brokers.engine.network.connection import Connection
+from brokers.engine.network.listener import MakeSession
+from brokers.engine.network.listener_rules import ListenerRules
+from brokers.engine.protocol.apis import ADVERTISED_TENANT
+
+# Gives the context for a handshake that begins now, or None where this broker has no certificate.
+TlsContexts = Callable[[RouteDocument], Callable[[], SSLContext] | None]
+
+SEPARATOR: Final = "/"
+
+
+class RouteRefused(Exception):
+    """This broker cannot open a route as it is protected."""
+
+
+def listener_name(instance_id: str, route_name: str) -> str:
+    """The route that every instance had before there were routes goes by the instance's id alone."""
+    return instance_id if route_name == DEFAULT_ROUTE else f"{instance_id}{SEPARATOR}{route_name}"
+
+
+def instance_of(listener: str) -> str:
+    return listener.partition(SEPARATOR)[0]
+
+
+class AddressFilter:
+    """`network.listener_rules.Admits` over addresses and networks as a document lists them. They are compiled when the
+    first client comes: all lists of an instance take too long for one turn of the loop.
+    """
+
+    __slots__ = ("_entries", "_list")
+
+    def __init__(self, entries: tuple[str, ...]) -> None:
+        self._entries = entries
+        self._list: AddressList | None = None
+
+    def __call__(self, address: str) -> bool:
+        if self._list is None:
+            self._list = compile_list(self._entries)
+        return self._list.admits(peer_address(address))
+
+
+def rules_of(route: RouteDocument, tls_contexts: TlsContexts) -> ListenerRules:
+    """Raises RouteRefused."""
+    if route.security not in OFFERED:
+        raise RouteRefused(f"this broker does not know the security {route.security!r}")
+    tls = None
+    if route.has_tls:
+        tls = tls_contexts(route)
+        if tls is None:
+            raise RouteRefused("this broker has no certificate")
+    return ListenerRules(
+        admits=AddressFilter(route.allow_list) if route.allow_list else None,
+        proxies=AddressFilter(route.proxies) if route.proxies else None,
+        connections_max=route.connections_max,
+        tls=tls,
+    )
+
+
+def session_maker(engine: Engine, instance_id: str, route: RouteDocument, report_failure: ReportFailure) -> MakeSession:
+    """CKA-9: the port decides the instance, no credential can change it; what is proven is which of its users."""
+    if route.has_sasl:
+        return _MakeSaslSession(SaslRoute(engine, instance_id, route.name, DISPATCH_TABLE, report_failure))
+    return _MakeAnonymousSession(engine, instance_id, route.name)
+
+
+class _MakeAnonymousSession:
+    """Whoever reaches the port may speak."""
+
+    def __init__(self, engine: Engine, instance_id: str, route_name: str) -> None:
+        self._engine = engine
+        self._principal = of_tenant_port(instance_id)
+        self._route_name = route_name
+
+    def __call__(self, connection: Connection) -> Session:
+        engine, principal = self._engine, self._principal
+        return Session(engine, connection, principal, ADVERTISED_TENANT, DISPATCH_TABLE, route_name=self._route_name)
+
+
+class _MakeSaslSession:
+    """Whoever proves to be a user may speak."""
+
+    def __init__(self, route: SaslRoute) -> None:
+        self._route = route
+
+    def __call__(self, connection: Connection) -> TenantSaslSession:
+        return TenantSaslSession(self._route, connection)

@@ -1,0 +1,241 @@
+"""A connection before its first request: a proxy says for whom it speaks, then keys are agreed on (CKA-8).
+
+It has a place among the connections of its listener, and a deadline for each of the two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from functools import partial
+from socket import socket
+from typing import Final, Protocol
+
+from brokers.contract.connections import HANDSHAKE_MS_MAX, PROXY_HEADER_MS_MAX
+from brokers.engine.network import endings
+from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
+from brokers.engine.network.fair_turns import InstanceTurns
+from brokers.engine.network.handshakes import Handshakes
+from brokers.engine.network.interfaces import OwnedConnection
+from brokers.engine.network.listener_rules import ListenerRules
+from brokers.engine.network.proxy_protocol import NotProxyHeader, client_of, missing_bytes
+from brokers.engine.network.received import Received
+from brokers.engine.network.tls_stream import TlsStream
+
+
+class EntryOwner(Protocol):
+    """Who accepted it, and takes the connection that comes of it."""
+
+    rules: ListenerRules
+
+    @property
+    def group(self) -> object:
+        """The same for all listeners of an instance."""
+
+    @property
+    def turns(self) -> InstanceTurns: ...
+
+    @property
+    def unread(self) -> UnreadBytes: ...
+
+    def refuses(self, client_host: str) -> bool:
+        """Whether this client may not come in; it is then counted and told."""
+
+    def enter(self, accepted: socket | TlsStream, client_host: str) -> None:
+        """Everything before the first request is over."""
+
+    def end(self, connection: OwnedConnection, reason: str) -> None:
+        """Closes it for one of the reasons of `endings`."""
+
+    def on_handshake_failed(self, peer_host: str, error: Exception) -> None: ...
+
+    def on_malformed(self, peer_host: str, error: Exception) -> None: ...
+
+    def on_fault(self, peer_host: str, error: Exception) -> None: ...
+
+    def on_closed(self, connection: OwnedConnection, reason: str) -> None: ...
+
+
+class Entering:
+    """`network.interfaces.OwnedConnection`. Ends as a `Connection` under the client's address, or closed."""
+
+    __slots__ = (
+        "_closed",
+        "_deadline",
+        "_fd",
+        "_handshakes",
+        "_header",
+        "_in_thread",
+        "_is_watching",
+        "_loop",
+        "_owner",
+        "_socket",
+        "_tls",
+        "client_host",
+        "idle_ticks",
+        "peer_host",
+        "received",
+    )
+
+    # It has deadlines of its own.
+    is_busy: Final = True
+    is_stalled: Final = False
+    is_waiting: Final = False
+    unsent_bytes: Final = 0
+
+    def __init__(
+        self,
+        accepted: socket,
+        address: str,
+        owner: EntryOwner,
+        buffers: FrameBuffers,
+        loop: asyncio.AbstractEventLoop,
+        handshakes: Handshakes,
+    ) -> None:
+        self._socket = accepted
+        self._fd = accepted.fileno()
+        self._owner = owner
+        self._loop = loop
+        self._handshakes = handshakes
+        self._tls: ssl.SSLSocket | None = None
+        self._header = b""
+        self._in_thread = self._closed = self._is_watching = False
+        self._deadline: asyncio.TimerHandle | None = None
+        self.peer_host = self.client_host = address
+        self.idle_ticks = 0
+        self.received = Received(owner.unread, buffers, owner.group)
+
+    def start(self, is_proxied: bool) -> None:
+        if is_proxied:
+            self._await(self._read_header, PROXY_HEADER_MS_MAX, endings.NO_PROXY_HEADER)
+        else:
+            self._begin_handshake()
+
+    def _await(self, on_readable: Callable[[], object], ms_max: int, reason: str) -> None:
+        self._deadline = self._loop.call_later(ms_max / 1_000, self._end, reason)
+        self._watch(on_readable)
+
+    def _watch(self, on_readable: Callable[[], object]) -> None:
+        self._is_watching = True
+        self._loop.add_reader(self._fd, on_readable)
+
+    def _unwatch(self) -> None:
+        """Not once more: a thread may have closed the socket, and its number be another's."""
+        if self._is_watching:
+            self._is_watching = False
+            self._loop.remove_reader(self._fd)
+            self._loop.remove_writer(self._fd)
+
+    def _end(self, reason: str) -> None:
+        self._owner.end(self, reason)
+
+    # -- for whom a proxy speaks --------------------------------------------------------------------------------------
+
+    def _read_header(self) -> None:
+        """Never a byte more than the header has: what follows is the client's."""
+        try:
+            received = self._socket.recv(missing_bytes(self._header))
+            if not received:
+                self.close("closed by the peer")
+                return
+            self._header += received
+            if missing_bytes(self._header):
+                return
+            client = client_of(self._header)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(error.strerror or "connection lost")
+            return
+        except NotProxyHeader as error:
+            self._owner.on_malformed(self.peer_host, error)
+            self._end(endings.NO_PROXY_HEADER)
+            return
+        self._on_client(client or self.peer_host)
+
+    def _on_client(self, client_host: str) -> None:
+        self._stop_waiting()
+        self.client_host = client_host
+        if self._owner.refuses(client_host):
+            self.close("refused")
+        elif self._owner.rules.tls is not None:
+            self._begin_handshake()
+        else:
+            self._enter(self._socket)
+
+    # -- keys ---------------------------------------------------------------------------------------------------------
+
+    def _begin_handshake(self) -> None:
+        """Nothing is made before the peer has sent something: to be silent costs it more than us."""
+        self._await(self._on_hello, HANDSHAKE_MS_MAX, endings.HANDSHAKE)
+
+    def _on_hello(self) -> None:
+        if self._tls is None:
+            self._handshakes.begin(self._owner.group, self, partial(self._end, endings.HANDSHAKE))
+        self._step()
+
+    def _step(self) -> None:
+        self._unwatch()
+        self._in_thread = True
+        self._handshakes.submit(self._owner.group, self._shake_hands, self._on_step)
+
+    def _shake_hands(self) -> None:
+        """In a thread; the loop leaves the socket alone meanwhile."""
+        if self._closed:
+            return
+        if self._tls is None:
+            tls = self._owner.rules.tls
+            assert tls is not None, "the route has no TLS"
+            self._tls = tls().wrap_socket(self._socket, server_side=True, do_handshake_on_connect=False)
+        self._tls.do_handshake()
+
+    def _on_step(self, error: BaseException | None) -> None:
+        self._in_thread = False
+        if self._closed:
+            self._close_socket()
+        elif error is None:
+            self._stop_waiting()
+            assert self._tls is not None, "its handshake is over"
+            self._enter(TlsStream(self._tls, self._loop, self._owner.turns))
+        elif isinstance(error, ssl.SSLWantReadError):
+            self._watch(self._step)
+        elif isinstance(error, ssl.SSLWantWriteError):
+            self._is_watching = True
+            self._loop.add_writer(self._fd, self._step)
+        elif isinstance(error, (OSError, ValueError)):
+            self._owner.on_handshake_failed(self.client_host, error)
+            self._end(endings.HANDSHAKE)
+        else:
+            assert isinstance(error, Exception), "threads of the pool pass on exceptions"
+            self._owner.on_fault(self.client_host, error)
+            self._end(endings.HANDSHAKE)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def _enter(self, accepted: socket | TlsStream) -> None:
+        self._closed = True
+        self._handshakes.end(self._owner.group, self)
+        self._owner.on_closed(self, "entered")
+        self._owner.enter(accepted, self.client_host)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        self._unwatch()
+
+    def close(self, reason: str) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._stop_waiting()
+        self._handshakes.end(self._owner.group, self)
+        if not self._in_thread:
+            self._close_socket()
+        self._owner.on_closed(self, reason)
+
+    def _close_socket(self) -> None:
+        self._socket.close()
+        if self._tls is not None:
+            self._tls.close()

@@ -1,0 +1,74 @@
+"""The header of PROXY protocol version 2, with which a load balancer says for whom it speaks (CKA-8). Pure.
+
+https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt, section 2.2. Version 1 is text without a length and is not
+understood.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address
+from struct import Struct
+from typing import Final
+
+from brokers.contract.connections import PROXY_HEADER_BYTES_MAX
+from brokers.engine.protocol.errors import MalformedRequest
+
+SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
+# Signature, version and command, family and transport, length of what follows.
+_FIXED: Final = Struct(">12sBBH")
+FIXED_BYTES: Final = _FIXED.size
+HEADER_BYTES_MAX: Final = PROXY_HEADER_BYTES_MAX
+# Addresses and what else a proxy has to say.
+REST_BYTES_MAX: Final = HEADER_BYTES_MAX - FIXED_BYTES
+
+_VERSION: Final = 2
+_LOCAL, _PROXY = 0, 1
+_UNSPECIFIED, _TCP4, _TCP6, _UNIX_STREAM = 0x00, 0x11, 0x21, 0x31
+# Source and destination addresses, source and destination ports.
+_ADDRESS_BYTES: Final = {_UNSPECIFIED: 0, _TCP4: 12, _TCP6: 36, _UNIX_STREAM: 216}
+
+
+class NotProxyHeader(MalformedRequest):
+    """A listed proxy sent something else."""
+
+
+def missing_bytes(received: bytes) -> int:
+    """How many bytes to read next, no more: 0 when the header is whole.
+
+    Raises:
+        NotProxyHeader: it cannot become one.
+    """
+    if len(received) < FIXED_BYTES:
+        if not SIGNATURE.startswith(received[: len(SIGNATURE)]):
+            raise NotProxyHeader("no PROXY protocol header version 2")
+        return FIXED_BYTES - len(received)
+    signature, _, _, rest_bytes = _FIXED.unpack_from(received)
+    if signature != SIGNATURE:
+        raise NotProxyHeader("no PROXY protocol header version 2")
+    if rest_bytes > REST_BYTES_MAX:
+        raise NotProxyHeader(f"a PROXY protocol header of {FIXED_BYTES + rest_bytes} bytes")
+    return FIXED_BYTES + int(rest_bytes) - len(received)
+
+
+def client_of(header: bytes) -> str | None:
+    """The client's address out of a whole header; None: the proxy speaks for itself, or does not know.
+
+    Raises:
+        NotProxyHeader: it makes no sense.
+    """
+    if missing_bytes(header):
+        raise NotProxyHeader("a PROXY protocol header that is not whole")
+    _, version_command, family, rest_bytes = _FIXED.unpack_from(header)
+    command = version_command & 0x0F
+    if version_command >> 4 != _VERSION or command not in (_LOCAL, _PROXY):
+        raise NotProxyHeader("a PROXY protocol header of another version")
+    if command == _LOCAL:
+        return None
+    if family not in _ADDRESS_BYTES or rest_bytes < _ADDRESS_BYTES[family]:
+        raise NotProxyHeader(f"a PROXY protocol header of family {family:#04x} with {rest_bytes} bytes")
+    if family == _TCP4:
+        return str(IPv4Address(header[FIXED_BYTES : FIXED_BYTES + 4]))
+    if family == _TCP6:
+        address = IPv6Address(header[FIXED_BYTES : FIXED_BYTES + 16])
+        return str(address.ipv4_mapped or address)
+    return None

@@ -1,0 +1,176 @@
+"""A connection's socket under TLS, for code that knows plain sockets: the same calls, the same errors.
+
+TLS keeps what it has decrypted and nobody took; the loop does not see that. So it stands in the place of the loop as
+well: whoever watches for something to read is called as long as there is something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+from collections.abc import Callable
+from concurrent.futures import Executor
+from socket import MSG_PEEK, socket
+from time import perf_counter
+from typing import Any, Final, cast
+
+from brokers.engine.network.fair_turns import InstanceTurns
+
+# The most that one record carries.
+RECORD_BYTES_MAX: Final = 16_384
+# Decrypted before others get a turn: half a millisecond.
+RECEIVED_PER_TURN_MAX: Final = 262_144
+# Of a slice of a file, read and encrypted at a time.
+FILE_BYTES_PER_READ: Final = 65_536
+# Encrypted before others get a turn.
+SENT_PER_TURN_MAX: Final = 262_144
+
+
+class TlsStream:
+    """In the place of a connection's socket (`as_socket`) and of its loop (`as_loop`)."""
+
+    __slots__ = ("_ahead", "_is_over", "_is_scheduled", "_loop", "_on_readable", "_tls", "_turns")
+
+    def __init__(self, tls: ssl.SSLSocket, loop: asyncio.AbstractEventLoop, turns: InstanceTurns) -> None:
+        """The handshake is over, and the socket does not block."""
+        self._tls = tls
+        self._loop = loop
+        self._turns = turns
+        self._on_readable: Callable[[], object] | None = None
+        self._is_scheduled = False
+        # Looked at and not taken.
+        self._ahead = b""
+        # The peer's farewell came, behind something that was taken first.
+        self._is_over = False
+
+    @property
+    def certificate(self) -> bytes | None:
+        """The peer's, if it was asked for one."""
+        return self._tls.getpeercert(binary_form=True)
+
+    @property
+    def as_socket(self) -> socket:
+        return cast(socket, self)
+
+    @property
+    def as_loop(self) -> asyncio.AbstractEventLoop:
+        return cast(asyncio.AbstractEventLoop, self)
+
+    # -- as a socket --------------------------------------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        return self._tls.fileno()
+
+    def recv_into(self, buffer: memoryview) -> int:
+        """Raises OSError as a socket does, BlockingIOError among them."""
+        began_s = perf_counter()
+        count = 0
+        if self._ahead:
+            count = len(self._ahead)
+            buffer[:count] = self._ahead
+            self._ahead = b""
+        end = min(len(buffer), RECEIVED_PER_TURN_MAX)
+        try:
+            while count < end:
+                received = 0 if self._is_over else self._receive(buffer[count:end])
+                self._is_over = not received
+                count += received
+                # A record that is not full is the last one, unless another is decrypted already.
+                if received < RECORD_BYTES_MAX and not self._tls.pending():
+                    break
+        except BlockingIOError:
+            if not count:
+                raise
+        finally:
+            self._turns.used(began_s, perf_counter())
+        self._watch_pending()
+        return count
+
+    def _receive(self, buffer: memoryview) -> int:
+        try:
+            return cast(int, self._tls.read(len(buffer), cast(Any, buffer)))
+        except ssl.SSLWantReadError:
+            raise BlockingIOError from None
+        except ssl.SSLWantWriteError:
+            # Only a change of keys is answered while reading, and this peer does not read.
+            raise ConnectionAbortedError(0, "keys are changed and answers are not read") from None
+
+    def recv(self, count: int, flags: int) -> bytes:
+        """To look for the peer's farewell."""
+        assert flags == MSG_PEEK and count == 1, "a connection receives into buffers"
+        if not self._ahead:
+            byte = bytearray(1)
+            self._ahead = bytes(byte) if self._receive(memoryview(byte)) else b""
+        return self._ahead
+
+    def send(self, data: bytes | memoryview, _flags: int = 0) -> int:
+        """How much of `data` left. Raises OSError as a socket does, BlockingIOError among them."""
+        view = memoryview(data)
+        end = min(len(view), SENT_PER_TURN_MAX)
+        count = 0
+        while count < end:
+            try:
+                # Not less than was offered last: a record that is half out is offered once more.
+                count += self._tls.write(cast(bytes, view[count:]))
+            except ssl.SSLWantWriteError:
+                if not count:
+                    raise BlockingIOError from None
+                break
+            except ssl.SSLWantReadError:
+                raise ConnectionAbortedError(0, "the peer asks for another handshake") from None
+        return count
+
+    def send_file(self, fd: int, position: int, length: int) -> int:
+        """As `os.sendfile`; what is encrypted has to be read. 0: the file ends here."""
+        data = os.pread(fd, min(length, FILE_BYTES_PER_READ), position)
+        return self.send(data) if data else 0
+
+    def close(self) -> None:
+        self._on_readable = None
+        with contextlib.suppress(OSError, ValueError):
+            self._tls.unwrap()  # says that nothing was cut off, and does not wait for the same of the peer
+        self._tls.close()
+
+    # -- as the loop --------------------------------------------------------------------------------------------------
+
+    def add_reader(self, fd: int, callback: Callable[[], object]) -> None:
+        self._on_readable = callback
+        self._loop.add_reader(fd, self._fire)
+        self._watch_pending()
+
+    def remove_reader(self, fd: int) -> bool:
+        self._on_readable = None
+        return self._loop.remove_reader(fd)
+
+    def _watch_pending(self) -> None:
+        if self._is_scheduled or self._on_readable is None:
+            return
+        if self._ahead or self._is_over or self._tls.pending():
+            self._is_scheduled = True
+            self._loop.call_soon(self._on_pending)
+
+    def _on_pending(self) -> None:
+        self._is_scheduled = False
+        self._fire()
+
+    def _fire(self) -> None:
+        on_readable = self._on_readable
+        if on_readable is not None:
+            on_readable()
+
+    def add_writer(self, fd: int, callback: Callable[[], object]) -> None:
+        self._loop.add_writer(fd, callback)
+
+    def remove_writer(self, fd: int) -> bool:
+        return self._loop.remove_writer(fd)
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> asyncio.Handle:
+        return self._loop.call_soon(callback, *args)
+
+    def call_later(self, delay_s: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
+        return self._loop.call_later(delay_s, callback, *args)
+
+    def run_in_executor(self, executor: Executor, work: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        return self._loop.run_in_executor(executor, work, *args)

@@ -1,0 +1,153 @@
+"""The certificate authority of an installation, and the certificates of its brokers (`secrets/tls/`).
+
+Clients are given `ca.pem`. A broker reads its key and its certificate from one file, which is replaced in one step, so
+that both always belong together. Where the authority's key is not at hand, files that somebody put there are used.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+CA_DAYS: Final = 3_650
+CERTIFICATE_DAYS: Final = 90
+# A certificate is made anew when less than this of it is left.
+RENEWAL_DAYS: Final = 30
+# Clocks of clients may be wrong by so much.
+CLOCK_SKEW: Final = timedelta(hours=1)
+CA_FILE: Final = "ca.pem"
+CA_KEY_FILE: Final = "ca_key.pem"
+ALWAYS: Final = ("localhost", "127.0.0.1")
+
+
+def ensure_ca(directory: Path, now: datetime | None = None) -> Path:
+    """The authority's certificate, made once with its key. Whoever has the key can pretend to be any broker."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file, key_file = directory / CA_FILE, directory / CA_KEY_FILE
+    if file.exists() and file.stat().st_size:
+        return file
+    moment = now or datetime.now(UTC)
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Penstock CA")])
+    certificate = (
+        _builder(name, name, key.public_key(), moment, CA_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    _write(key_file, _pem(key))
+    _write(file, certificate.public_bytes(Encoding.PEM))
+    return file
+
+
+def ensure_certificate(
+    directory: Path, name: str, hosts: Iterable[str], now: datetime | None = None, days: int = CERTIFICATE_DAYS
+) -> Path | None:
+    """The file of the broker `name`, for clients that connect to one of `hosts`: renewed when it ends soon or when it
+    lacks a host. None: there is no such file, and no authority to make one.
+    """
+    file, key_file = directory / f"{name}.pem", directory / CA_KEY_FILE
+    wanted = tuple(dict.fromkeys((*hosts, *ALWAYS)))
+    moment = now or datetime.now(UTC)
+    if not key_file.exists():
+        return file if file.exists() else None
+    if file.exists() and _serves(file.read_bytes(), wanted, moment):
+        return file
+    ca = x509.load_pem_x509_certificate((directory / CA_FILE).read_bytes())
+    ca_key = load_pem_private_key(key_file.read_bytes(), password=None)
+    assert isinstance(ca_key, ec.EllipticCurvePrivateKey), "it was made here"
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    certificate = (
+        _builder(subject, ca.subject, key.public_key(), moment, days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in wanted]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
+        .sign(ca_key, hashes.SHA256())
+    )
+    _write(file, _pem(key) + certificate.public_bytes(Encoding.PEM))
+    return file
+
+
+def _serves(pem: bytes, hosts: Iterable[str], now: datetime) -> bool:
+    """Whether a certificate goes on for a while, and names all these hosts. One that is torn does not."""
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound):
+        return False
+    known = {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
+    left = certificate.not_valid_after_utc - now
+    return left > timedelta(days=RENEWAL_DAYS) and known.issuperset(map(_plain, hosts))
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, now: datetime, days: int
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    )
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _plain(host: str) -> str:
+    return host.strip("[]")
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(_plain(host)))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _write(file: Path, content: bytes) -> None:
+    """In one step, for its owner alone."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    draft.rename(file)

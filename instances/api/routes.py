@@ -1,0 +1,77 @@
+"""Routes of an instance: the ways in."""
+
+from __future__ import annotations
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from instances import access, selectors, services
+from instances.api import serializers as s
+from tenants.api.base import API_ROOT, ApiView, endpoint
+from tenants.choices import Scope
+
+
+class RouteCollection(ApiView):
+    tag = "Instances"
+
+    @endpoint("list_routes", Scope.INSTANCES_READ, page=s.RouteOut)
+    def get(self, request: Request, instance_id: str) -> Response:
+        """List the ways into an instance, the first one first."""
+        return self.page(selectors.route_list(access.instance(self.actor, instance_id)), s.RouteOut, order=("id",))
+
+    @endpoint("create_route", Scope.INSTANCES_WRITE, body=s.RouteIn, returns=s.RouteOut, status=202, errors=(409,))
+    def post(self, request: Request, instance_id: str) -> Response:
+        """Open one more way into an instance.
+
+        Answers with the operation in `Location`; the route has its addresses when that has succeeded.
+        """
+        instance = access.instance(self.actor, instance_id, lock=True)
+        route, operation = services.create_route(
+            acting=self.actor, instance=instance, route=self.body, dry_run=self.dry_run
+        )
+        return self.one(
+            route, s.RouteOut, status=202, location=f"{API_ROOT}/operations/{operation.pk}", etag=route.etag
+        )
+
+
+class RouteResource(ApiView):
+    tag = "Instances"
+
+    @endpoint("get_route", Scope.INSTANCES_READ, returns=s.RouteOut)
+    def get(self, request: Request, instance_id: str, name: str) -> Response:
+        """Read a way into an instance."""
+        route = access.route(access.instance(self.actor, instance_id), name)
+        return self.one(route, s.RouteOut, etag=route.etag)
+
+    @endpoint(
+        "update_route",
+        Scope.INSTANCES_WRITE,
+        body=s.RoutePatch,
+        returns=s.RouteOut,
+        also=((202, s.RouteOut),),
+        match=True,
+        errors=(409,),
+    )
+    def patch(self, request: Request, instance_id: str, name: str) -> Response:
+        """Change who may come in and how.
+
+        In force within a second: 202, with the operation in `Location`. Connections that another list does not admit
+        are closed, and all of them when the security changes.
+        """
+        instance = access.instance(self.actor, instance_id, lock=True)
+        route = access.route(instance, name)
+        self.require_match(route.etag)
+        operation = services.update_route(
+            acting=self.actor, instance=instance, route=route, changes=self.body, dry_run=self.dry_run
+        )
+        location = f"{API_ROOT}/operations/{operation.pk}" if operation else None
+        return self.one(route, s.RouteOut, status=202 if operation else 200, location=location, etag=route.etag)
+
+    @endpoint("delete_route", Scope.INSTANCES_WRITE, returns=s.OperationOut, status=202, match=True, errors=(409,))
+    def delete(self, request: Request, instance_id: str, name: str) -> Response:
+        """Close a way into an instance, and every connection that came by it. The last one stays."""
+        instance = access.instance(self.actor, instance_id, lock=True)
+        route = access.route(instance, name)
+        self.require_match(route.etag)
+        operation = services.delete_route(acting=self.actor, instance=instance, route=route, dry_run=self.dry_run)
+        return self.accepted(operation, s.OperationOut)

@@ -1,0 +1,89 @@
+"""A route as it is asked for: checked and brought into one form."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from django.utils.translation import gettext_noop
+
+from instances import interfaces
+from instances.choices import RouteSecurity
+from instances.models import Instance, Route
+from instances.routes.kinds import CIDRS_MAX, DEFAULT_ROUTE, PLAINTEXT, ROUTES_MAX
+from instances.topics.allow_lists import normalised
+from tenants.errors import Conflict, Invalid, Message
+
+# What an instance gets that is created without saying more.
+DEFAULT_ROUTES: Final[Sequence[Mapping[str, Any]]] = (
+    {"name": DEFAULT_ROUTE, "security": RouteSecurity.SASL_PLAINTEXT.value},
+)
+COLUMNS: Final = ("security", "allow_list", "advertised_host", "connections_max", "proxies")
+CONFIRM_PLAINTEXT: Final = "confirm_plaintext"
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?")
+
+
+def make_routes(instance: Instance, routes: Sequence[Mapping[str, Any]]) -> list[Route]:
+    """Rows of a new instance. Raises `Invalid` with a pointer below `/routes`, `Conflict` for a name used twice."""
+    if not 1 <= len(routes) <= ROUTES_MAX:
+        raise Invalid.at(
+            "/routes", Message(gettext_noop("An instance has 1 to %(n)s routes."), n=ROUTES_MAX), code="count"
+        )
+    result: list[Route] = []
+    for index, given in enumerate(routes):
+        if any(route.name == given["name"] for route in result):
+            raise name_taken(f"/routes/{index}/name")
+        result.append(Route.objects.create(instance=instance, **checked(given, f"/routes/{index}")))
+    return result
+
+
+def checked(given: Mapping[str, Any], at: str) -> dict[str, Any]:
+    """The columns of a route out of what is asked for; wrong places are told below the pointer `at`. Raises `Invalid`
+    and, for a plaintext route that others could reach, `Conflict` (`confirm_plaintext`).
+    """
+    result = {name: value for name, value in given.items() if name != CONFIRM_PLAINTEXT}
+    for name in ("allow_list", "proxies"):
+        if name in result:
+            assert len(result[name]) <= CIDRS_MAX, "the serializer counts"
+            result[name] = normalised(result[name], f"{at}/{name}")
+    if result.get("advertised_host"):
+        result["advertised_host"] = _host(result["advertised_host"], f"{at}/advertised_host")
+    if result.get("security") == PLAINTEXT and not given.get(CONFIRM_PLAINTEXT):
+        _require_loopback(at)
+    return result
+
+
+def _require_loopback(at: str) -> None:
+    """Raises `Conflict` where a route without security would be open to more than this machine."""
+    if not interfaces.exposure.it():
+        return
+    detail = (
+        "Whoever reaches a plaintext route may read, write and delete everything, and reads along. "
+        'Choose another security, or say "confirm_plaintext": true.'
+    )
+    pointer = f"{at}/{CONFIRM_PLAINTEXT}"
+    errors = Invalid.at(pointer, detail, code="confirm_plaintext").errors
+    raise Conflict(detail, code="confirm_plaintext", errors=errors)
+
+
+def _host(host: str, at: str) -> str:
+    """A name or an address, as clients are to connect to it."""
+    try:
+        return str(ipaddress.ip_address(host.strip("[]")))
+    except ValueError:
+        if _HOST.fullmatch(host):
+            return host
+    raise Invalid.at(at, "This is no host name and no address. A port is not part of it.", code="invalid_host")
+
+
+def name_taken(at: str) -> Conflict:
+    detail = "Another route of this instance has this name."
+    return Conflict(detail, code="name_taken", errors=Invalid.at(at, detail, code="name_taken").errors)
+
+
+def shown_route(route: Route) -> dict[str, Any]:
+    """What the audit log keeps of a route."""
+    return {"name": route.name} | {name: getattr(route, name) for name in COLUMNS}

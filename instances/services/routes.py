@@ -1,0 +1,90 @@
+"""Routes of an instance: opened, changed and closed. Instances come locked from `access.instance(lock=True)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+from django.utils.translation import gettext_noop
+
+from instances.access import require_changeable
+from instances.choices import OperationType
+from instances.models import Instance, Operation, Route
+from instances.routes.kinds import PLAINTEXT, ROUTES_MAX
+from instances.routes.wanted import CONFIRM_PLAINTEXT, checked, name_taken, shown_route
+from instances.services.changing import publish_change
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Conflict, Message, QuotaExceeded
+
+
+@transaction.atomic
+def create_route(
+    *, acting: Actor, instance: Instance, route: Mapping[str, Any], dry_run: bool = False
+) -> tuple[Route, Operation]:
+    """Open one more way in. `route` has `name` and `security`, and may have `allow_list`, `advertised_host`,
+    `connections_max`, `proxies` and `confirm_plaintext`. Raises `Conflict`, `Invalid` and `QuotaExceeded`.
+    """
+    access.require(acting, Scope.INSTANCES_WRITE)
+    require_changeable(instance)
+    present = instance.routes.all()
+    if len(present) >= ROUTES_MAX:
+        raise QuotaExceeded(Message(gettext_noop("An instance has at most %(n)s routes."), n=ROUTES_MAX))
+    if any(other.name == route["name"] for other in present):
+        raise name_taken("/name")
+    made = Route.objects.create(instance=instance, **checked(route, ""))
+    return made, _publish(acting, instance, "route.created", (None, shown_route(made)), dry_run=dry_run)
+
+
+@transaction.atomic
+def update_route(
+    *, acting: Actor, instance: Instance, route: Route, changes: Mapping[str, Any], dry_run: bool = False
+) -> Operation | None:
+    """What is not given stays; None when nothing differs. Another security closes the route's connections, as a list
+    does those that it admits no more. Raises as `create_route`.
+    """
+    access.require(acting, Scope.INSTANCES_WRITE)
+    require_changeable(instance)
+    before = shown_route(route)
+    columns = checked(_confirmed(route, changes), "")
+    for name, value in columns.items():
+        setattr(route, name, value)
+    after = shown_route(route)
+    if before == after:
+        return None
+    route.save(update_fields=list(columns))
+    return _publish(acting, instance, "route.changed", audit.difference(before, after), dry_run=dry_run)
+
+
+def _confirmed(route: Route, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Who opened the route as plaintext need not say so again."""
+    return {**changes, CONFIRM_PLAINTEXT: True} if route.security == PLAINTEXT else changes
+
+
+@transaction.atomic
+def delete_route(*, acting: Actor, instance: Instance, route: Route, dry_run: bool = False) -> Operation:
+    """Close a way in, and every connection that came by it. Raises `Conflict` for the last one."""
+    access.require(acting, Scope.INSTANCES_WRITE)
+    require_changeable(instance)
+    if instance.routes.count() <= 1:
+        raise Conflict("This is the instance's only route. Open another one first.", code="last_route")
+    before = shown_route(route)
+    route.delete()
+    first = instance.routes.order_by("pk").first()
+    assert first is not None, "it was not the last one"
+    instance.endpoints = first.endpoints
+    return _publish(acting, instance, "route.deleted", (before, None), fields=["endpoints"], dry_run=dry_run)
+
+
+def _publish(
+    acting: Actor,
+    instance: Instance,
+    action: str,
+    changes: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None],
+    *,
+    fields: list[str] | None = None,
+    dry_run: bool,
+) -> Operation:
+    return publish_change(acting, instance, OperationType.ROUTES, action, changes, fields=fields or (), dry_run=dry_run)

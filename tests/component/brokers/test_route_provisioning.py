@@ -1,0 +1,172 @@
+"""Routes from rows to documents: each with ports of its own, opened and closed while the instance runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokers.agent import broker_certificates
+from brokers.contract import paths
+from brokers.contract.documents import InstanceDocument
+from brokers.contract.routes import RouteDocument
+from brokers.models import Cluster, FormerPort, PortLease
+from brokers.monitoring.observe import targets_of_instance
+from brokers.placement import instance_placement
+from brokers.provisioning import reconciler
+from brokers.selectors import instances_by_broker, listens_beyond_loopback
+from instances import services
+from instances.choices import OperationState
+from instances.models import Instance, Route
+from tenants.actors import Actor, member_actor
+from tests.testkit.api_cases import make_member
+from tests.testkit.fleet import AcknowledgingBrokers
+
+pytestmark = pytest.mark.django_db
+
+WANTED = (
+    {"name": "inside", "security": "sasl_plaintext", "allow_list": ["10.0.0.0/8"]},
+    {"name": "open", "security": "plaintext", "connections_max": 7},
+)
+
+
+@pytest.fixture()
+def acting() -> Actor:
+    return member_actor(make_member())
+
+
+@pytest.fixture()
+def instance(acting: Actor, cluster: Cluster, brokers: AcknowledgingBrokers) -> Instance:
+    made = services.create_instance(acting=acting, name="orders", routes=WANTED)[0]
+    assert reconciler.reconcile(made.pk) == "running at generation 1"
+    return Instance.objects.get(pk=made.pk)
+
+
+def published(brokers: AcknowledgingBrokers, instance: Instance) -> InstanceDocument:
+    raw = brokers.read(paths.instance(instance.pk))
+    assert raw is not None
+    return InstanceDocument.from_json(raw)
+
+
+def by_name(document: InstanceDocument) -> dict[str, RouteDocument]:
+    return {route.name: route for route in document.routes}
+
+
+def locked(instance: Instance) -> Instance:
+    return Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance.pk)
+
+
+def test_every_route_has_a_port_on_every_broker(brokers: AcknowledgingBrokers, instance: Instance) -> None:
+    document = published(brokers, instance)
+    inside, opened = document.routes
+    assert (inside.name, inside.security, inside.allow_list) == ("inside", "sasl_plaintext", ("10.0.0.0/8",))
+    assert (opened.name, opened.connections_max) == ("open", 7)
+    assert set(inside.ports) == set(opened.ports) == {1, 2, 3}
+    assert len({*inside.ports.values(), *opened.ports.values()}) == 6
+    assert (document.endpoints, document.ports) == (inside.endpoints, opened.ports)
+    for route in document.routes:
+        for number, port in route.ports.items():
+            assert brokers.read(paths.instance_port(number, port)) == instance.pk.encode()
+    rows = {route.name: route.bootstrap_servers.split(",") for route in instance.routes.all()}
+    assert rows == {route.name: [route.endpoints[number] for number in (1, 2, 3)] for route in document.routes}
+    assert instance.bootstrap_servers.split(",") == rows["inside"]
+
+
+def test_an_instance_counts_once_however_many_routes_it_has(instance: Instance, cluster: Cluster) -> None:
+    assert instances_by_broker(cluster) == {1: 1, 2: 1, 3: 1}
+    assert [target.number for target in targets_of_instance(instance.pk)] == [1, 2, 3]
+
+
+def test_a_route_that_is_opened_later_gets_ports_and_its_operation_ends(
+    brokers: AcknowledgingBrokers, instance: Instance, acting: Actor
+) -> None:
+    wanted = {"name": "outside", "security": "tls", "advertised_host": "kafka.example"}
+    before = by_name(published(brokers, instance))
+    _, operation = services.create_route(acting=acting, instance=locked(instance), route=wanted)
+    assert reconciler.reconcile(instance.pk) == "running at generation 2"
+    after = by_name(published(brokers, instance))
+    assert {name: after[name] for name in before} == before
+    assert set(after["outside"].endpoints.values()) == {
+        f"kafka.example:{port}" for port in after["outside"].ports.values()
+    }
+    operation.refresh_from_db()
+    assert operation.state == OperationState.SUCCEEDED
+
+
+def test_the_ports_of_a_closed_route_are_held_until_every_broker_knows(
+    brokers: AcknowledgingBrokers, instance: Instance, acting: Actor
+) -> None:
+    brokers.silent = {2}
+    services.delete_route(acting=acting, instance=locked(instance), route=instance.routes.get(name="inside"))
+    with pytest.raises(reconciler.NotYet):
+        reconciler.reconcile(instance.pk)
+    assert PortLease.objects.filter(instance=instance).count() == 6
+    brokers.silent = set()
+    brokers.look_again()
+    assert reconciler.reconcile(instance.pk) == "running at generation 2"
+    assert PortLease.objects.filter(instance=instance).count() == 3
+    document = published(brokers, instance)
+    assert [route.name for route in document.routes] == ["open"]
+    assert document.endpoints == document.routes[0].endpoints
+
+
+def test_only_the_port_that_a_stranger_has_is_replaced(
+    brokers: AcknowledgingBrokers, instance: Instance, acting: Actor
+) -> None:
+    before = by_name(published(brokers, instance))
+    brokers.refuses = {2: {before["open"].ports[2]}}
+    services.update_route(
+        acting=acting,
+        instance=locked(instance),
+        route=instance.routes.get(name="open"),
+        changes={"proxies": ["10.1.1.1"]},
+    )
+    assert reconciler.reconcile(instance.pk) == "running at generation 3"
+    after = by_name(published(brokers, instance))
+    assert after["inside"].ports == before["inside"].ports
+    differing = {number for number, port in after["open"].ports.items() if port != before["open"].ports[number]}
+    assert differing == {2}
+    assert instance.routes.get(name="open").endpoints["2"] == after["open"].endpoints[2]
+
+
+def test_an_instance_that_comes_back_to_a_broker_has_the_ports_of_all_its_routes_again(
+    brokers: AcknowledgingBrokers, instance: Instance, cluster: Cluster
+) -> None:
+    before = by_name(published(brokers, instance))
+    instance_placement.apply(cluster, {instance.pk: ([1, 2], [3])})
+    reconciler.reconcile(instance.pk)
+    assert published(brokers, instance).leaving == (3,)
+    assert sorted(instance.routes.get(name="open").endpoints) == ["1", "2"]
+    instance_placement.give_back(cluster, {instance.pk: [3]})
+    assert FormerPort.objects.filter(instance=instance).count() == 2
+    instance_placement.apply(cluster, {instance.pk: ([1, 2, 3], [])})
+    reconciler.reconcile(instance.pk)
+    after = by_name(published(brokers, instance))
+    assert {name: route.ports for name, route in after.items()} == {name: route.ports for name, route in before.items()}
+
+
+def test_a_route_opened_while_the_instance_leaves_a_broker_does_not_bring_it_back(
+    brokers: AcknowledgingBrokers, instance: Instance, cluster: Cluster, acting: Actor
+) -> None:
+    instance_placement.apply(cluster, {instance.pk: ([1, 2], [3])})
+    services.create_route(acting=acting, instance=locked(instance), route={"name": "late", "security": "tls"})
+    reconciler.reconcile(instance.pk)
+    late = Route.objects.get(instance=instance, name="late")
+    assert sorted(late.endpoints) == ["1", "2"]
+    assert published(brokers, instance).leaving == (3,)
+
+
+def test_certificates_name_what_routes_advertise(instance: Instance, cluster: Cluster, acting: Actor) -> None:
+    instance.routes.filter(name="open").update(advertised_host="kafka.example")
+    broker = cluster.brokers.select_related("host").get(number=1)
+    assert broker_certificates._hosts(broker) == ["127.0.0.1", "kafka.example"]
+
+
+@pytest.mark.parametrize(
+    ("bind_host", "is_beyond"), [("127.0.0.1", False), ("::1", False), ("0.0.0.0", True), ("10.0.0.1", True)]
+)
+def test_beyond_loopback_is_where_any_host_lets_others_connect(
+    cluster: Cluster, bind_host: str, is_beyond: bool
+) -> None:
+    host = cluster.brokers.select_related("host").first().host  # type: ignore[union-attr]
+    host.bind_host = bind_host
+    host.save()
+    assert listens_beyond_loopback() is is_beyond

@@ -1,0 +1,228 @@
+"""Connections under TLS: the same requests and answers, handshakes off the loop, certificates changed while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from brokers.contract.routes import RouteDocument
+from brokers.engine.network import handshakes
+from brokers.engine.network.handshakes import Handshakes
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.messages.metadata import MetadataRequest
+from tests.testkit.in_process import InProcessBroker
+from tests.testkit.ports import unused_port
+from tests.testkit.records import batch, fetch_request, produce, produce_request
+from tests.testkit.tls import client_context, make_certificate
+from tests.testkit.wire import HOST, WireClient
+
+MINE = "ins-aaaaaaaa"
+EVERYTHING = MetadataRequest(topics=None)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("tls")
+    make_certificate(directory)
+    return directory
+
+
+@pytest.fixture
+async def broker(tmp_path: Path, authority: Path) -> AsyncIterator[InProcessBroker]:
+    async with InProcessBroker(tmp_path, certificate=authority / "broker.pem") as running:
+        yield running
+
+
+@pytest.fixture
+async def port(broker: InProcessBroker) -> int:
+    port = unused_port()
+    secured = RouteDocument(name="secure", security="tls", ports={1: port}, endpoints={1: f"{HOST}:{port}"})
+    await broker.create_instance(MINE, routes=(secured,), endpoints=dict(secured.endpoints), ports={})
+    return port
+
+
+async def is_served(client: WireClient) -> bool:
+    return (await client.call(ApiKey.METADATA, 12, EVERYTHING)).topics is not None
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_requests_of_every_size_come_and_go(
+    broker: InProcessBroker, port: int, authority: Path, version: ssl.TLSVersion
+) -> None:
+    client = await broker.client(port, tls=client_context(authority, version=version))
+    await broker.create_topic(client, "orders", 1, max_message_bytes="9000000")
+    sizes = [10, 16_000, 16_384, 20_000, 65_000, 66_000, 300_000, 5_000_000, 5]
+    for size in sizes:
+        await client.send(ApiKey.PRODUCE, 9, produce_request("orders", batch(os.urandom(size))))
+    answers = [(await client.receive(ApiKey.PRODUCE, 9)).responses[0].partition_responses[0] for _ in sizes]
+    assert [(line.error_code, line.base_offset) for line in answers] == [(0, at) for at in range(len(sizes))]
+    for offset, size in enumerate(sizes):
+        answer = await client.call(ApiKey.FETCH, 12, fetch_request("orders", offset, partition_max_bytes=9_000_000))
+        assert len(answer.responses[0].partitions[0].records) > size
+
+
+async def test_what_a_record_has_behind_a_request_is_not_forgotten(
+    broker: InProcessBroker, port: int, authority: Path
+) -> None:
+    """TLS has decrypted it, and the loop sees nothing more to read."""
+    client = await broker.client(port, tls=client_context(authority))
+    await broker.create_topic(client, "orders")
+    await client.send(ApiKey.METADATA, 12, EVERYTHING)
+    await client.send(ApiKey.FETCH, 12, fetch_request("orders", max_wait_ms=30))
+    for _ in range(200):
+        await client.send(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"x" * 300)))
+    assert len((await client.receive(ApiKey.METADATA, 12)).topics) == 1
+    assert (await client.receive(ApiKey.FETCH, 12)).error_code == 0
+    answers = [(await client.receive(ApiKey.PRODUCE, 9)).responses[0].partition_responses[0] for _ in range(200)]
+    assert [line.base_offset for line in answers] == list(range(200))
+
+
+async def test_a_reader_that_stops_reading_gets_everything_later(
+    broker: InProcessBroker, port: int, authority: Path
+) -> None:
+    client = await broker.client(port, tls=client_context(authority))
+    await broker.create_topic(client, "orders", 1, max_message_bytes="9000000")
+    await produce(client, "orders", batch(os.urandom(8_000_000)))
+    lazy = await broker.client(port, tls=client_context(authority))
+    for _ in range(10):
+        await lazy.send(ApiKey.FETCH, 12, fetch_request("orders", partition_max_bytes=9_000_000))
+    assert await is_served(client)
+    for _ in range(10):
+        answer = await lazy.receive(ApiKey.FETCH, 12)
+        assert len(answer.responses[0].partitions[0].records) > 8_000_000
+
+
+async def test_a_waiting_fetch_ends_with_its_client(broker: InProcessBroker, port: int, authority: Path) -> None:
+    client = await broker.client(port, tls=client_context(authority))
+    await broker.create_topic(client, "orders")
+    partition = broker.broker.table.get(f"{MINE}.orders", 0)
+    assert partition is not None
+    other = await WireClient.connect(port, tls=client_context(authority))
+    await other.send(ApiKey.FETCH, 12, fetch_request("orders", max_wait_ms=600_000))
+    await broker.until(lambda: partition.waits)
+    await other.close()
+    await broker.until(lambda: not partition.waits)
+    await broker.until(lambda: broker.broker.listeners.count == 1)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_session_is_taken_up_again(
+    broker: InProcessBroker, port: int, authority: Path, version: ssl.TLSVersion
+) -> None:
+    assert await asyncio.to_thread(_resumes, port, client_context(authority, version=version))
+
+
+def _resumes(port: int, context: ssl.SSLContext) -> bool:
+    session = None
+    for _ in range(2):
+        plain = socket.create_connection((HOST, port))
+        with plain, context.wrap_socket(plain, server_hostname=HOST, session=session) as secured:
+            secured.sendall((10).to_bytes(4, "big") + bytes.fromhex("0012000000000001ffff"))
+            secured.recv(1_000)  # tickets of 1.3 come before the answer
+            session, is_reused = secured.session, secured.session_reused
+    return bool(is_reused)
+
+
+async def test_another_certificate_is_shown_to_who_comes_and_nobody_is_cut_off(tmp_path: Path, authority: Path) -> None:
+    file = tmp_path / "own.pem"
+    file.write_bytes((authority / "broker.pem").read_bytes())
+    async with InProcessBroker(tmp_path / "b", certificate=file) as broker:
+        port = unused_port()
+        secured = RouteDocument(name="secure", security="tls", ports={1: port}, endpoints={1: f"{HOST}:{port}"})
+        await broker.create_instance(MINE, routes=(secured,), endpoints=dict(secured.endpoints), ports={})
+        before = await broker.client(port, tls=client_context(authority))
+        make_certificate(tmp_path / "other")
+        (tmp_path / "other" / "broker.pem").rename(file)
+        broker.broker.tls_contexts.reload()
+
+        assert await is_served(before)
+        assert await is_served(await broker.client(port, tls=client_context(tmp_path / "other")))
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await WireClient.connect(port, tls=client_context(authority))
+        file.write_bytes(b"torn")
+        broker.broker.tls_contexts.reload()
+        assert await is_served(await broker.client(port, tls=client_context(tmp_path / "other")))
+
+
+@pytest.mark.parametrize("first", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", bytes(64)])
+async def test_what_is_no_handshake_is_closed_and_counted(broker: InProcessBroker, port: int, first: bytes) -> None:
+    client = await broker.client(port)
+    await client.send_raw(first)
+    await _closed(client)
+    await broker.until(lambda: broker.broker.listeners.counters.ended == {"handshake": 1})
+    assert broker.broker.listeners.count == 0
+
+
+async def _closed(client: WireClient) -> None:
+    """An alert may come first."""
+    async with asyncio.timeout(10):
+        try:
+            await client.reader.read()
+        except ConnectionError:
+            return
+
+
+async def test_older_versions_and_weak_ciphers_are_refused(broker: InProcessBroker, port: int, authority: Path) -> None:
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.load_verify_locations(authority / "ca.pem")
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    old.set_ciphers("ECDHE+SHA:@SECLEVEL=0")
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await WireClient.connect(port, tls=old)
+    await broker.until(lambda: broker.broker.listeners.counters.ended == {"handshake": 1})
+
+
+async def test_a_handshake_that_stands_still_loses_its_place_and_keeps_nobody_waiting(
+    broker: InProcessBroker, port: int, authority: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("brokers.engine.network.entering.HANDSHAKE_MS_MAX", 300)
+    silent = [await broker.client(port) for _ in range(20)]
+    torn = [await broker.client(port) for _ in range(20)]
+    for client in torn:
+        await client.send_raw(bytes.fromhex("16030100c8010000c40303") + b"\x00" * 50)
+    assert await is_served(await broker.client(port, tls=client_context(authority)))
+    for client in (*silent, *torn):
+        await _closed(client)
+    assert broker.broker.listeners.counters.ended == {"handshake": 40}
+    assert broker.broker.listeners.count == 1
+
+
+async def test_of_many_handshakes_that_stand_still_the_oldest_makes_room(
+    broker: InProcessBroker, port: int, authority: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshakes, "HANDSHAKES_PER_INSTANCE_MAX", 5)
+    torn = [await broker.client(port) for _ in range(6)]
+    for client in torn:
+        await client.send_raw(bytes.fromhex("16030100c8010000c40303") + b"\x00" * 50)
+    assert await is_served(await broker.client(port, tls=client_context(authority)))
+    assert broker.broker.listeners.counters.ended == {"handshake": 2}
+
+
+async def test_one_instance_has_one_handshake_in_a_thread_and_others_are_served_beside_it() -> None:
+    loop = asyncio.get_running_loop()
+    pool = Handshakes(loop)
+    order: list[str] = []
+    gate = loop.create_future()
+    released = asyncio.Event()
+
+    def slow() -> None:
+        asyncio.run_coroutine_threadsafe(released.wait(), loop).result()
+
+    def over(name: str) -> None:
+        order.append(name)
+        if len(order) == 4:
+            gate.set_result(None)
+
+    for number in range(3):
+        pool.submit("hostile", slow if number == 0 else lambda: None, lambda _error, n=number: over(f"hostile {n}"))
+    pool.submit("honest", lambda: None, lambda _error: (over("honest"), released.set()))
+    async with asyncio.timeout(10):
+        await gate
+    assert order == ["honest", "hostile 0", "hostile 1", "hostile 2"]
+    pool.close()
