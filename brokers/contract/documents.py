@@ -86,7 +86,8 @@ class InstanceDocument:
     addresses `host:port` by broker id, `ports` the sockets to bind. Rates in bytes/s, capacity in bytes.
     `partitions_max` bounds the partitions of all its topics together, `message_bytes_max` what its topics may set as
     `max.message.bytes`; None = what the broker allows. On the brokers in `leaving` it is served as on the others, but
-    no further replica of its topics is placed there.
+    no further replica of its topics is placed there. `allow_everyone_if_no_acl`: whether a resource without any access
+    control list entry is open to every user.
     """
 
     generation: int
@@ -101,6 +102,7 @@ class InstanceDocument:
     partitions_max: int | None = None
     message_bytes_max: int | None = None
     leaving: tuple[int, ...] = ()
+    allow_everyone_if_no_acl: bool = True
 
     def to_json(self) -> bytes:
         body: dict[str, Any] = {
@@ -116,6 +118,7 @@ class InstanceDocument:
             "settings": asdict(self.settings),
             "partitions_max": self.partitions_max,
             "message_bytes_max": self.message_bytes_max,
+            "allow_everyone_if_no_acl": self.allow_everyone_if_no_acl,
         }
         if self.leaving:
             body["leaving"] = list(self.leaving)
@@ -138,6 +141,7 @@ class InstanceDocument:
             partitions_max=body.get("partitions_max"),
             message_bytes_max=body.get("message_bytes_max"),
             leaving=tuple(body.get("leaving", ())),
+            allow_everyone_if_no_acl=bool(body.get("allow_everyone_if_no_acl", True)),
         )
 
 

@@ -171,6 +171,7 @@ def document_of(instance: Instance, leases: list[PortLease]) -> InstanceDocument
         ports={item.broker.number: item.port for item in leases},
         leaving=tuple(item.broker.number for item in leases if item.is_leaving),
         settings=InstanceSettings(**{key: value for key, value in instance.settings.items() if key in known}),
+        allow_everyone_if_no_acl=bool(instance.settings_in_force["allow_everyone_if_no_acl"]),
     )
 
 

@@ -1,0 +1,26 @@
+"""Whether clients of an instance sign in with a user."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from instances.models import Instance
+
+PLAINTEXT: Final = "plaintext"
+WITH_USERS: Final = frozenset({"sasl_plaintext", "sasl_tls"})
+ENCRYPTED: Final = frozenset({"sasl_tls", "tls", "mtls"})
+
+
+def security_of(instance: Instance) -> str:
+    """Of the route that pages and snippets show, which is the first. One that has no routes is open."""
+    return str(getattr(instance, "security", PLAINTEXT))
+
+
+def needs_user(instance: Instance) -> bool:
+    """Whether what pages and snippets show works for signed-in users alone."""
+    return security_of(instance) in WITH_USERS
+
+
+def is_encrypted(instance: Instance) -> bool:
+    """Whether clients of that route speak TLS."""
+    return security_of(instance) in ENCRYPTED
