@@ -11,11 +11,13 @@ class BrokersConfig(AppConfig):
 
     def ready(self) -> None:
         from brokers import limits, selectors, tasks
-        from brokers.dataplane import client_quotas, groups, topics, transactions
+        from brokers.dataplane import acls, client_quotas, groups, topics, transactions, users
         from brokers.monitoring import observe
         from brokers.placement import capacity
         from instances import interfaces as instances_interfaces
+        from instances.acls.interfaces import acl_admin_client
         from instances.groups import interfaces
+        from instances.users.interfaces import user_admin_client
         from quotas import interfaces as quota_interfaces
 
         limits.publish()
@@ -27,3 +29,5 @@ class BrokersConfig(AppConfig):
         interfaces.transaction_admin_client.plug(transactions.Transactions())
         instances_interfaces.reconcile.plug(tasks.ask_to_reconcile)
         quota_interfaces.client_quotas.plug(client_quotas.QuotaAdminClient())
+        user_admin_client.plug(users.UserAdminClient())
+        acl_admin_client.plug(acls.AclAdminClient())

@@ -42,6 +42,13 @@ class AutoTopicsForm(forms.Form):
     )
 
 
+class OpenAccessForm(forms.Form):
+    allow_everyone_if_no_acl = forms.BooleanField(
+        label=_("What has no access rule is open to every user"), required=False,
+        help_text=_("Without it, users do nothing that no rule allows; those with full access are asked nothing."),
+    )  # fmt: skip
+
+
 class TopicForm(forms.Form):
     name = forms.CharField(label=_("Name"), max_length=TOPIC_CHARS_MAX)
     partitions = forms.IntegerField(

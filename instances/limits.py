@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from instances.acls.limits import ACL_RULES_PER_INSTANCE_MAX
 from instances.routes.kinds import CIDRS_MAX, ROUTE_NAME_CHARS_MAX, ROUTES_MAX
 from instances.topics.limits import ALLOW_LIST_BYTES_MAX, PARTITIONS_PER_TOPIC_MAX, REPLICATION_FACTOR_MAX
+from instances.users.limits import SECRETS_PER_USER_MAX, USER_NAME_BYTES_MAX, USERS_PER_INSTANCE_MAX
 from tenants.limits import Limit, register
 
 INSTANCES_PER_TENANT_MAX = 200
@@ -22,8 +24,9 @@ RETENTION_HOURS_MAX = (2**63 - 1) // 3_600_000  # retention.ms is a long
 ALLOW_LIST_ENTRIES_MAX = 512
 ALLOW_LISTS_PER_INSTANCE_MAX = 10_000
 # Every broker reads all of them.
-# Changes of one topic wait for each other, but no web thread waits long behind a broker that is slow.
-TOPIC_LOCK_WAIT_MS = 3_000
+# Changes of one topic, of one user and of the access rules wait for each other, but no web thread waits long behind a
+# broker that is slow.
+DATA_PLANE_LOCK_WAIT_MS = 3_000
 ADDRESS_CHARS_MAX = 43  # the longest CIDR: 39 characters of IPv6 and /128
 
 # One reset moves at most so many offsets: its table is read by a person, and its audit row holds them all.
@@ -97,6 +100,16 @@ def publish() -> None:
             "bytes",
             "Largest `max.message.bytes` of a topic; less where the instance's bandwidth of one second is less.",
         ),
+        Limit("users_per_instance_max", USERS_PER_INSTANCE_MAX, "users", "Users of one instance."),
+        Limit("secrets_per_user_max", SECRETS_PER_USER_MAX, "passwords", "Passwords of one user that work at a time."),
+        Limit(
+            "user_name_bytes_max",
+            USER_NAME_BYTES_MAX,
+            "bytes",
+            "Name of a user or of a resource in an access rule; what is no ASCII letter, digit, `-`, `_` or `.` counts"
+            " three for each of its bytes.",
+        ),
+        Limit("acls_per_instance_max", ACL_RULES_PER_INSTANCE_MAX, "rules", "Access rules of one instance."),
         Limit("metric_topics_max", METRIC_TOPICS_MAX, "topics", "Topics in one scrape of an instance's metrics."),
         Limit("metric_lags_max", METRIC_LAGS_MAX, "series", "Lags by group and topic in one scrape of metrics."),
         Limit("reset_partitions_max", RESET_PARTITIONS_MAX, "partitions", "Offsets that one reset of a group moves."),

@@ -47,8 +47,13 @@ assert ADDRESS_CHARS_MAX * ALLOW_LIST_ENTRIES_MAX < 64 * 1024  # both lists of a
 
 
 def default_settings() -> dict[str, Any]:
-    """What a tenant may choose about automatic topics."""
-    return {"auto_create_topics": True, "default_partitions": 3, "default_replication_factor": ONE_ON_EACH_BROKER}
+    """What a tenant may choose about automatic topics, and about resources without access rules."""
+    return {
+        "auto_create_topics": True,
+        "default_partitions": 3,
+        "default_replication_factor": ONE_ON_EACH_BROKER,
+        "allow_everyone_if_no_acl": True,
+    }
 
 
 def stored_settings(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,7 +169,9 @@ class Instance(Versioned):
 
     @property
     def settings_in_force(self) -> dict[str, Any]:
-        return {**self.settings, "default_replication_factor": self.default_replication_factor}
+        """Those of an instance that is older than a setting have its default."""
+        chosen = {**default_settings(), **self.settings}
+        return {**chosen, "default_replication_factor": self.default_replication_factor}
 
     @property
     def bootstrap_servers(self) -> str:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from instances.views import changing, groups, listing, offsets, overview, palette, quotas, topics, transactions
+from instances.views import (
+    acls,
+    changing,
+    groups,
+    listing,
+    offsets,
+    overview,
+    palette,
+    quotas,
+    topics,
+    transactions,
+    users,
+)
 
 TOPIC = r"^instances/(?P<instance_id>ins-[a-z0-9]+)/topics/t/(?P<name>[A-Za-z0-9._-]{1,249})/"
 
@@ -29,6 +41,13 @@ urlpatterns = [
     path("instances/<str:instance_id>/groups/delete/", offsets.delete_page, name="page-group-delete"),
     path("instances/<str:instance_id>/transactions/", transactions.transactions_page, name="page-transactions"),
     path("instances/<str:instance_id>/transactions/one/", transactions.transaction_page, name="page-transaction"),
+    path("instances/<str:instance_id>/users/", users.users_page, name="page-users"),
+    path("instances/<str:instance_id>/users/one/", users.user_page, name="page-user"),
+    path("instances/<str:instance_id>/users/enable/", users.enable_user, name="page-user-enable"),
+    path("instances/<str:instance_id>/users/delete/", users.delete_page, name="page-user-delete"),
+    path("instances/<str:instance_id>/access/", acls.acls_page, name="page-acls"),
+    path("instances/<str:instance_id>/access/delete/", acls.delete_rule, name="page-acl-delete"),
+    path("instances/<str:instance_id>/access/undo/", acls.undo, name="page-acl-undo"),
     path("instances/<str:instance_id>/settings/", changing.settings_page, name="page-instance-settings"),
     path("instances/<str:instance_id>/delete/", changing.delete_page, name="page-instance-delete"),
     path("instances/<str:instance_id>/restore/", changing.restore, name="page-instance-restore"),

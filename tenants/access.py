@@ -22,8 +22,8 @@ Row = TypeVar("Row", bound=Model)
 _READS = frozenset(scope.value for scope in Scope if scope.value.endswith(":read"))
 _EVERYTHING = frozenset(scope.value for scope in Scope if scope is not Scope.OPERATOR)
 _WORK = frozenset(
-    {Scope.INSTANCES_WRITE, Scope.TOPICS_WRITE, Scope.MESSAGES_WRITE, Scope.USERS_WRITE, Scope.QUOTAS_WRITE,
-     Scope.GROUPS_WRITE, Scope.TOKENS_WRITE}
+    {Scope.INSTANCES_WRITE, Scope.TOPICS_WRITE, Scope.MESSAGES_WRITE, Scope.USERS_WRITE, Scope.ACLS_WRITE,
+     Scope.QUOTAS_WRITE, Scope.GROUPS_WRITE, Scope.TOKENS_WRITE}
 )  # fmt: skip
 _MONEY = frozenset(
     {Scope.TENANT_READ, Scope.MEMBERS_READ, Scope.INSTANCES_READ, Scope.USAGE_READ, Scope.BILLING_READ,
@@ -39,8 +39,8 @@ ROLE_SCOPES: dict[Role, frozenset[str]] = {
     Role.VIEWER: _ONLY_SEEING,
 }
 
-# Nothing asks for these yet: messages and users have neither routes nor pages.
-_ASKED_BY_NOTHING = frozenset({Scope.MESSAGES_READ, Scope.MESSAGES_WRITE, Scope.USERS_READ, Scope.USERS_WRITE})
+# Nothing asks for these yet: messages have neither routes nor pages.
+_ASKED_BY_NOTHING = frozenset({Scope.MESSAGES_READ, Scope.MESSAGES_WRITE})
 # What a token may be made for: each is asked for by a route of the API (tests/component/api/test_routes.py). Cost is
 # seen in the console alone.
 TOKEN_SCOPES = frozenset(Scope.values) - {Scope.BILLING_READ, Scope.BILLING_WRITE} - _ASKED_BY_NOTHING

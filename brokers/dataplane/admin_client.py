@@ -45,9 +45,12 @@ MEANINGS: dict[int, tuple[type[DomainError], str]] = {
     69: (NotFound, "not_found"),
     86: (Conflict, "topic_subscribed"),
     89: (Conflict, "throttled"),
+    91: (NotFound, "not_found"),
+    92: (Conflict, "already_exists"),
+    93: (Invalid, "unacceptable_credential"),
     100: (NotFound, "not_found"),
 }
-PLACES = {17: "/name", 36: "/name", 37: "/partitions", 38: "/replication_factor", 40: "/config"}
+PLACES = {17: "/name", 36: "/name", 37: "/partitions", 38: "/replication_factor", 40: "/config", 92: "/name"}
 
 NO_ANSWER = "No broker of the instance answers at the moment. Nothing is lost."
 

@@ -191,6 +191,7 @@ def document_of(instance: Instance, leases: list[PortLease]) -> InstanceDocument
         routes=routes,
         leaving=tuple(sorted({item.broker.number for item in leases if item.is_leaving})),
         settings=InstanceSettings(**{key: value for key, value in instance.settings.items() if key in known}),
+        allow_everyone_if_no_acl=bool(instance.settings_in_force["allow_everyone_if_no_acl"]),
     )
 
 

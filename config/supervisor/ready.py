@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,30 @@ class DemoTenant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SaslLogin:
+    """With whom Kafka clients sign in."""
+
+    mechanism: str
+    username: str
+    password: str = field(repr=False)
+
+    def as_json(self) -> dict[str, str]:
+        return {"mechanism": self.mechanism, "username": self.username, "password": self.password}
+
+    def options(self) -> str:
+        """For the command lines of kafka-python."""
+        user, password = shlex.quote(self.username), shlex.quote(self.password)
+        return f" -S SASL_PLAINTEXT -M {self.mechanism} -U {user} -P {password}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DemoInstance:
+    """`sasl` is None where clients reach it without signing in."""
+
     id: str
     bootstrap_servers: str
     topic: str
+    sasl: SaslLogin | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +84,11 @@ class Ready:
             },
             "instance": None
             if instance is None
-            else {"id": instance.id, "bootstrap_servers": instance.bootstrap_servers, "sasl": None},
+            else {
+                "id": instance.id,
+                "bootstrap_servers": instance.bootstrap_servers,
+                "sasl": None if instance.sasl is None else instance.sasl.as_json(),
+            },
         }
 
     def as_text(self, *, elapsed_s: float, state_dir: Path) -> str:
@@ -79,8 +103,11 @@ class Ready:
         if self.tenant is not None:
             lines.append(f"               Authorization: Bearer {self.tenant.token}")
         if self.instance is not None:
-            lines += ["", f"  Kafka        {self.instance.id}", f"               {self.instance.bootstrap_servers}", ""]
-            lines += ["  Try it, in another terminal:", ""]
+            lines += ["", f"  Kafka        {self.instance.id}", f"               {self.instance.bootstrap_servers}"]
+            if self.instance.sasl is not None:
+                sasl = self.instance.sasl
+                lines.append(f"               {sasl.username}  /  {sasl.password}   ({sasl.mechanism})")
+            lines += ["", "  Try it, in another terminal:", ""]
             lines += [f"    {command}" for command in self.commands()]
         lines += ["", "Ctrl-C stops everything.", "=" * WIDTH]
         return "\n".join(lines)
@@ -91,6 +118,7 @@ class Ready:
             return []
         python = shlex.quote(_shown(Path(sys.executable)))
         where = f"-b {self.instance.bootstrap_servers.split(',')[0]} -t {self.instance.topic}"
+        where += self.instance.sasl.options() if self.instance.sasl is not None else ""
         return [
             f"printf 'hello\\nworld\\n' | {python} -m kafka.producer {where}",
             f"{python} -m kafka.consumer {where} -C auto_offset_reset=earliest -C consumer_timeout_ms=3000",

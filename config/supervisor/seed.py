@@ -22,7 +22,7 @@ from config.environment import SECRETS_DIR
 from config.supervisor.options import UpOptions
 from config.supervisor.outgoing import tenant_ports
 from config.supervisor.probe import answers_ok
-from config.supervisor.ready import DemoInstance, DemoTenant, Login
+from config.supervisor.ready import DemoInstance, DemoTenant, Login, SaslLogin
 from config.supervisor.state import StateDirectory, write_private_json
 from instances import selectors as instance_selectors
 from instances import services as instance_services
@@ -30,9 +30,13 @@ from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from instances.routes.kinds import DEFAULT_ROUTE, PLAINTEXT
 from instances.routes.wanted import CONFIRM_PLAINTEXT
+from instances.users import selectors as user_selectors
+from instances.users.limits import SECRETS_PER_USER_MAX
+from instances.users.routes import needs_user
 from tenants import services as tenant_services
 from tenants.actors import member_actor
 from tenants.demo import demo_owner, ensure_demo_tenant
+from tenants.errors import NotFound, Unavailable
 from tenants.models import Member
 
 CLUSTER_NAME = "local"
@@ -40,6 +44,8 @@ OPERATOR_EMAIL = "operator@penstock.example"
 DEMO_EMAIL = "demo@penstock.example"
 DEMO_INSTANCE = "demo"
 DEMO_TOPIC = "hello"
+DEMO_USER = "demo"
+DEMO_MECHANISM = "SCRAM-SHA-512"
 # Wide enough that trying the product out with real load does not end at the first limit.
 DEMO_BANDWIDTH_MB_S = 200
 DEMO_STORAGE_GB = 500
@@ -104,8 +110,10 @@ def people(state: StateDirectory, *, with_demo: bool, say: Callable[[str], None]
     return Seeded(operator=operator, tenant=tenant)
 
 
-def demo_instance(*, wait: Wait) -> DemoInstance:
-    """The demo tenant's instance, created when there is none, waited for until it runs."""
+def demo_instance(state: StateDirectory, *, wait: Wait) -> DemoInstance:
+    """The demo tenant's instance, created when there is none, waited for until it runs; with a user where it takes one
+    to connect.
+    """
     member = demo_owner(DEMO_EMAIL)
     result = instance_selectors.instance_list(member.tenant).filter(name=DEMO_INSTANCE).first()
     instance = result or _create_demo_instance(member)
@@ -117,7 +125,46 @@ def demo_instance(*, wait: Wait) -> DemoInstance:
     wait(is_complete, f"the demo instance {instance.pk}", "worker")
     if instance.current_phase is Phase.FAILED:
         raise StartFailed(f"The demo instance {instance.pk} could not be made: {instance.reason}", "See the logs.")
-    return DemoInstance(id=instance.pk, bootstrap_servers=instance.bootstrap_servers, topic=DEMO_TOPIC)
+    return DemoInstance(
+        id=instance.pk,
+        bootstrap_servers=instance.bootstrap_servers,
+        topic=DEMO_TOPIC,
+        sasl=demo_user(state, member, instance, wait=wait) if needs_user(instance) else None,
+    )
+
+
+def demo_user(state: StateDirectory, member: Member, instance: Instance, *, wait: Wait) -> SaslLogin:
+    """The demo instance's user with full access, and the password of it that this state directory keeps; made anew
+    where the user or that password is gone.
+    """
+    logins = _Logins(state)
+
+    def is_there() -> bool:
+        try:
+            return _has_password(logins, member, instance)
+        except Unavailable:  # brokers open its listeners at the moment
+            return False
+
+    wait(is_there, f"the user of the demo instance {instance.pk}", "agent")
+    return SaslLogin(mechanism=DEMO_MECHANISM, username=DEMO_USER, password=logins.known["demo_user_password"])
+
+
+def _has_password(logins: _Logins, member: Member, instance: Instance) -> bool:
+    acting = member_actor(member)
+    try:
+        present = user_selectors.user(instance, DEMO_USER).secrets
+    except NotFound:
+        _, secret = instance_services.create_user(acting=acting, instance=instance, name=DEMO_USER, superuser=True)
+    else:
+        if logins.known.get("demo_user_key") in {item.id for item in present} and "demo_user_password" in logins.known:
+            return True
+        if len(present) >= SECRETS_PER_USER_MAX:
+            oldest = present[0].id
+            instance_services.remove_secret(acting=acting, instance=instance, name=DEMO_USER, secret_id=oldest)
+        secret = instance_services.add_secret(acting=acting, instance=instance, name=DEMO_USER)
+    logins.known |= {"demo_user_key": secret.id, "demo_user_password": secret.password}
+    logins.save()
+    return True
 
 
 def _create_demo_instance(member: Member) -> Instance:

@@ -153,7 +153,7 @@ class Supervisor:
         self.progress.step(modules_line(prospect()))
         instance = None
         if seeded.tenant is not None:
-            instance = seed.demo_instance(wait=self._wait)
+            instance = seed.demo_instance(self.state, wait=self._wait)
             self.progress.step(f"Demo instance {instance.id} is running")
         self._wait_for(self._web_answers, web, PROGRAM_START_TIMEOUT_S)
         self.progress.step(f"Console answers on port {self.options.http_port}")

@@ -27,7 +27,7 @@ REASONS = [reason.value for reason in Reason]
 
 
 class SettingsIn(StrictSerializer):
-    """What a tenant may choose about topics made without saying more."""
+    """What a tenant may choose about topics made without saying more, and about resources without access rules."""
 
     auto_create_topics = Flag(required=False, help_text="Create a topic when a client first produces to it.")
     default_partitions = Integer(required=False, min_value=1, max_value=DEFAULT_PARTITIONS_MAX)
@@ -38,6 +38,10 @@ class SettingsIn(StrictSerializer):
         max_value=REPLICATION_FACTOR_MAX,
         help_text=f"null: a copy on each of the instance's brokers, {REPLICATION_FACTOR_MAX} at most.",
     )
+    allow_everyone_if_no_acl = Flag(
+        required=False,
+        help_text="Whether every user may do everything to a topic, group or transactional id that has no access rule.",
+    )
 
 
 class SettingsOut(serializers.Serializer):
@@ -46,6 +50,7 @@ class SettingsOut(serializers.Serializer):
     default_replication_factor = serializers.IntegerField(
         allow_null=True, help_text="What is in force; null while the instance has no broker."
     )
+    allow_everyone_if_no_acl = serializers.BooleanField()
 
 
 class ConditionOut(serializers.Serializer):

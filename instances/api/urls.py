@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from instances.api import groups, instances, prometheus, routes, topics, watching
+from instances.api import acls, groups, instances, prometheus, routes, topics, users, watching
 from tenants.api.addresses import NAME
 
 urlpatterns = [
@@ -21,6 +21,12 @@ urlpatterns = [
     path(f"instances/<str:instance_id>/groups/<{NAME}:group>", groups.GroupResource.as_view()),
     path("instances/<str:instance_id>/transactions", groups.TransactionCollection.as_view()),
     path(f"instances/<str:instance_id>/transactions/<{NAME}:transactional_id>", groups.TransactionResource.as_view()),
+    path("instances/<str:instance_id>/users", users.UserCollection.as_view()),
+    path(f"instances/<str:instance_id>/users/<{NAME}:name>/secrets", users.SecretCollection.as_view()),
+    path(f"instances/<str:instance_id>/users/<{NAME}:name>/secrets/<str:secret_id>", users.SecretResource.as_view()),
+    path(f"instances/<str:instance_id>/users/<{NAME}:name>", users.UserResource.as_view()),
+    path("instances/<str:instance_id>/acls", acls.AclCollection.as_view()),
+    path("instances/<str:instance_id>/acls/test", acls.AccessTest.as_view()),
     path("instances/<str:instance_id>/throughput", watching.Throughput.as_view()),
     path("instances/<str:instance_id>/metrics", watching.Metrics.as_view()),
     path("instances/<str:instance_id>/metrics/prometheus", prometheus.PrometheusMetrics.as_view()),

@@ -1,7 +1,8 @@
 """Writes: one transaction, one audit row, the outside world on commit. `acting` is the actor."""
 
+from instances.services.acls import create_acls, delete_acls, restore_acls
 from instances.services.changing import configure_instance, protect_instance, rename_instance, resize_instance
-from instances.services.common import hold_topic
+from instances.services.common import hold_topic, hold_user
 from instances.services.creating import create_instance, retry_instance
 from instances.services.delays import forget_delays, keep_delays
 from instances.services.ending import delete_instance, restore_instance, resume_instance, suspend_instance
@@ -11,30 +12,39 @@ from instances.services.observing import note_health, observed_conditions
 from instances.services.offsets import Reset, plan_reset, reset_offsets
 from instances.services.routes import create_route, delete_route, update_route
 from instances.services.topics import create_topic, delete_topic, set_allow_list, update_topic
+from instances.services.users import add_secret, create_user, delete_user, remove_secret, update_user
 
 __all__ = [
     "Reset",
+    "add_secret",
     "configure_instance",
+    "create_acls",
     "create_instance",
     "create_route",
     "create_topic",
+    "create_user",
+    "delete_acls",
     "delete_group",
     "delete_instance",
     "delete_offsets",
     "delete_route",
     "delete_topic",
+    "delete_user",
     "forget_delays",
     "group_ref",
     "hold_topic",
+    "hold_user",
     "keep_delays",
     "note_health",
     "observed_conditions",
     "offsets_of",
     "plan_reset",
     "protect_instance",
+    "remove_secret",
     "rename_instance",
     "reset_offsets",
     "resize_instance",
+    "restore_acls",
     "restore_instance",
     "resume_instance",
     "retry_instance",
@@ -43,4 +53,5 @@ __all__ = [
     "undo_offsets",
     "update_route",
     "update_topic",
+    "update_user",
 ]

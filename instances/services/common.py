@@ -12,7 +12,7 @@ from django.utils import timezone
 from instances import interfaces
 from instances.choices import Reason
 from instances.lifecycle.phases import Phase, require_transition
-from instances.limits import TOPIC_LOCK_WAIT_MS
+from instances.limits import DATA_PLANE_LOCK_WAIT_MS
 from instances.models import Instance
 from tenants.errors import Conflict
 
@@ -64,11 +64,23 @@ def hold_topic(instance: Instance, name: str) -> None:
     instance's is wanted by others while a broker takes its time. Raises `Conflict(already_in_progress)` when the one
     before takes too long.
     """
-    text = f"topic\n{instance.pk}\n{name}"
+    _hold(f"topic\n{instance.pk}\n{name}", "Another change of this topic is being carried out.")
+
+
+def hold_user(instance: Instance, name: str) -> None:
+    """The same for a user of the instance."""
+    _hold(f"user\n{instance.pk}\n{name}", "Another change of this user is being carried out.")
+
+
+def hold_acls(instance: Instance) -> None:
+    """The same for the access rules of the instance, all together: what a row of the audit log says was there, was."""
+    _hold(f"acls\n{instance.pk}", "Another change of the access rules is being carried out.")
+
+
+def _hold(text: str, refusal: str) -> None:
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)
     try:
         with connection.cursor() as cursor:
-            cursor.execute(_LOCK_IN_TIME, [str(TOPIC_LOCK_WAIT_MS), number])
+            cursor.execute(_LOCK_IN_TIME, [str(DATA_PLANE_LOCK_WAIT_MS), number])
     except OperationalError as error:
-        detail = "Another change of this topic is being carried out."
-        raise Conflict(detail, code="already_in_progress", retry_after_s=1) from error
+        raise Conflict(refusal, code="already_in_progress", retry_after_s=1) from error

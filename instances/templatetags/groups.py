@@ -39,7 +39,8 @@ STATES = {
 NO_TRANSACTION = ("requested", gettext_lazy("None yet"))
 
 
-def _pill(like: str, word: str) -> SafeString:
+def state_pill(like: str, word: str) -> SafeString:
+    """One of the console's pills with another word."""
     return format_html(
         '<span class="pill {}"><svg viewBox="0 0 10 10" aria-hidden="true">{}</svg>{}</span>',
         like, mark_safe(PHASES[like][1]), word,  # noqa: S308  shapes are constants
@@ -49,13 +50,13 @@ def _pill(like: str, word: str) -> SafeString:
 @register.simple_tag
 def group_pill(state: str) -> SafeString:
     """The state of a group: mark and word, never colour alone."""
-    return _pill(*STATES.get(state, ("requested", state or _("not known"))))
+    return state_pill(*STATES.get(state, ("requested", state or _("not known"))))
 
 
 @register.simple_tag
 def transaction_pill(state: str) -> SafeString:
     """The state of a transactional id; `Empty` is one without a transaction so far."""
-    return _pill(*(NO_TRANSACTION if state == "Empty" else STATES.get(state, ("requested", state))))
+    return state_pill(*(NO_TRANSACTION if state == "Empty" else STATES.get(state, ("requested", state))))
 
 
 @register.simple_tag

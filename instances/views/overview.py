@@ -10,11 +10,14 @@ from instances import interfaces, selectors
 from instances.choices import OperationState
 from instances.lifecycle.phases import REACHABLE, Phase
 from instances.models import Instance
+from instances.users.routes import is_encrypted, needs_user
+from instances.users.selectors import user_names
 from instances.views.attention import faults, is_full
 from instances.views.common import instance_page, render_instance
 from instances.views.figures import figures
 from instances.views.looked_at import topic_looked_at
 from instances.views.series import SPAN_MS, series
+from instances.views.snippet_logins import PLACEHOLDER_PASSWORD, PLACEHOLDER_USER, Login
 from instances.views.snippets import snippets, topic_for
 from instances.views.steps import elapsed_s, steps_of
 from instances.views.suspension import suspension
@@ -47,7 +50,8 @@ def overview(request: HttpRequest, instance: Instance) -> HttpResponse:
         "operation": open_one.first(),
         "suspension": suspension(instance),
         "needs": faults(instance),
-        "snippets": snippets(instance, _some_topic(request, instance)),
+        "snippets": snippets(instance, _some_topic(request, instance), _some_login(request, instance)),
+        "signs_in": needs_user(instance),
         "addresses": instance.bootstrap_servers.split(",") if instance.bootstrap_servers else [],
     }
     return render_instance(request, "instances/overview.html", instance, context, section="overview")
@@ -62,6 +66,15 @@ def _some_topic(request: HttpRequest, instance: Instance) -> str | None:
         looked_at=topic_looked_at(request, instance),
         created=selectors.topics_created(instance),
     )
+
+
+def _some_login(request: HttpRequest, instance: Instance) -> Login | None:
+    """A user for the snippets where the instance asks for one; nobody knows its password."""
+    if not needs_user(instance):
+        return None
+    may_see = access.permits(request.actor, Scope.USERS_READ)  # type: ignore[attr-defined]
+    names = user_names(instance) if may_see else ()
+    return Login(names[0] if names else PLACEHOLDER_USER, PLACEHOLDER_PASSWORD, is_encrypted(instance))
 
 
 @instance_page()

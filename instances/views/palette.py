@@ -102,6 +102,8 @@ def _places_of(search: Search, instance: Instance, *, is_whole: bool) -> Iterabl
         (_("Create topic"), act, "page-topic-create", Scope.TOPICS_WRITE, is_reachable),
         (_("Groups"), page, "page-groups", Scope.GROUPS_READ, is_reachable),
         (_("Transactions"), page, "page-transactions", Scope.GROUPS_READ, is_reachable),
+        (_("Users"), page, "page-users", Scope.USERS_READ, is_reachable),
+        (_("Access"), page, "page-acls", Scope.ACLS_READ, is_reachable),
         (_("Quotas"), page, "page-quotas", Scope.QUOTAS_READ, is_reachable),
         (_("Throttle"), page, "page-throttle", Scope.INSTANCES_READ, is_reachable),
         (_("Usage & cost"), page, "page-usage", Scope.USAGE_READ, True),

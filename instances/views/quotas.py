@@ -13,6 +13,7 @@ from instances.forms import EntityForm, ExplainForm, QuotaForm
 from instances.lifecycle.phases import REACHABLE
 from instances.limits import BYTES_PER_MB
 from instances.models import Instance
+from instances.users.selectors import user_names
 from instances.views.common import instance_page, render_instance
 from instances.views.why import ANONYMOUS, entity_words, level_words
 from quotas import selectors, services
@@ -59,6 +60,7 @@ def quotas_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         "ask": asked,
         "answers": _answers(instance, asked) if is_reachable and asked.is_valid() else [],
         "quotas": [_row(quota) for quota in quotas],
+        "user_names": user_names(instance) if access.permits(acting, Scope.USERS_READ) else (),
         "levels": [(level, level_words(level)) for level in range(1, 9)],
     }
     return render_instance(

@@ -1,4 +1,6 @@
-"""Code that runs unedited against an instance: host and topic are filled in. Pure texts, one per language."""
+"""Code that runs unedited against an instance: host, topic and who signs in are filled in. Pure texts, one per
+language.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from instances.models import Instance
+from instances.views.snippet_logins import NOBODY, Login
 
 DEFAULT_TOPIC = "orders"
 
@@ -23,7 +26,7 @@ PYTHON = """\
 from confluent_kafka import Producer
 
 p = Producer({
-    "bootstrap.servers": "<servers>",
+    "bootstrap.servers": "<servers>",<login>
 })
 p.produce("<topic>", key="o-1", value=b'{"total": 42}')
 p.flush()
@@ -36,7 +39,7 @@ import org.apache.kafka.clients.producer.*;
 public class Main {
     public static void main(String[] args) {
         Properties p = new Properties();
-        p.put("bootstrap.servers", "<servers>");
+        p.put("bootstrap.servers", "<servers>");<login>
         p.put("key.serializer", "org.apache.kafka.common.serialization.StringSerializer");
         p.put("value.serializer", "org.apache.kafka.common.serialization.StringSerializer");
         try (Producer<String, String> producer = new KafkaProducer<>(p)) {
@@ -53,11 +56,11 @@ import (
 	"context"
 	"log"
 
-	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kgo"<import>
 )
 
 func main() {
-	client, err := kgo.NewClient(kgo.SeedBrokers(<quoted servers>))
+	client, err := kgo.NewClient(kgo.SeedBrokers(<quoted servers>)<login>)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -72,7 +75,7 @@ func main() {
 NODE = """\
 const { Kafka } = require("kafkajs");
 
-const producer = new Kafka({ brokers: [<quoted servers>] }).producer();
+const producer = new Kafka({ brokers: [<quoted servers>]<login> }).producer();
 
 (async () => {
   await producer.connect();
@@ -84,19 +87,19 @@ const producer = new Kafka({ brokers: [<quoted servers>] }).producer();
 CSHARP = """\
 using Confluent.Kafka;
 
-var config = new ProducerConfig { BootstrapServers = "<servers>" };
+var config = new ProducerConfig { BootstrapServers = "<servers>"<login> };
 using var producer = new ProducerBuilder<string, string>(config).Build();
 await producer.ProduceAsync("<topic>", new Message<string, string> { Key = "o-1", Value = "{\\"total\\": 42}" });
 """
 
 KCAT = """\
-echo 'o-1:{"total": 42}' | kcat -P -b <servers> -t <topic> -K:
-kcat -C -b <servers> -t <topic> -o beginning -e -f '%k %s\\n'
+echo 'o-1:{"total": 42}' | kcat -P -b <servers><login> -t <topic> -K:
+kcat -C -b <servers><login> -t <topic> -o beginning -e -f '%k %s\\n'
 """
 
 SHELL = """\
 echo 'o-1:{"total": 42}' | kafka-console-producer.sh --bootstrap-server <servers> \\
-  --topic <topic> --property parse.key=true --property key.separator=:
+  --topic <topic> --property parse.key=true --property key.separator=:<login>
 """
 
 TEMPLATES = (
@@ -121,13 +124,17 @@ def topic_for(existing: Collection[str], *, looked_at: str, created: Iterable[st
     return min(existing, default=None)
 
 
-def snippets(instance: Instance, topic: str | None) -> list[Snippet]:
-    """All languages for one instance; without a topic the default name, which the first message creates."""
+def snippets(instance: Instance, topic: str | None, login: Login | None = None) -> list[Snippet]:
+    """All languages for one instance; without a topic the default name, which the first message creates. `login` is
+    who signs in, where the instance asks for it.
+    """
     servers = instance.bootstrap_servers
     quoted = ", ".join(f'"{address}"' for address in servers.split(","))
 
-    def filled(text: str) -> str:
+    def filled(choice: str, text: str) -> str:
+        lines = NOBODY if login is None else login.lines(choice)
         text = text.replace("<quoted servers>", quoted).replace("<servers>", servers)
-        return text.replace("<topic>", topic or DEFAULT_TOPIC)
+        text = text.replace("<topic>", topic or DEFAULT_TOPIC).replace("<import>", lines.needs)
+        return text.replace("<login>", lines.settings)  # last: it may hold anything
 
-    return [Snippet(choice, label, install, filled(code)) for choice, label, install, code in TEMPLATES]
+    return [Snippet(choice, label, install, filled(choice, code)) for choice, label, install, code in TEMPLATES]

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from config.supervisor import seed
 from config.supervisor.state import StateDirectory
-from tenants.models import AuditEntry, User
+from instances.models import Instance
+from instances.users import interfaces as user_interfaces
+from tenants.demo import demo_owner
+from tenants.models import AuditEntry, Member, User
+from tests.testkit.fake_users import FakeUsers
+from tests.testkit.fleet import make_running, plugged
 
 pytestmark = pytest.mark.django_db
 
@@ -53,3 +59,60 @@ def test_a_torn_file_before_anybody_has_an_account_is_written_anew(state: StateD
     shown = seed.people(state, with_demo=False, say=said.append)
     assert works(shown.operator.username, shown.operator.password)
     assert said == []
+
+
+# --- the demo instance's user -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def users() -> Iterator[FakeUsers]:
+    result = FakeUsers()
+    with plugged(user_interfaces.user_admin_client, result):
+        yield result
+
+
+def demo(state: StateDirectory) -> tuple[Member, Instance]:
+    seed.people(state, with_demo=True, say=print)
+    member = demo_owner(seed.DEMO_EMAIL)
+    return member, make_running(member.tenant, name=seed.DEMO_INSTANCE)
+
+
+def once(is_done: Callable[[], bool], _what: str, _program: str) -> None:
+    assert is_done()
+
+
+def test_the_demo_instances_user_has_full_access_and_the_same_password_at_every_start(
+    state: StateDirectory, users: FakeUsers
+) -> None:
+    member, instance = demo(state)
+    first = seed.demo_user(state, member, instance, wait=once)
+    assert seed.demo_user(state, member, instance, wait=once) == first
+    (secret,) = users.found[instance.pk, seed.DEMO_USER].secrets
+    assert users.passwords == {secret.id: first.password}
+    assert users.found[instance.pk, seed.DEMO_USER].superuser
+    assert first.password not in repr(first)
+
+
+def test_a_password_of_the_demo_user_that_is_gone_is_made_anew(state: StateDirectory, users: FakeUsers) -> None:
+    member, instance = demo(state)
+    shown = [seed.demo_user(state, member, instance, wait=once)]
+    for _ in range(2):  # the second time the user has two, of which nobody knows either
+        (state.root / "secrets" / seed.LOGINS_FILE).write_text("{}")
+        shown.append(seed.demo_user(state, member, instance, wait=once))
+    working = {users.passwords[item.id] for item in users.found[instance.pk, seed.DEMO_USER].secrets}
+    assert shown[-1].password in working
+    assert len({login.password for login in shown}) == 3
+    users.found.clear()
+    assert seed.demo_user(state, member, instance, wait=once).password not in {login.password for login in shown}
+
+
+def test_the_demo_user_waits_for_brokers(state: StateDirectory, users: FakeUsers) -> None:
+    member, instance = demo(state)
+    users.is_down = True
+
+    def at_last(is_done: Callable[[], bool], _what: str, _program: str) -> None:
+        assert not is_done()
+        users.is_down = False
+        assert is_done()
+
+    assert seed.demo_user(state, member, instance, wait=at_last).username == seed.DEMO_USER

@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -24,7 +25,7 @@ from config.supervisor.external import check as check_external
 from config.supervisor.family import Family
 from config.supervisor.options import DownOptions, UpOptions, parse
 from config.supervisor.progress import Progress
-from config.supervisor.ready import DemoInstance, DemoTenant, Login, Ready, down_command
+from config.supervisor.ready import DemoInstance, DemoTenant, Login, Ready, SaslLogin, down_command
 from config.supervisor.state import PORTS_FILE, RUN_FILE, AlreadyRunning, StateDirectory, write_private_json
 from config.supervisor.watch import BACKOFF_FIRST_S, BACKOFF_MAX_S, HEALTHY_AFTER_S, Stage, Watch, next_backoff_s
 from tests.testkit.waiting import eventually
@@ -324,6 +325,23 @@ def test_the_ready_file_has_the_published_keys() -> None:
             "sasl": None,
         },
     }
+
+
+def test_an_instance_that_clients_sign_in_to_shows_with_whom() -> None:
+    login = SaslLogin(mechanism="SCRAM-SHA-512", username="demo", password="p'w")
+    shown = ready(demo=True)
+    assert shown.instance is not None
+    signed = replace(shown, instance=replace(shown.instance, sasl=login))
+    assert signed.as_json()["instance"]["sasl"] == {
+        "mechanism": "SCRAM-SHA-512", "username": "demo", "password": "p'w",
+    }  # fmt: skip
+    text = signed.as_text(elapsed_s=1, state_dir=Path("var"))
+    assert "demo  /  p'w   (SCRAM-SHA-512)" in text
+    for command in signed.commands():
+        words = shlex.split(command.partition("| ")[2] or command)
+        assert words[words.index("-S") :][:8] == [
+            "-S", "SASL_PLAINTEXT", "-M", "SCRAM-SHA-512", "-U", "demo", "-P", "p'w",
+        ]  # fmt: skip
 
 
 def test_without_a_demo_the_block_has_no_tenant() -> None:

@@ -14,14 +14,17 @@ from django.utils import timezone
 from billing.services import ensure_default_plans
 from instances import interfaces as instances_interfaces
 from instances import services
+from instances.acls import interfaces as acl_interfaces
 from instances.groups import interfaces
 from instances.models import Instance
+from instances.users import interfaces as user_interfaces
 from quotas import interfaces as quota_ports
 from tenants import services as tenant_services
 from tenants.actors import member_actor, user_actor
 from tenants.models import Member
 from tests.component.console.fakes import NOW_MS, FakeDataPlane, FakeObservation, FakeQuotaAdminClient
 from tests.testkit.fake_groups import FakeGroups, FakeTransactions, member
+from tests.testkit.fake_users import FakeAcls, FakeUsers, rule
 
 PASSWORD = "a long enough pass phrase"
 
@@ -63,6 +66,20 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> FakeGroups:
 def transactions(monkeypatch: pytest.MonkeyPatch) -> FakeTransactions:
     result = FakeTransactions()
     monkeypatch.setattr(interfaces.transaction_admin_client, "_plugged", result)
+    return result
+
+
+@pytest.fixture
+def users(monkeypatch: pytest.MonkeyPatch) -> FakeUsers:
+    result = FakeUsers()
+    monkeypatch.setattr(user_interfaces.user_admin_client, "_plugged", result)
+    return result
+
+
+@pytest.fixture
+def acls(monkeypatch: pytest.MonkeyPatch) -> FakeAcls:
+    result = FakeAcls()
+    monkeypatch.setattr(acl_interfaces.acl_admin_client, "_plugged", result)
     return result
 
 
@@ -122,10 +139,10 @@ def ida(owner: Member, browse: Callable[[Member], Client]) -> Client:
 @pytest.fixture
 def instance(
     owner: Member, observation: FakeObservation, quota_admin_client: FakeQuotaAdminClient, reconciled: list[str],
-    groups: FakeGroups, transactions: FakeTransactions,
+    groups: FakeGroups, transactions: FakeTransactions, users: FakeUsers, acls: FakeAcls,
 ) -> Iterator[Instance]:  # fmt: skip
-    """`orders-prod`, running, with a topic of three partitions, a group that reads it, one without members, and an
-    open transaction.
+    """`orders-prod`, running, with a topic of three partitions, a group that reads it, one without members, an open
+    transaction, a user, and a rule about it.
     """
     made, operation = services.create_instance(acting=member_actor(owner), name="orders-prod", plan="stream")
     made.phase, made.first_running_at = "running", datetime.fromtimestamp(NOW_MS / 1_000 - 3_600, UTC)
@@ -144,4 +161,6 @@ def instance(
     groups.add(made.pk, "billing", {(topic, 0): 1_000, (topic, 1): 900, (topic, 2): 5}, reader)
     groups.add(made.pk, "reports", {(topic, 0): 400})
     transactions.add(made.pk, "mover", (topic, 0), started_ms=time.time_ns() // 1_000_000 - 4_000)
+    users.add(made.pk, "billing")
+    acls.create(made.pk, [rule("User:billing", resource_name=topic)])
     return made

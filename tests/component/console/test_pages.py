@@ -20,24 +20,28 @@ INSTANCE_PAGES = (
     "page-instance", "page-traffic", "page-why", "page-topics-part", "page-throttle", "page-instance-settings",
     "page-instance-delete", "page-topics", "page-topic-create", "page-instance-resize", "page-cost-part", "page-usage",
     "page-traffic-history", "page-quotas", "page-groups", "page-groups-part",
-    "page-transactions",
+    "page-transactions", "page-users", "page-acls",
 )  # fmt: skip
 GROUP_PAGES = ("page-group", "page-group-reset", "page-group-delete")
+USER_PAGES = ("page-user", "page-user-delete")
 TOPIC_PAGES = ("page-topic", "page-topic-config", "page-topic-access", "page-topic-delete")
 VIEWER_MAY_NOT = (
     "page-instance-create", "page-tokens", "page-audit", "page-topic-create", "page-instance-resize",
     "page-instance-delete", "page-topic-delete", "page-cost-part", "page-group-reset", "page-group-delete",
+    "page-user-delete",
 )  # fmt: skip
 POST_FORM = re.compile(r'<form\b(?=[^>]*method="post")(?:[^>]*action="([^"]*)")?')
 OWN_FORMS = {"/preferences/", "/tenant/", "/accounts/logout/"}
 
 
-PAGES_OF_AN_INSTANCE = (*INSTANCE_PAGES, *TOPIC_PAGES, *GROUP_PAGES, "page-transaction")
+PAGES_OF_AN_INSTANCE = (*INSTANCE_PAGES, *TOPIC_PAGES, *GROUP_PAGES, *USER_PAGES, "page-transaction")
 
 
 def url_of(page: str, instance: Instance) -> str:
     if page in GROUP_PAGES:
         return reverse(page, args=[instance.pk]) + "?group=reports"
+    if page in USER_PAGES:
+        return reverse(page, args=[instance.pk]) + "?user=billing"
     if page == "page-transaction":
         return reverse(page, args=[instance.pk]) + "?id=mover"
     if page in TOPIC_PAGES:

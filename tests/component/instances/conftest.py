@@ -7,12 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from instances import interfaces as instances_interfaces
+from instances.acls import interfaces as acl_interfaces
 from instances.groups import interfaces
+from instances.users import interfaces as user_interfaces
 from quotas import interfaces as quota_ports
 from tenants.models import Member
 from tests.testkit.api_cases import Api, make_member
 from tests.testkit.fake_data_plane import FakeDataPlane, FakeObservation, FakeQuotas
 from tests.testkit.fake_groups import FakeGroups, FakeTransactions
+from tests.testkit.fake_users import FakeAcls, FakeUsers
 from tests.testkit.fleet import catalogue, plugged
 
 
@@ -66,4 +69,18 @@ def groups() -> Iterator[FakeGroups]:
 def transactions() -> Iterator[FakeTransactions]:
     result = FakeTransactions()
     with plugged(interfaces.transaction_admin_client, result):
+        yield result
+
+
+@pytest.fixture(autouse=True)
+def users() -> Iterator[FakeUsers]:
+    result = FakeUsers()
+    with plugged(user_interfaces.user_admin_client, result):
+        yield result
+
+
+@pytest.fixture(autouse=True)
+def acls() -> Iterator[FakeAcls]:
+    result = FakeAcls()
+    with plugged(acl_interfaces.acl_admin_client, result):
         yield result

@@ -14,6 +14,7 @@ from tenants.models import Member
 from tests.component.instances.conftest import FakeDataPlane
 from tests.testkit.api_cases import Case, EndpointCases, pytest_generate_tests
 from tests.testkit.fake_groups import FakeGroups, FakeTransactions
+from tests.testkit.fake_users import FakeAcls, FakeUsers, rule, secret
 from tests.testkit.fleet import make_instance, make_running
 
 __all__ = ["pytest_generate_tests"]
@@ -134,3 +135,57 @@ class TestGroups(EndpointCases):
         self.groups.add(instance.pk, "etl", {("orders", 0): 40})
         self.transactions.add(instance.pk, "mover", ("orders", 0), started_ms=1_790_000_000_000)
         return {"instance": instance.pk, "group": "etl", "transaction": "mover"}
+
+
+@pytest.mark.django_db
+class TestUsers(EndpointCases):
+    cases = (
+        Case("GET", "/instances/{instance}/users", Scope.USERS_READ),
+        Case("POST", "/instances/{instance}/users", Scope.USERS_WRITE, body={"name": "etl"}, status=201),
+        Case("GET", "/instances/{instance}/users/{user}", Scope.USERS_READ),
+        Case("PATCH", "/instances/{instance}/users/{user}", Scope.USERS_WRITE, body={"disabled": True}),
+        Case("PATCH", "/instances/{instance}/users/{user}", Scope.USERS_WRITE, body={"superuser": True}),
+        Case("DELETE", "/instances/{instance}/users/{user}", Scope.USERS_WRITE, status=204),
+        Case("POST", "/instances/{instance}/users/{user}/secrets", Scope.USERS_WRITE, status=201),
+        Case("DELETE", "/instances/{instance}/users/{rotating}/secrets/{secret}", Scope.USERS_WRITE, status=204),
+    )
+
+    @pytest.fixture(autouse=True)
+    def admin_client(self, users: FakeUsers) -> None:
+        self.users = users
+
+    def places(self, owner: Member) -> dict[str, str]:
+        instance = make_running(owner.tenant)
+        self.users.add(instance.pk, "billing")
+        self.users.add(instance.pk, "changing", secrets=(secret("sec-old"), secret("sec-new")))
+        return {"instance": instance.pk, "user": "billing", "rotating": "changing", "secret": "sec-old"}
+
+
+@pytest.mark.django_db
+class TestAcls(EndpointCases):
+    cases = (
+        Case("GET", "/instances/{instance}/acls", Scope.ACLS_READ),
+        Case(
+            "POST",
+            "/instances/{instance}/acls",
+            Scope.ACLS_WRITE,
+            body={"principal": "User:etl", "resource_type": "group", "resource_name": "etl", "operation": "read"},
+            status=201,
+        ),
+        Case("DELETE", "/instances/{instance}/acls?principal=User:alice", Scope.ACLS_WRITE),
+        Case(
+            "GET",
+            "/instances/{instance}/acls/test?principal=User:alice&operation=read&resource_type=topic"
+            "&resource_name=orders",
+            Scope.ACLS_READ,
+        ),
+    )
+
+    @pytest.fixture(autouse=True)
+    def admin_client(self, acls: FakeAcls) -> None:
+        self.acls = acls
+
+    def places(self, owner: Member) -> dict[str, str]:
+        instance = make_running(owner.tenant)
+        self.acls.create(instance.pk, [rule()])
+        return {"instance": instance.pk}

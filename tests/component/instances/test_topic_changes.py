@@ -129,7 +129,7 @@ def test_of_changes_made_at_once_of_the_version_that_was_read_one_is_carried_out
 
 @pytest.mark.django_db(transaction=True)
 def test_who_waits_too_long_for_a_topic_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(common, "TOPIC_LOCK_WAIT_MS", 50)
+    monkeypatch.setattr(common, "DATA_PLANE_LOCK_WAIT_MS", 50)
     instance = make_instance(make_member().tenant)
     message: list[Conflict] = []
 

@@ -1,0 +1,126 @@
+"""Access rules of an instance, and whether a user may do something."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import astuple
+
+from drf_spectacular.utils import OpenApiExample
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from instances import access, services
+from instances.acls import selectors
+from instances.acls.checking import address_of
+from instances.acls.interfaces import AccessQuestion, AclFilter, AclRule
+from instances.acls.words import MATCH, OPERATIONS_OF
+from instances.api import user_serializers as s
+from tenants.api.base import ApiView, endpoint
+from tenants.choices import Scope
+from tenants.errors import FieldError, Invalid
+
+DATA_PLANE_ERRORS = (409, 503)
+KEY_CHARS_MAX = 200
+
+READING = OpenApiExample(
+    "May read a topic",
+    value={"principal": "User:billing", "resource_type": "topic", "resource_name": "orders", "operation": "read"},
+    request_only=True,
+)
+GROUPS = OpenApiExample(
+    "May use consumer groups whose names begin with billing-",
+    value={
+        "principal": "User:billing",
+        "resource_type": "group",
+        "resource_name": "billing-",
+        "pattern_type": "prefixed",
+        "operation": "read",
+    },
+    request_only=True,
+)
+
+
+class AclCollection(ApiView):
+    tag = "Access rules"
+
+    @endpoint("list_acls", Scope.ACLS_READ, query=s.AclQuery, page=s.AclOut, errors=DATA_PLANE_ERRORS)
+    def get(self, request: Request, instance_id: str) -> Response:
+        """List access rules, by resource."""
+        if self.query.get("pattern_type") == MATCH and "resource_name" not in self.query:
+            detail = "`match` needs the name of a resource."
+            raise Invalid(detail, errors=[FieldError(parameter="resource_name", detail=detail, code="needed")])
+        instance = access.instance(self.actor, instance_id)
+        given = {name: value for name, value in self.query.items() if name in AclFilter.__dataclass_fields__}
+        return self.page_items(selectors.acl_list(instance, AclFilter(**given)), s.AclOut, key=_key)
+
+    @endpoint(
+        "create_acl",
+        Scope.ACLS_WRITE,
+        body=s.AclIn,
+        returns=s.AclOut,
+        status=201,
+        errors=DATA_PLANE_ERRORS,
+        examples=(READING, GROUPS),
+    )
+    def post(self, request: Request, instance_id: str) -> Response:
+        """Create an access rule.
+
+        In force within a second, on open connections too. One that is there already is answered alike.
+        """
+        instance = access.instance(self.actor, instance_id)
+        rule = AclRule(**self.body)
+        services.create_acls(acting=self.actor, instance=instance, rules=[rule], dry_run=self.dry_run)
+        return self.one(rule, s.AclOut, status=201)
+
+    @endpoint("delete_acls", Scope.ACLS_WRITE, query=s.AclDeletion, returns=s.AclsDeletedOut, errors=DATA_PLANE_ERRORS)
+    def delete(self, request: Request, instance_id: str) -> Response:
+        """Delete access rules.
+
+        Every rule goes that has all of what the query says: all seven parts name one rule, `principal` alone names all
+        of a user. At least one part is needed, and at least one rule has to be meant (else 404). Answers with what is
+        gone.
+        """
+        instance = access.instance(self.actor, instance_id)
+        given = {name: value for name, value in self.query.items() if name in AclFilter.__dataclass_fields__}
+        if not given:
+            raise Invalid("Say which rules: name at least one part of them.", code="empty_filter")
+        deleted, _ = services.delete_acls(
+            acting=self.actor, instance=instance, wanted=AclFilter(**given), dry_run=self.dry_run
+        )
+        return self.one({"deleted": deleted}, s.AclsDeletedOut)
+
+
+class AccessTest(ApiView):
+    tag = "Access rules"
+
+    @endpoint("test_access", Scope.ACLS_READ, query=s.AccessQuery, returns=s.AccessOut, errors=DATA_PLANE_ERRORS)
+    def get(self, request: Request, instance_id: str) -> Response:
+        """Whether a user may do something, and which rule says so.
+
+        Says what the rules say: whether the user is there, disabled or expired plays no role. `no_rules_…`: the
+        resource has no rule at all, and the instance's `allow_everyone_if_no_acl` decides.
+        """
+        instance = access.instance(self.actor, instance_id)
+        question = AccessQuestion(**self.query_parts())
+        return self.one(selectors.access_decision(instance, question), s.AccessOut)
+
+    def query_parts(self) -> dict[str, str]:
+        """The question, with the address as brokers write it. Raises `Invalid`."""
+        given = {name: str(self.query[name]) for name in AccessQuestion.__dataclass_fields__}
+        if given["operation"] not in OPERATIONS_OF[given["resource_type"]]:
+            raise _wrong("operation", "Kafka never asks for this of such a resource.", "unsupported_operation")
+        try:
+            return {**given, "host": address_of(given["host"])}
+        except ValueError:
+            raise _wrong("host", "Use one IP address, or leave it out.", "invalid_address") from None
+
+
+def _wrong(parameter: str, detail: str, code: str) -> Invalid:
+    return Invalid(detail, errors=[FieldError(parameter=parameter, detail=detail, code=code)])
+
+
+def _key(rule: AclRule) -> str:
+    """By resource. A page token holds it: of a long name there is a part, and what tells it from others."""
+    parts = astuple(rule)
+    shown = f"{rule.resource_type} {rule.resource_name}"[:KEY_CHARS_MAX]
+    return f"{shown} {hashlib.sha256(repr(parts).encode()).hexdigest()}"

@@ -1,0 +1,208 @@
+"""What endpoints of users and access rules take and give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from instances.acls import words
+from instances.acls.limits import ACL_NAME_BYTES_MAX
+from instances.api.watching import SilentOut
+from instances.users import selectors
+from instances.users.interfaces import SecretDescription, UserDescription
+from instances.users.limits import USER_NAME_BYTES_MAX
+from tenants.api.endpoint import PageQuery
+from tenants.api.strict import Choice, Flag, Instant, StrictSerializer, Text
+
+NEXT_PAGE = "Ask for the next page with it; null at the end."
+STATES = [state.value for state in selectors.UserState]
+PRINCIPAL_CHARS_MAX = ACL_NAME_BYTES_MAX + len("User:")
+HOST_CHARS_MAX = 45
+REASONS = (
+    "superuser", "allowed_by_rule", "denied_by_rule", "not_allowed", "no_rules_allowed",
+    "no_rules_denied",
+)  # fmt: skip
+
+
+# --- users, asked -----------------------------------------------------------------------------------------------------
+
+
+class UserQuery(PageQuery):
+    contains = Text(required=False, max_length=USER_NAME_BYTES_MAX, help_text="Part of the name.")
+
+
+class UserIn(StrictSerializer):
+    """Whom to let in. Without `superuser` it may do what access rules say."""
+
+    name = Text(max_length=USER_NAME_BYTES_MAX, help_text="Printable characters; what a client signs in as.")
+    superuser = Flag(required=False, default=False, help_text="Full access: everything in this instance.")
+    expires_at = Instant(required=False, allow_null=True, help_text="Never, when left out.")
+
+
+class UserPatch(StrictSerializer):
+    """What to change; what is not given stays."""
+
+    superuser = Flag(required=False)
+    disabled = Flag(required=False, help_text="It may not sign in, and its connections end within a second.")
+    expires_at = Instant(required=False, allow_null=True, help_text="null: never.")
+
+
+# --- users, answered --------------------------------------------------------------------------------------------------
+
+
+class SecretOut(serializers.Serializer):
+    """A password of a user, without the password."""
+
+    id = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    last_used_at = serializers.DateTimeField(
+        allow_null=True, help_text="Null: not since the brokers that answered have started."
+    )
+    mechanisms = serializers.ListField(child=serializers.CharField())
+
+    def to_representation(self, secret: SecretDescription) -> dict[str, Any]:
+        return super().to_representation(
+            {
+                "id": secret.id,
+                "created_at": selectors.instant_of(secret.created_at_ms),
+                "last_used_at": selectors.instant_of(secret.last_used_at_ms),
+                "mechanisms": secret.mechanisms,
+            }
+        )
+
+
+class UserOut(serializers.Serializer):
+    """A user of an instance, with whom Kafka clients sign in."""
+
+    name = serializers.CharField()
+    state = serializers.ChoiceField(choices=STATES, help_text="Whether it may sign in.")
+    superuser = serializers.BooleanField()
+    disabled = serializers.BooleanField()
+    expires_at = serializers.DateTimeField(allow_null=True)
+    created_at = serializers.DateTimeField()
+    last_used_at = serializers.DateTimeField(
+        allow_null=True, help_text="Null: not since the brokers that answered have started."
+    )
+    connections = serializers.IntegerField(help_text="Open now, to the brokers that answered.")
+    secrets = SecretOut(many=True, help_text="Its passwords, without the passwords.")
+
+    def to_representation(self, user: UserDescription) -> dict[str, Any]:
+        return super().to_representation(
+            {
+                "name": user.name,
+                "state": selectors.state_of(user).value,
+                "superuser": user.superuser,
+                "disabled": user.disabled,
+                "expires_at": selectors.instant_of(user.expires_at_ms),
+                "created_at": selectors.instant_of(user.created_at_ms),
+                "last_used_at": selectors.instant_of(user.last_used_at_ms),
+                "connections": user.connections,
+                "secrets": user.secrets,
+            }
+        )
+
+
+class UserPageOut(serializers.Serializer):
+    """One page of users."""
+
+    items = UserOut(many=True)
+    next_page_token = serializers.CharField(allow_null=True, help_text=NEXT_PAGE)
+    silent = SilentOut(many=True, help_text="Brokers that did not answer: last use and connections are without them.")
+
+
+class SecretMadeOut(serializers.Serializer):
+    """A password, this once: a repeated answer and every later reading leave it out."""
+
+    id = serializers.CharField()
+    password = serializers.CharField(allow_null=True, help_text="Null in a dry run and in a repeated answer.")
+    mechanisms = serializers.ListField(child=serializers.CharField())
+
+
+class UserMadeOut(UserOut):
+    """A user that was just created, with its password."""
+
+    secret = SecretMadeOut()
+
+    def to_representation(self, made: dict[str, Any]) -> dict[str, Any]:
+        return {**UserOut(made["user"]).data, "secret": SecretMadeOut(made["secret"]).data}
+
+
+# --- access rules -----------------------------------------------------------------------------------------------------
+
+
+class AclIn(StrictSerializer):
+    """Who may, or may not, do what to which resource, from where."""
+
+    principal = Text(max_length=PRINCIPAL_CHARS_MAX, help_text="`User:alice`, or `User:*` for everybody.")
+    host = Text(max_length=HOST_CHARS_MAX, required=False, default=words.WILDCARD, help_text="One IP address, or `*`.")
+    resource_type = Choice(choices=tuple(words.OPERATIONS_OF))
+    resource_name = Text(
+        max_length=ACL_NAME_BYTES_MAX,
+        help_text="Or `*` for all of a type; of a cluster `kafka-cluster`, which is the instance.",
+    )
+    pattern_type = Choice(
+        choices=words.PATTERN_TYPES, required=False, default=words.LITERAL, help_text="`prefixed`: names begin with it."
+    )
+    operation = Choice(
+        choices=words.OPERATIONS,
+        help_text="read, write, delete and alter allow describe as well; alter_configs allows describe_configs.",
+    )
+    permission = Choice(choices=words.PERMISSIONS, required=False, default=words.ALLOW, help_text="deny wins.")
+
+
+class _FilterQuery(StrictSerializer):
+    """Rules that have all of what is given."""
+
+    principal = Text(required=False, max_length=PRINCIPAL_CHARS_MAX)
+    host = Text(required=False, max_length=HOST_CHARS_MAX)
+    resource_type = Choice(required=False, choices=words.RESOURCE_TYPES)
+    resource_name = Text(required=False, max_length=ACL_NAME_BYTES_MAX)
+    operation = Choice(required=False, choices=words.OPERATIONS)
+    permission = Choice(required=False, choices=words.PERMISSIONS)
+
+
+class AclQuery(_FilterQuery):
+    pattern_type = Choice(
+        required=False,
+        choices=(*words.PATTERN_TYPES, words.MATCH),
+        help_text="`match`, with a resource's name: every rule that has a say about it.",
+    )
+
+
+class AclDeletion(_FilterQuery):
+    """What is deleted: every rule that has all of what is given, so all seven name one. At least one is needed."""
+
+    pattern_type = Choice(required=False, choices=words.PATTERN_TYPES)
+
+
+class AclOut(serializers.Serializer):
+    """An access rule: one entry of Kafka's access control lists."""
+
+    principal = serializers.CharField()
+    host = serializers.CharField()
+    resource_type = serializers.ChoiceField(choices=words.RESOURCE_TYPES)
+    resource_name = serializers.CharField()
+    pattern_type = serializers.ChoiceField(choices=words.PATTERN_TYPES)
+    operation = serializers.ChoiceField(choices=words.OPERATIONS)
+    permission = serializers.ChoiceField(choices=words.PERMISSIONS)
+
+
+class AclsDeletedOut(serializers.Serializer):
+    deleted = AclOut(many=True)
+
+
+class AccessQuery(StrictSerializer):
+    """May this principal do this, connected from this host?"""
+
+    principal = Text(max_length=PRINCIPAL_CHARS_MAX, help_text="`User:alice`.")
+    operation = Choice(choices=tuple(word for word in words.OPERATIONS if word != words.ALL))
+    resource_type = Choice(choices=tuple(words.OPERATIONS_OF))
+    resource_name = Text(max_length=ACL_NAME_BYTES_MAX)
+    host = Text(required=False, default=words.WILDCARD, max_length=HOST_CHARS_MAX, help_text="Default: no special one.")
+
+
+class AccessOut(serializers.Serializer):
+    allowed = serializers.BooleanField()
+    reason = serializers.ChoiceField(choices=REASONS)
+    rule = AclOut(allow_null=True, help_text="The one that decided, where one did.")

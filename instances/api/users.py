@@ -1,0 +1,153 @@
+"""Users of an instance and their passwords, through the data plane's own admin client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import OpenApiExample
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from instances import access, services
+from instances.api import user_serializers as s
+from instances.services.users import MECHANISMS
+from instances.users import selectors
+from instances.users.interfaces import NewSecret
+from tenants.api.base import API_ROOT, ApiView, endpoint
+from tenants.choices import Scope
+
+DATA_PLANE_ERRORS = (409, 503)
+SHOWN_ONCE = ("password",)
+
+CREATION = OpenApiExample(
+    "A user with what access rules allow", value={"name": "billing", "expires_at": "2027-01-31T12:00:00Z"},
+    request_only=True,
+)  # fmt: skip
+
+
+class UserCollection(ApiView):
+    tag = "Users"
+
+    @endpoint("list_users", Scope.USERS_READ, query=s.UserQuery, returns=s.UserPageOut, errors=DATA_PLANE_ERRORS)
+    def get(self, request: Request, instance_id: str) -> Response:
+        """List users by name, with last use and open connections."""
+        page = selectors.user_page(
+            access.instance(self.actor, instance_id),
+            contains=self.query.get("contains", ""),
+            page_token=self.query.get("page_token"),
+            page_size=self.query["page_size"],
+        )
+        shown = {"items": page.rows, "next_page_token": page.next_token, "silent": page.silent}
+        return self.one(shown, s.UserPageOut)
+
+    @endpoint(
+        "create_user",
+        Scope.USERS_WRITE,
+        body=s.UserIn,
+        returns=s.UserMadeOut,
+        status=201,
+        once=SHOWN_ONCE,
+        errors=DATA_PLANE_ERRORS,
+        examples=(CREATION,),
+    )
+    def post(self, request: Request, instance_id: str) -> Response:
+        """Create a user.
+
+        The answer holds its password, once: a repeated answer (Idempotency-Key) and every later reading leave it out.
+        Nobody keeps it, brokers neither.
+        """
+        instance = access.instance(self.actor, instance_id)
+        user, secret = services.create_user(acting=self.actor, instance=instance, dry_run=self.dry_run, **self.body)
+        shown = {"user": user, "secret": _shown(secret, dry_run=self.dry_run)}
+        location = f"{API_ROOT}/instances/{instance_id}/users/{user.name}"
+        return self.one(shown, s.UserMadeOut, status=201, location=location, etag=selectors.etag_of(user))
+
+
+class UserResource(ApiView):
+    tag = "Users"
+
+    @endpoint("get_user", Scope.USERS_READ, returns=s.UserOut, errors=DATA_PLANE_ERRORS)
+    def get(self, request: Request, instance_id: str, name: str) -> Response:
+        """Read a user."""
+        user = selectors.user(access.instance(self.actor, instance_id), name)
+        return self.one(user, s.UserOut, etag=selectors.etag_of(user))
+
+    @endpoint(
+        "update_user", Scope.USERS_WRITE, body=s.UserPatch, returns=s.UserOut, match=True, errors=DATA_PLANE_ERRORS
+    )
+    def patch(self, request: Request, instance_id: str, name: str) -> Response:
+        """Give or take full access, disable or enable a user, or let it expire.
+
+        In force within a second: who is disabled or expired is disconnected.
+        """
+        instance = access.instance(self.actor, instance_id)
+        self._require_match(instance, name)
+        user = services.update_user(
+            acting=self.actor,
+            instance=instance,
+            name=name,
+            superuser=self.body.get("superuser"),
+            disabled=self.body.get("disabled"),
+            expires_at=self.body.get("expires_at"),
+            never_expires="expires_at" in self.body and self.body["expires_at"] is None,
+            dry_run=self.dry_run,
+        )
+        return self.one(user, s.UserOut, etag=selectors.etag_of(user))
+
+    @endpoint("delete_user", Scope.USERS_WRITE, status=204, match=True, errors=DATA_PLANE_ERRORS)
+    def delete(self, request: Request, instance_id: str, name: str) -> Response:
+        """Delete a user.
+
+        Its connections end within a second. Access rules and quotas that name it stay, for one of the same name.
+        """
+        instance = access.instance(self.actor, instance_id)
+        self._require_match(instance, name)
+        services.delete_user(acting=self.actor, instance=instance, name=name, dry_run=self.dry_run)
+        return self.nothing()
+
+    def _require_match(self, instance: Any, name: str) -> None:
+        if "If-Match" in self.request.headers:
+            services.hold_user(instance, name)
+            self.require_match(selectors.etag_of(selectors.user(instance, name)))
+
+
+class SecretCollection(ApiView):
+    tag = "Users"
+
+    @endpoint(
+        "create_user_secret",
+        Scope.USERS_WRITE,
+        returns=s.SecretMadeOut,
+        status=201,
+        once=SHOWN_ONCE,
+        errors=DATA_PLANE_ERRORS,
+    )
+    def post(self, request: Request, instance_id: str, name: str) -> Response:
+        """Give a user a second password.
+
+        Both work, so that its clients can change over one by one; then delete the old one. It is in this answer alone.
+        """
+        instance = access.instance(self.actor, instance_id)
+        secret = services.add_secret(acting=self.actor, instance=instance, name=name, dry_run=self.dry_run)
+        return self.one(_shown(secret, dry_run=self.dry_run), s.SecretMadeOut, status=201)
+
+
+class SecretResource(ApiView):
+    tag = "Users"
+
+    @endpoint("delete_user_secret", Scope.USERS_WRITE, status=204, errors=DATA_PLANE_ERRORS)
+    def delete(self, request: Request, instance_id: str, name: str, secret_id: str) -> Response:
+        """Delete a password of a user.
+
+        Connections that were opened with it end within a second. The only one is deleted of a disabled user alone.
+        """
+        instance = access.instance(self.actor, instance_id)
+        services.remove_secret(
+            acting=self.actor, instance=instance, name=name, secret_id=secret_id, dry_run=self.dry_run
+        )
+        return self.nothing()
+
+
+def _shown(secret: NewSecret, *, dry_run: bool) -> dict[str, Any]:
+    """After a dry run nothing has this password."""
+    return {"id": secret.id, "password": None if dry_run else secret.password, "mechanisms": MECHANISMS}

@@ -1,0 +1,227 @@
+"""Users of an instance and their passwords, changed through the data plane's own admin client.
+
+A password is made here, shown once and forgotten: brokers are told what proves it. The audit row is written first and
+the admin client is called last: a refusal by the brokers rolls everything back.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from django.utils.translation import gettext_noop
+
+from instances.access import require_reachable
+from instances.models import Instance
+from instances.services.common import hold_user
+from instances.users import selectors
+from instances.users.interfaces import (
+    NEVER,
+    NewSecret,
+    Presence,
+    SecretDescription,
+    UserChange,
+    UserDescription,
+    user_admin_client,
+)
+from instances.users.limits import SECRETS_PER_USER_MAX
+from instances.users.naming import fault_of
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Conflict, Invalid, Message, NotFound, QuotaExceeded
+from tenants.secrets import new_secret
+
+PASSWORD_START: Final = "psu_"  # noqa: S105  lets secret scanners recognise a leaked password
+SECRET_ID_BYTES: Final = 5
+MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+MS_PER_S: Final = 1_000
+REF_CHARS_MAX: Final = 300
+
+
+@audit.atomic
+def create_user(
+    *,
+    acting: Actor,
+    instance: Instance,
+    name: str,
+    superuser: bool = False,
+    expires_at: datetime | None = None,
+    dry_run: bool = False,
+) -> tuple[UserDescription, NewSecret]:
+    """A user that may sign in, and its password, which is nowhere else.
+
+    Raises `Invalid` for a name that no user may have and for a past expiry, `Conflict(already_exists)`, and
+    `QuotaExceeded` where the instance has as many as it may.
+    """
+    access.require(acting, Scope.USERS_WRITE)
+    require_reachable(instance)
+    fault = fault_of(name)
+    if fault is not None:
+        raise Invalid.at("/name", fault, code="invalid_name")
+    now_ms = _now_ms()
+    expires_at_ms = _expiry(expires_at, now_ms)
+    secret = _made()
+    wanted = UserChange(
+        name=name,
+        presence=Presence.FORBIDDEN,
+        superuser=superuser,
+        disabled=False,
+        expires_at_ms=NEVER if expires_at_ms is None else expires_at_ms,
+        added_secrets=(secret,),
+    )
+    after = {"superuser": superuser, "expires_at": expires_at, "key_id": secret.id}
+    entry = audit.record(acting, "user.created", user_ref(instance, name), None, after, tenant=instance.tenant)
+    with audit.in_doubt(entry):
+        user_admin_client.it.change(instance.pk, wanted, validate_only=dry_run)
+    made = UserDescription(
+        name=name, superuser=superuser, disabled=False, expires_at_ms=expires_at_ms, created_at_ms=now_ms,
+        last_used_at_ms=None, connections=0, secrets=(_described(secret, now_ms),),
+    )  # fmt: skip
+    return made, secret
+
+
+@audit.atomic
+def update_user(
+    *,
+    acting: Actor,
+    instance: Instance,
+    name: str,
+    superuser: bool | None = None,
+    disabled: bool | None = None,
+    expires_at: datetime | None = None,
+    never_expires: bool = False,
+    dry_run: bool = False,
+) -> UserDescription:
+    """Give or take full access, disable or enable, set an expiry or (`never_expires`) none. What is None stays.
+
+    Brokers act on it within a second: who is disabled or expired is disconnected. Raises `NotFound`, and `Invalid` for
+    a past expiry.
+    """
+    access.require(acting, Scope.USERS_WRITE)
+    require_reachable(instance)
+    hold_user(instance, name)
+    present = selectors.user(instance, name)
+    expires_at_ms = NEVER if never_expires else _expiry(expires_at, _now_ms())
+    after = replace(
+        present,
+        superuser=present.superuser if superuser is None else superuser,
+        disabled=present.disabled if disabled is None else disabled,
+        expires_at_ms=present.expires_at_ms if expires_at_ms is None else _none_if_never(expires_at_ms),
+    )
+    was, is_now = audit.difference(_shown(present), _shown(after))
+    if not is_now:
+        return present
+    wanted = UserChange(name=name, superuser=superuser, disabled=disabled, expires_at_ms=expires_at_ms)
+    entry = audit.record(acting, "user.changed", user_ref(instance, name), was, is_now, tenant=instance.tenant)
+    with audit.in_doubt(entry):
+        user_admin_client.it.change(instance.pk, wanted, validate_only=dry_run)
+    return after
+
+
+@audit.atomic
+def delete_user(*, acting: Actor, instance: Instance, name: str, dry_run: bool = False) -> None:
+    """Delete a user: its connections end within a second. Access rules and quotas that name it stay.
+
+    Raises `NotFound` for one that is not there.
+    """
+    access.require(acting, Scope.USERS_WRITE)
+    require_reachable(instance)
+    hold_user(instance, name)
+    present = selectors.user(instance, name)
+    before = {**_shown(present), "key_ids": [secret.id for secret in present.secrets]}
+    entry = audit.record(acting, "user.deleted", user_ref(instance, name), before, None, tenant=instance.tenant)
+    with audit.in_doubt(entry):
+        user_admin_client.it.change(instance.pk, UserChange(name=name, is_deleted=True), validate_only=dry_run)
+
+
+@audit.atomic
+def add_secret(*, acting: Actor, instance: Instance, name: str, dry_run: bool = False) -> NewSecret:
+    """Another password beside the one a user has, so that its clients can change over. It is nowhere else.
+
+    Raises `NotFound`, and `QuotaExceeded` where the user has two.
+    """
+    access.require(acting, Scope.USERS_WRITE)
+    require_reachable(instance)
+    hold_user(instance, name)
+    present = selectors.user(instance, name)
+    if len(present.secrets) >= SECRETS_PER_USER_MAX:
+        detail = Message(
+            gettext_noop("A user has at most %(n)s passwords. Remove the old one first."), n=SECRETS_PER_USER_MAX
+        )
+        raise QuotaExceeded(detail)
+    secret = _made()
+    entry = audit.record(
+        acting, "user.secret_added", user_ref(instance, name), None, {"key_id": secret.id}, tenant=instance.tenant
+    )
+    with audit.in_doubt(entry):
+        wanted = UserChange(name=name, added_secrets=(secret,))
+        user_admin_client.it.change(instance.pk, wanted, validate_only=dry_run)
+    return secret
+
+
+@audit.atomic
+def remove_secret(*, acting: Actor, instance: Instance, name: str, secret_id: str, dry_run: bool = False) -> None:
+    """A password of a user stops working; connections that were opened with it end within a second.
+
+    Raises `NotFound`, and `Conflict(last_secret)` for the only one of a user that may sign in: more likely a slip.
+    """
+    access.require(acting, Scope.USERS_WRITE)
+    require_reachable(instance)
+    hold_user(instance, name)
+    present = selectors.user(instance, name)
+    if secret_id not in {secret.id for secret in present.secrets}:
+        raise NotFound
+    if len(present.secrets) == 1 and not present.disabled:
+        raise Conflict(
+            "This is the user's only password. Add another one first, or disable the user.", code="last_secret"
+        )
+    entry = audit.record(
+        acting, "user.secret_removed", user_ref(instance, name), {"key_id": secret_id}, None, tenant=instance.tenant
+    )
+    with audit.in_doubt(entry):
+        wanted = UserChange(name=name, removed_secrets=(secret_id,))
+        user_admin_client.it.change(instance.pk, wanted, validate_only=dry_run)
+
+
+def user_ref(instance: Instance, name: str) -> tuple[str, str]:
+    """How the audit log names a user of an instance: `ins-…/users/alice`. A column holds no U+0000."""
+    shown = name.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    return "user", f"{instance.pk}/users/{shown}"[:REF_CHARS_MAX]
+
+
+def _made() -> NewSecret:
+    return NewSecret(id=f"sec-{secrets.token_hex(SECRET_ID_BYTES)}", password=new_secret(PASSWORD_START))
+
+
+def _described(secret: NewSecret, now_ms: int) -> SecretDescription:
+    return SecretDescription(id=secret.id, created_at_ms=now_ms, last_used_at_ms=None, mechanisms=MECHANISMS)
+
+
+def _expiry(expires_at: datetime | None, now_ms: int) -> int | None:
+    if expires_at is None:
+        return None
+    at_ms = round(expires_at.timestamp() * MS_PER_S)
+    if at_ms <= now_ms:
+        raise Invalid.at("/expires_at", "The expiry has passed.")
+    return at_ms
+
+
+def _none_if_never(at_ms: int) -> int | None:
+    return None if at_ms == NEVER else at_ms
+
+
+def _shown(user: UserDescription) -> dict[str, Any]:
+    """What the audit log keeps of a user."""
+    return {
+        "superuser": user.superuser,
+        "disabled": user.disabled,
+        "expires_at": selectors.instant_of(user.expires_at_ms),
+    }
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

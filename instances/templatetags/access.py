@@ -1,0 +1,90 @@
+"""What pages of users and access rules say in words and marks."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from django import template
+from django.urls import reverse
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from instances.acls import words
+from instances.acls.forms import OPERATION_WORDS, PERMISSION_WORDS, RESOURCE_WORDS
+from instances.acls.interfaces import AccessDecision, AclRule
+from instances.acls.selectors import ResourceRules
+from instances.templatetags.groups import state_pill
+from instances.users.interfaces import UserDescription
+from instances.users.naming import PRINCIPAL_PREFIX
+from instances.users.selectors import UserState, state_of
+
+register = template.Library()
+
+STATES = {
+    UserState.ACTIVE: ("running", gettext_lazy("Active")),
+    UserState.DISABLED: ("suspended", gettext_lazy("Disabled")),
+    UserState.EXPIRED: ("failed", gettext_lazy("Expired")),
+}
+REASONS = {
+    "superuser": gettext_lazy("The user has full access: no rule is looked at."),
+    "allowed_by_rule": gettext_lazy("This rule allows it:"),
+    "denied_by_rule": gettext_lazy("This rule forbids it, and what forbids wins:"),
+    "not_allowed": gettext_lazy("There are rules about it, and none allows this."),
+    "no_rules_allowed": gettext_lazy("There is no rule about it, and then everybody may."),
+    "no_rules_denied": gettext_lazy("There is no rule about it, and then nobody may."),
+}
+
+
+@register.simple_tag
+def user_url(page: str, instance_id: str, name: str) -> str:
+    """A page of a user. Its name goes into the query: it may hold anything, `..` and slashes included."""
+    return f"{reverse(page, args=[instance_id])}?{urlencode({'user': name})}"
+
+
+@register.simple_tag
+def user_pill(user: UserDescription) -> SafeString:
+    """Whether a user may sign in: mark and word, never colour alone."""
+    return state_pill(*STATES[state_of(user)])
+
+
+@register.filter
+def who(principal: str) -> str:
+    """A principal in words."""
+    name = principal.removeprefix(PRINCIPAL_PREFIX)
+    return _("everybody") if name == words.WILDCARD else name
+
+
+@register.filter
+def operation(rule: AclRule) -> str:
+    return str(OPERATION_WORDS.get(rule.operation, rule.operation))
+
+
+@register.filter
+def permission(rule: AclRule) -> str:
+    return str(PERMISSION_WORDS.get(rule.permission, rule.permission))
+
+
+@register.filter
+def origin(rule: AclRule) -> str:
+    """From where, in words."""
+    return _("any address") if rule.host == words.WILDCARD else rule.host
+
+
+@register.filter
+def resource(about: ResourceRules | AclRule) -> str:
+    """What rules are about, in words."""
+    kind = RESOURCE_WORDS.get(about.resource_type, about.resource_type)
+    if about.resource_type == words.CLUSTER:
+        return str(kind)
+    if about.pattern_type == words.PREFIXED:
+        return _("%(kind)s: names that begin with %(name)s") % {"kind": kind, "name": about.resource_name}
+    if about.resource_name == words.WILDCARD:
+        return _("%(kind)s: every one") % {"kind": kind}
+    return _("%(kind)s %(name)s") % {"kind": kind, "name": about.resource_name}
+
+
+@register.filter
+def reason(decision: AccessDecision) -> str:
+    """Why it is allowed or not."""
+    return str(REASONS.get(decision.reason, decision.reason))

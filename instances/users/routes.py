@@ -1,0 +1,27 @@
+"""Whether clients of an instance sign in with a user."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from instances.models import Instance
+
+PLAINTEXT: Final = "plaintext"
+WITH_USERS: Final = frozenset({"sasl_plaintext", "sasl_tls"})
+ENCRYPTED: Final = frozenset({"sasl_tls", "tls", "mtls"})
+
+
+def security_of(instance: Instance) -> str:
+    """Of the route that pages and snippets show, which is the first. An instance without routes is open."""
+    routes = getattr(instance, "routes_in_order", ())
+    return str(routes[0].security) if routes else PLAINTEXT
+
+
+def needs_user(instance: Instance) -> bool:
+    """Whether what pages and snippets show works for signed-in users alone."""
+    return security_of(instance) in WITH_USERS
+
+
+def is_encrypted(instance: Instance) -> bool:
+    """Whether clients of that route speak TLS."""
+    return security_of(instance) in ENCRYPTED

@@ -1,0 +1,141 @@
+"""Access rules of an instance: by resource, in words; what most clients need in one form, and "may … do …?"."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from django.views.decorators.http import require_http_methods, require_POST
+
+from instances import services
+from instances.acls import selectors
+from instances.acls.forms import AccessForm, ExactRuleForm, QuestionForm, RuleForm
+from instances.acls.interfaces import AclFilter, AclRule
+from instances.acls.selectors import ResourceRules
+from instances.lifecycle.phases import REACHABLE
+from instances.models import Instance
+from instances.users.naming import principal_of
+from instances.users.selectors import user_names
+from instances.views.common import instance_page, render_instance
+from tenants import access
+from tenants.api.pages import page_of_items
+from tenants.choices import Scope
+from tenants.errors import DomainError
+from tenants.forms import AuditFilterForm
+from tenants.limits import PAGE_SIZE_DEFAULT
+from tenants.views.base import add_errors, wording
+
+# Where a service points, and where it stands in the forms.
+FIELDS = {"/principal": "user", "/resource_name": "resource_name", "/operation": "operation", "/host": "host"}
+FIELDS_OF_ACCESS = {"/principal": "user", "/resource_name": "topic"}
+
+
+@instance_page(Scope.ACLS_READ)
+@require_http_methods(["GET", "POST"])
+def acls_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Rules by resource; a POST makes some, `?ask` asks whether a user may do something, `?user` is about one user."""
+    part = request.POST.get("part", "") if request.method == "POST" else ""
+    about = "" if "ask" in request.GET else request.GET.get("user", "")
+    initial = {"user": about}  # three forms on a page: each has ids of its own
+    giving = AccessForm(request.POST if part == "access" else None, initial=initial, auto_id="give-%s")
+    adding = RuleForm(request.POST if part == "rule" else None, initial=initial, auto_id="rule-%s")
+    if part == "access" and giving.is_valid() and _made(request, instance, giving, giving.rules(), FIELDS_OF_ACCESS):
+        return redirect("page-acls", instance.pk)
+    if part == "rule" and adding.is_valid() and _made(request, instance, adding, [adding.rule()], FIELDS):
+        return redirect("page-acls", instance.pk)
+    is_reachable = instance.current_phase in REACHABLE
+    asked = QuestionForm(request.GET if "ask" in request.GET else None, initial=initial, auto_id="test-%s")
+    context: dict[str, Any] = {
+        "giving": giving,
+        "adding": adding,
+        "ask": asked,
+        "part": part,
+        "about": about,
+        "everyone": selectors.allows_everyone(instance),
+        "user_names": user_names(instance) if access.permits(request.actor, Scope.USERS_READ) else (),  # type: ignore[attr-defined]
+    }
+    if is_reachable:
+        context |= _listed(request, instance, about)
+        if asked.is_valid():
+            context["decision"] = selectors.access_decision(instance, asked.question())
+    return render_instance(
+        request, "instances/acls.html", instance, context,
+        section="acls", crumbs=[(_("Access"), None)], status=422 if part else 200,
+    )  # fmt: skip
+
+
+def _made(
+    request: HttpRequest, instance: Instance, form: AccessForm | RuleForm, rules: list[AclRule], fields: dict[str, str]
+) -> bool:
+    acting = request.actor  # type: ignore[attr-defined]
+    access.require(acting, Scope.ACLS_WRITE)
+    try:
+        new = services.create_acls(acting=acting, instance=instance, rules=rules)
+    except DomainError as error:
+        add_errors(form, error, fields)
+        return False
+    if new:
+        words = ngettext("%(n)s access rule is in force.", "%(n)s access rules are in force.", len(new))
+        messages.success(request, words % {"n": len(new)})
+    else:
+        messages.success(request, _("That was in force already."))
+    return True
+
+
+def _listed(request: HttpRequest, instance: Instance, about: str) -> dict[str, Any]:
+    """50 resources with their rules, of one user or all."""
+    wanted = AclFilter(principal=principal_of(about)) if about else AclFilter()
+    search = AuditFilterForm(request.GET)
+    token = search.cleaned_data["page_token"] if search.is_valid() else ""
+    rows, next_token = page_of_items(
+        selectors.by_resource(selectors.acl_list(instance, wanted)),
+        key=_key, page_size=PAGE_SIZE_DEFAULT, page_token=token or None, binding=f"acls {instance.pk} {about}",
+    )  # fmt: skip
+    return {"resources": rows, "next_token": next_token, "is_first": not token}
+
+
+def _key(group: ResourceRules) -> str:
+    """By type and name. A page token holds it: of a long name there is a part, and what tells it from others."""
+    text = f"{group.resource_type} {group.resource_name}"
+    return f"{text[:200]} {hashlib.sha256(f'{text} {group.pattern_type}'.encode()).hexdigest()}"
+
+
+@instance_page(Scope.ACLS_WRITE)
+@require_POST
+def delete_rule(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """One rule goes, and can be put back."""
+    form = ExactRuleForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, _("There is no such rule."))
+        return redirect("page-acls", instance.pk)
+    try:
+        _rules, entry = services.delete_acls(
+            acting=request.actor, instance=instance, wanted=selectors.exactly(form.rule())  # type: ignore[attr-defined]
+        )  # fmt: skip
+    except DomainError as error:
+        messages.error(request, wording(error))
+        return redirect("page-acls", instance.pk)
+    back = f"{reverse('page-acl-undo', args=[instance.pk])}?{urlencode({'entry': entry.pk})}"
+    messages.info(request, _("The rule is deleted."), extra_tags=f"undo {back}")
+    return redirect("page-acls", instance.pk)
+
+
+@instance_page(Scope.ACLS_WRITE)
+@require_POST
+def undo(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Make the rules again that a deletion took."""
+    try:
+        services.restore_acls(
+            acting=request.actor, instance=instance, entry_id=request.GET.get("entry", "")  # type: ignore[attr-defined]
+        )  # fmt: skip
+        messages.success(request, _("The rule is back."))
+    except DomainError as error:
+        messages.error(request, wording(error))
+    return redirect("page-acls", instance.pk)

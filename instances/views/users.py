@@ -1,0 +1,222 @@
+"""Users of an instance: who may sign in, when each was last used, passwords shown once, and how one is cut off."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_POST
+
+from instances import selectors, services
+from instances.acls import selectors as acl_selectors
+from instances.acls.interfaces import AclFilter
+from instances.lifecycle.phases import REACHABLE
+from instances.models import Instance
+from instances.templatetags.access import user_url
+from instances.users import selectors as user_selectors
+from instances.users.forms import ExpiryForm, UserForm
+from instances.users.interfaces import NewSecret, UserDescription
+from instances.users.limits import SECRETS_PER_USER_MAX
+from instances.users.naming import principal_of
+from instances.users.routes import is_encrypted, needs_user
+from instances.views.common import instance_page, render_instance
+from instances.views.snippet_logins import Login, properties
+from instances.views.snippets import snippets
+from quotas import selectors as quota_selectors
+from tenants import access
+from tenants.choices import Scope
+from tenants.errors import DomainError
+from tenants.forms import AuditFilterForm
+from tenants.limits import PAGE_SIZE_DEFAULT
+from tenants.views.base import Crumb, add_errors, wording
+
+
+@instance_page(Scope.USERS_READ)
+@require_http_methods(["GET", "POST"])
+def users_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """50 users by name with last use and connections; a POST makes one and shows its password once."""
+    acting = request.actor  # type: ignore[attr-defined]
+    form = UserForm(request.POST or None)
+    made: dict[str, Any] = {}
+    if form.is_valid():
+        days = form.cleaned_data["days"]
+        try:
+            access.require(acting, Scope.USERS_WRITE)
+            user, secret = services.create_user(
+                acting=acting,
+                instance=instance,
+                name=form.cleaned_data["name"],
+                superuser=form.cleaned_data["superuser"],
+                expires_at=timezone.now() + timedelta(days=int(days)) if days else None,
+            )
+        except DomainError as error:
+            add_errors(form, error, {"/expires_at": "days"})
+        else:
+            made = _shown_once(instance, user.name, secret)
+            form = UserForm()
+    is_reachable = instance.current_phase in REACHABLE
+    search = AuditFilterForm(request.GET)
+    words, token = (search.cleaned_data["q"], search.cleaned_data["page_token"]) if search.is_valid() else ("", "")
+    page = None
+    if is_reachable:
+        page = user_selectors.user_page(instance, contains=words, page_token=token or None, page_size=PAGE_SIZE_DEFAULT)
+    context = {
+        "form": form, "page": page, "words": words, "is_first": not token, "signs_in": needs_user(instance), **made,
+    }  # fmt: skip
+    template = "instances/user_rows.html" if request.headers.get("HX-Request") else "instances/users.html"
+    status = 422 if form.is_bound else 200
+    return _private(
+        render_instance(
+            request, template, instance, context, section="users", crumbs=[(_("Users"), None)], status=status
+        ),
+        made,
+    )
+
+
+@instance_page(Scope.USERS_READ)
+@require_http_methods(["GET", "POST"])
+def user_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """One user: its passwords, full access, expiry. A POST changes one of these, or gives it a second password."""
+    acting = request.actor  # type: ignore[attr-defined]
+    user = user_selectors.user(instance, request.GET.get("user", ""))
+    part = request.POST.get("part", "")
+    made: dict[str, Any] = {}
+    try:
+        if request.method == "POST":
+            access.require(acting, Scope.USERS_WRITE)
+            if part == "rotate":
+                made = _shown_once(
+                    instance, user.name, services.add_secret(acting=acting, instance=instance, name=user.name)
+                )
+                user = user_selectors.user(instance, user.name)
+            else:
+                return _changed(request, instance, user, part)
+    except DomainError as error:
+        messages.error(request, wording(error))
+        return redirect(user_url("page-user", instance.pk, user.name))
+    context = {
+        "user": user,
+        "expires_at": user_selectors.instant_of(user.expires_at_ms),
+        "secrets": _secrets(user),
+        "may_rotate": len(user.secrets) < SECRETS_PER_USER_MAX,
+        "form": ExpiryForm(),
+        "signs_in": needs_user(instance),
+        **made,
+    }
+    return _private(
+        render_instance(
+            request, "instances/user.html", instance, context, section="users", crumbs=_crumbs(instance, user.name)
+        ),
+        made,
+    )
+
+
+def _changed(request: HttpRequest, instance: Instance, user: UserDescription, part: str) -> HttpResponse:
+    """Do what a button asks for, and back to the user's page."""
+    acting = request.actor  # type: ignore[attr-defined]
+    words = {"user": user.name}
+    here = user_url("page-user", instance.pk, user.name)
+    if part == "disable":
+        services.update_user(acting=acting, instance=instance, name=user.name, disabled=True)
+        back = user_url("page-user-enable", instance.pk, user.name)
+        messages.info(request, _("%(user)s is disabled; its connections end.") % words, extra_tags=f"undo {back}")
+    elif part in ("full", "limited"):
+        services.update_user(acting=acting, instance=instance, name=user.name, superuser=part == "full")
+        said = _("%(user)s has full access.") if part == "full" else _("%(user)s has what access rules allow.")
+        messages.success(request, said % words)
+    elif part == "expiry":
+        form = ExpiryForm(request.POST)
+        if form.is_valid():
+            days = form.cleaned_data["days"]
+            services.update_user(
+                acting=acting, instance=instance, name=user.name, never_expires=days is None,
+                expires_at=None if days is None else timezone.now() + timedelta(days=days),
+            )  # fmt: skip
+            messages.success(request, _("Saved."))
+    elif part == "remove":
+        services.remove_secret(
+            acting=acting, instance=instance, name=user.name, secret_id=request.POST.get("secret", "")
+        )
+        messages.success(request, _("The password does not work any more."))
+    return redirect(here)
+
+
+@instance_page(Scope.USERS_WRITE)
+@require_POST
+def enable_user(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """It may sign in again."""
+    name = request.GET.get("user", "")
+    try:
+        services.update_user(acting=request.actor, instance=instance, name=name, disabled=False)  # type: ignore[attr-defined]
+        messages.success(request, _("%(user)s may sign in again.") % {"user": name})
+    except DomainError as error:
+        messages.error(request, wording(error))
+        return redirect("page-users", instance.pk)
+    return redirect(user_url("page-user", instance.pk, name))
+
+
+@instance_page(Scope.USERS_WRITE)
+@require_http_methods(["GET", "POST"])
+def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Confirmed by typing the name: it stops traffic, and its passwords never come back."""
+    user = user_selectors.user(instance, request.GET.get("user", ""))
+    if request.method == "POST" and request.POST.get("typed") == user.name:
+        try:
+            services.delete_user(acting=request.actor, instance=instance, name=user.name)  # type: ignore[attr-defined]
+        except DomainError as error:
+            messages.error(request, wording(error))
+            return redirect(user_url("page-user", instance.pk, user.name))
+        messages.success(request, _("User %(user)s is deleted.") % {"user": user.name})
+        return redirect("page-users", instance.pk)
+    context = {
+        "user": user,
+        "last_used_at": user_selectors.instant_of(user.last_used_at_ms),
+        "rules": len(acl_selectors.acl_list(instance, AclFilter(principal=principal_of(user.name)))),
+        "quotas": sum(
+            quota.user is not None and quota.user.name == user.name for quota in quota_selectors.quota_list(instance)
+        ),
+    }
+    crumbs = _crumbs(instance, user.name, (_("Delete"), None))
+    return render_instance(request, "instances/user_delete.html", instance, context, section="users", crumbs=crumbs)
+
+
+def _crumbs(instance: Instance, name: str, *more: Crumb) -> list[Crumb]:
+    own = user_url("page-user", instance.pk, name) if more else None
+    return [(_("Users"), reverse("page-users", args=[instance.pk])), (name, own), *more]
+
+
+def _shown_once(instance: Instance, name: str, secret: NewSecret) -> dict[str, Any]:
+    """What a page shows of a new password, with a snippet where the instance asks for one."""
+    login = Login(name, secret.password, is_encrypted(instance))
+    topics = selectors.topics_created(instance)
+    return {
+        "made": name,
+        "password": secret.password,
+        "properties": properties(login),
+        "snippets": snippets(instance, topics[0] if topics else None, login) if needs_user(instance) else [],
+    }
+
+
+def _private(response: HttpResponse, made: dict[str, Any]) -> HttpResponse:
+    """A page with a password is kept by nobody."""
+    if made:
+        response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def _secrets(user: UserDescription) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": secret.id,
+            "created_at": user_selectors.instant_of(secret.created_at_ms),
+            "last_used_at": user_selectors.instant_of(secret.last_used_at_ms),
+            "mechanisms": secret.mechanisms,
+        }
+        for secret in user.secrets
+    ]

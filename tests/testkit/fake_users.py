@@ -1,0 +1,146 @@
+"""Users and access rules kept in dicts: what brokers would answer, without them. Rules are decided by the real code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from brokers.dataplane.acls import AclAdminClient
+from brokers.dataplane.admin_client import meaning_of
+from brokers.dataplane.users import ALREADY_THERE
+from instances.acls.interfaces import AccessDecision, AccessQuestion, AclFilter, AclRule
+from instances.acls.words import ANY, LITERAL, MATCH, PREFIXED, WILDCARD
+from instances.interfaces import BrokerUnresponsive
+from instances.services.users import MECHANISMS
+from instances.users.interfaces import NEVER, Presence, SecretDescription, UserChange, UserDescription, UserList
+from tenants.errors import NotFound, OutcomeUnknown, Unavailable
+
+CREATED_AT_MS = 1_790_000_000_000
+
+
+@dataclass(slots=True)
+class FakeUsers:
+    """`instances.users.interfaces.UserAdminClient`, by (instance id, name). `passwords` are what brokers never see."""
+
+    found: dict[tuple[str, str], UserDescription] = field(default_factory=dict)
+    passwords: dict[str, str] = field(default_factory=dict)
+    silent: tuple[BrokerUnresponsive, ...] = ()
+    is_down: bool = False
+    # Nobody says whether what is asked for was done; it is not.
+    is_lost: bool = False
+
+    def add(self, instance_id: str, name: str, **fields: object) -> UserDescription:
+        """One with a password, used once, unless told otherwise."""
+        usual = {
+            "name": name, "superuser": False, "disabled": False, "expires_at_ms": None, "created_at_ms": CREATED_AT_MS,
+            "last_used_at_ms": CREATED_AT_MS + 60_000, "connections": 2, "secrets": (secret(f"sec-of-{name}"),),
+        }  # fmt: skip
+        self.found[instance_id, name] = made = UserDescription(**{**usual, **fields})  # type: ignore[arg-type]
+        return made
+
+    def users(self, instance_id: str) -> UserList:
+        self._require_up()
+        mine = sorted(name for owner, name in self.found if owner == instance_id)
+        return UserList(users=tuple(self.found[instance_id, name] for name in mine), silent=self.silent)
+
+    def user(self, instance_id: str, name: str) -> UserDescription:
+        self._require_up()
+        if (instance_id, name) not in self.found:
+            raise NotFound(f'There is no user "{name}".')
+        return self.found[instance_id, name]
+
+    def change(self, instance_id: str, change: UserChange, *, validate_only: bool) -> None:
+        self._require_up()
+        key = instance_id, change.name
+        present = self.found.get(key)
+        if present is None and change.presence is Presence.REQUIRED:
+            raise NotFound
+        if present is not None and change.presence is Presence.FORBIDDEN:
+            raise meaning_of(ALREADY_THERE, "There is such a user already; choose another name.")
+        if validate_only:
+            return
+        if self.is_lost:
+            raise OutcomeUnknown
+        if change.is_deleted:
+            del self.found[key]
+            return
+        user = present or self.add(instance_id, change.name, last_used_at_ms=None, connections=0, secrets=())
+        self.found[key] = replace(
+            user,
+            superuser=user.superuser if change.superuser is None else change.superuser,
+            disabled=user.disabled if change.disabled is None else change.disabled,
+            expires_at_ms=user.expires_at_ms if change.expires_at_ms is None else _none_if_never(change.expires_at_ms),
+            secrets=tuple(
+                [item for item in user.secrets if item.id not in change.removed_secrets]
+                + [secret(item.id) for item in change.added_secrets]
+            ),
+        )
+        self.passwords |= {item.id: item.password for item in change.added_secrets}
+
+    def _require_up(self) -> None:
+        if self.is_down:
+            raise Unavailable("No broker of the instance answers.", retry_after_s=1)
+
+
+def secret(name: str, last_used_at_ms: int | None = None) -> SecretDescription:
+    return SecretDescription(
+        id=name, created_at_ms=CREATED_AT_MS, last_used_at_ms=last_used_at_ms, mechanisms=MECHANISMS
+    )
+
+
+def _none_if_never(at_ms: int) -> int | None:
+    return None if at_ms == NEVER else at_ms
+
+
+@dataclass(slots=True)
+class FakeAcls:
+    """`instances.acls.interfaces.AclAdminClient`, by instance."""
+
+    found: dict[str, set[AclRule]] = field(default_factory=dict)
+    is_lost: bool = False
+
+    def rules(self, instance_id: str, wanted: AclFilter) -> Sequence[AclRule]:
+        return [rule for rule in self.found.get(instance_id, ()) if is_meant(rule, wanted)]
+
+    def create(self, instance_id: str, rules: Sequence[AclRule]) -> None:
+        if self.is_lost:
+            raise OutcomeUnknown
+        self.found.setdefault(instance_id, set()).update(rules)
+
+    def delete(self, instance_id: str, wanted: Sequence[AclFilter]) -> Sequence[AclRule]:
+        if self.is_lost:
+            raise OutcomeUnknown
+        own = self.found.get(instance_id, set())
+        gone = {rule for rule in own for one in wanted if is_meant(rule, one)}
+        own -= gone
+        return sorted(gone)
+
+    def decide(
+        self, rules: Sequence[AclRule], question: AccessQuestion, *, is_superuser: bool, allow_everyone: bool
+    ) -> AccessDecision:
+        return AclAdminClient().decide(rules, question, is_superuser=is_superuser, allow_everyone=allow_everyone)
+
+
+def is_meant(rule: AclRule, wanted: AclFilter) -> bool:
+    """Whether a filter means a rule (KIP-290)."""
+    exact = ("principal", "host")
+    if any(getattr(wanted, name) not in (None, getattr(rule, name)) for name in exact):
+        return False
+    if any(
+        getattr(wanted, name) not in (ANY, getattr(rule, name)) for name in ("resource_type", "operation", "permission")
+    ):
+        return False
+    if wanted.pattern_type == MATCH and wanted.resource_name is not None:
+        if rule.pattern_type == PREFIXED:
+            return wanted.resource_name.startswith(rule.resource_name)
+        return rule.pattern_type == LITERAL and rule.resource_name in (wanted.resource_name, WILDCARD)
+    return wanted.pattern_type in (ANY, MATCH, rule.pattern_type) and wanted.resource_name in (None, rule.resource_name)
+
+
+def rule(principal: str = "User:alice", operation: str = "read", **parts: str) -> AclRule:
+    """Alice may read the topic orders from anywhere, unless told otherwise."""
+    usual = {
+        "resource_type": "topic", "resource_name": "orders", "pattern_type": "literal", "host": "*",
+        "permission": "allow",
+    }  # fmt: skip
+    return AclRule(principal=principal, operation=operation, **{**usual, **parts})
