@@ -60,7 +60,7 @@ class SessionStore(DatabaseSessions):
             raise UpdateError
 
     def _insert(self, data: dict[str, Any], user_id: str | None) -> None:
-        row = self.model(
+        row = self.get_model_class()(
             session_key=self.session_key, session_data=self.encode(data), user_id=user_id,
             **_beginning(is_signed_in=user_id is not None),
         )  # fmt: skip

@@ -329,7 +329,7 @@ class Session(AbstractBaseSession):
     ip = models.GenericIPAddressField(_("IP address"), null=True, blank=True)
     user_agent = models.CharField(max_length=USER_AGENT_CHARS_MAX, blank=True, default="")
 
-    class Meta(AbstractBaseSession.Meta):
+    class Meta:
         verbose_name = _("session")
         verbose_name_plural = _("sessions")
 

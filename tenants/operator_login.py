@@ -9,7 +9,7 @@ from allauth.account.models import Login
 from django import forms
 from django.contrib import admin
 from django.contrib.auth.views import LoginView
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -44,13 +44,13 @@ class OperatorLoginForm(AuthenticationForm):
 class OperatorLoginView(LoginView):
     """The panel's own page. After the password the sign-in library asks for the second factor, as at the console."""
 
-    def form_valid(self, form: OperatorLoginForm) -> HttpResponse:  # type: ignore[override]
+    def form_valid(self, form: OperatorLoginForm) -> HttpResponse:
         user = form.get_user()
         record_authentication(self.request, user, method="password", email=user.email)
         return perform_login(self.request, Login(user=user, redirect_url=self.get_success_url()))
 
 
-def operator_login(request: HttpRequest) -> HttpResponse:
+def operator_login(request: HttpRequest) -> HttpResponseBase:
     """In place of `AdminSite.login`, which signs in at once."""
     site: Any = admin.site
     index = reverse("admin:index")

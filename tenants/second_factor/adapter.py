@@ -16,6 +16,7 @@ from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.models import Authenticator
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
+from django.utils.encoding import force_bytes
 from django.utils.translation import gettext as _
 
 from tenants.models import User
@@ -26,10 +27,8 @@ UNREADABLE = "A" * 32  # the secret of nobody's app
 
 def cipher() -> MultiFernet:
     """Encrypts with SECRET_KEY, decrypts with the keys before it, too."""
-    keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
-    return MultiFernet(
-        [Fernet(base64.urlsafe_b64encode(hashlib.sha256(PURPOSE + key.encode()).digest())) for key in keys]
-    )
+    keys = [force_bytes(key) for key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)]
+    return MultiFernet([Fernet(base64.urlsafe_b64encode(hashlib.sha256(PURPOSE + key).digest())) for key in keys])
 
 
 class SecondFactorAdapter(DefaultMFAAdapter):
