@@ -79,7 +79,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "allauth.account.middleware.AccountMiddleware",
-    "tenants.middleware.FactorPagesMiddleware",
+    "tenants.middleware.AccountPagesMiddleware",
 ]
 
 ROOT_URLCONF = "config.urls"

@@ -10,7 +10,7 @@ from allauth.core.exceptions import ReauthenticationRequired
 from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from tenants import sessions
 from tenants.hashing import Busy
@@ -19,6 +19,7 @@ from tenants.second_factor.gate import lacks_operators_factor
 from tenants.views.base import ask_again
 
 OPERATOR_PREFIX = "/operator/"
+ACCOUNTS_PREFIX = "/accounts/"
 FACTOR_PREFIX = "/accounts/2fa/"
 NUL = "\x00"
 # What an operator without a second factor may still open.
@@ -78,17 +79,22 @@ class BusyMiddleware:
         return response
 
 
-class FactorPagesMiddleware:
-    """Around the sign-in library's pages, below its own middleware: who must be asked again is led to that page, and
-    back to where they were. The library would keep the whole request in the session meanwhile, cookies and all.
-    No browser keeps a page with secrets.
+class AccountPagesMiddleware:
+    """Around the sign-in library's pages, below its own middleware: they speak the language that the person has chosen,
+    and no browser keeps one with secrets. Who must be asked again is led to that page, and back to where they were; the
+    library would keep the whole request in the session meanwhile, cookies and all.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        response = self.get_response(request)
+        if not request.path_info.startswith(ACCOUNTS_PREFIX):
+            return self.get_response(request)
+        language = request.user.language if request.user.is_authenticated else translation.get_language()
+        with translation.override(language):
+            response = self.get_response(request)
+            response.headers["Content-Language"] = translation.get_language() or ""
         if request.path_info.startswith(FACTOR_PREFIX):
             response.headers["Cache-Control"] = "no-store"
         return response

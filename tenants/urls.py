@@ -11,6 +11,7 @@ urlpatterns = [
     path("accounts/signup/", entry.sign_up, name="page-sign-up"),
     path("accounts/email/", entry.no_page),
     path("accounts/2fa/", security.security_address, name="mfa_index"),
+    path("accounts/2fa/totp/activate/", security.activate_app, name="mfa_activate_totp"),
     path("accounts/2fa/webauthn/", security.security_address, name="mfa_list_webauthn"),
     path("accounts/2fa/webauthn/keys/<int:pk>/edit/", entry.no_page),
     path("accounts/2fa/recovery-codes/download/", entry.no_page),

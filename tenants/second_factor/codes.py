@@ -52,6 +52,13 @@ def use_code(user: User, code: str, now_s: float) -> Authenticator | None:
     return None
 
 
+def mark_used(user: User, step: int) -> None:
+    """The code with which an app was set up has been used as well."""
+    row = Authenticator.objects.get(user=user, type=Authenticator.Type.TOTP)
+    row.data[LAST_STEP] = step
+    row.save(update_fields=["data"])
+
+
 def _is_apps(row: Authenticator, code: str, now_s: float) -> bool:
     step = matching_step(decrypt(row.data["secret"]), code, now_s)
     if step is None or step <= row.data.get(LAST_STEP, -1):

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from allauth.mfa.models import Authenticator
+from allauth.mfa.totp.views import ActivateTOTPView
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import logout
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
@@ -22,7 +24,8 @@ from tenants.choices import Role, Scope
 from tenants.errors import ConfirmationNeeded, DomainError
 from tenants.models import Session, User
 from tenants.requests import acting_person
-from tenants.second_factor import gate
+from tenants.second_factor import codes, gate
+from tenants.second_factor.forms import ActivateAppForm
 from tenants.views.base import console_page, render_page, wording
 
 
@@ -55,6 +58,20 @@ class Factors:
 def security_address(request: HttpRequest) -> HttpResponse:
     """In place of the sign-in library's overviews."""
     return redirect("page-security")
+
+
+class ActivateAppView(ActivateTOTPView):
+    """The sign-in library's, whose first code opens nothing a second time."""
+
+    @transaction.atomic
+    def form_valid(self, form: ActivateAppForm) -> HttpResponse:
+        response: HttpResponse = super().form_valid(form)
+        assert form.step is not None, "the form is valid"
+        codes.mark_used(self.request.user, form.step)
+        return response
+
+
+activate_app = ActivateAppView.as_view()
 
 
 @console_page(needs_tenant=False, needs_factor=False)
@@ -134,11 +151,11 @@ def tenants_factor(request: HttpRequest) -> HttpResponse:
 def factors_of(user: User) -> Factors:
     """What the person has set up."""
     rows = list(selectors.authenticators_of(user))
-    codes = [row for row in rows if row.type == Authenticator.Type.RECOVERY_CODES]
+    recovery = [row for row in rows if row.type == Authenticator.Type.RECOVERY_CODES]
     return Factors(
         app=next((row for row in rows if row.type == Authenticator.Type.TOTP), None),
         passkeys=tuple(row for row in rows if row.type == Authenticator.Type.WEBAUTHN),
-        codes_left=len(codes[0].wrap().get_unused_codes()) if codes else None,
+        codes_left=len(recovery[0].wrap().get_unused_codes()) if recovery else None,
     )
 
 

@@ -77,15 +77,28 @@ def test_an_app_is_set_up_with_a_right_code_and_its_codes_are_shown_once(user: U
     assert page.headers["Cache-Control"] == "no-store"
     assert "This code is wrong" in browser.post(reverse("mfa_activate_totp"), {"code": "000000"}).content.decode()
     assert not Authenticator.objects.exists(), "a wrong code sets nothing up"
-    done = browser.post(reverse("mfa_activate_totp"), {"code": code_at(secret, time.time())})
+    right = code_at(secret, time.time())
+    done = browser.post(reverse("mfa_activate_totp"), {"code": right})
     assert done.headers["Location"] == reverse("mfa_view_recovery_codes")
     codes = recovery_codes(user)
     shown = browser.get(done.headers["Location"])
     assert [code in shown.content.decode() for code in codes] == [True] * limits.RECOVERY_CODES
     again = browser.get(done.headers["Location"]).content.decode()
     assert not [code for code in codes if code in again]
+    other = Client()
+    give_password(other, user, PASSWORD)
+    give_code(other, right)
+    assert not is_signed_in(other), "the code was used"
     rows = AuditEntry.objects.filter(action="second_factor.added", target_id=user.pk)
     assert sorted(row.after["kind"] for row in rows) == ["recovery_codes", "totp"]
+
+
+def test_the_pages_speak_the_language_that_the_person_has_chosen(user: User, browser: Client) -> None:
+    services.set_preferences(user=user, language="zh-hans")
+    page = browser.get(reverse("mfa_activate_totp"))
+    assert "设置验证器应用" in page.content.decode()
+    assert page.headers["Content-Language"] == "zh-hans"
+    assert "Log in" in Client().get(reverse("account_login")).content.decode()
 
 
 def test_secrets_do_not_stand_in_the_database_as_they_are(user: User) -> None:
