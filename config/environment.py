@@ -7,6 +7,7 @@ the same state directory finds them there. A variable of the environment always 
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 from dataclasses import dataclass
@@ -66,6 +67,24 @@ def flag(name: str, *, default: bool) -> bool:
     """A yes/no variable of the environment."""
     value = os.environ.get(name)
     return default if value is None else value.strip().lower() in TRUE_WORDS
+
+
+def positive(name: str, default: float) -> float:
+    """A number above zero out of the environment.
+
+    Raises:
+        ValueError: it says what to write instead.
+    """
+    word = os.environ.get(name, "").strip()
+    if not word:
+        return default
+    try:
+        number = float(word)
+    except ValueError:
+        number = 0.0
+    if not 0.0 < number < math.inf:
+        raise ValueError(f"{name} is {word!r}. Write a number above zero, such as {default:g}.")
+    return number
 
 
 def trusted_proxies() -> tuple[Network, ...]:

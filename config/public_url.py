@@ -51,5 +51,9 @@ def mail_is_configured(app_configs: Sequence[Any] | None = None, **_: Any) -> li
 
     if settings.MAIL_IS_CONFIGURED or is_loopback(settings.PUBLIC_URL):
         return []
-    message = "No mail is configured: e-mail addresses are not verified, and sign-up tells which ones have accounts."
+    message = "No mail is configured: e-mail addresses are not verified, and accounts are made by invitation alone."
+    if settings.SIGN_UP_IS_OPEN:
+        message = (
+            "No mail is configured: e-mail addresses are not verified, and sign-up tells which ones have accounts."
+        )
     return [Warning(message, hint="Set PENSTOCK_EMAIL_HOST.", id="penstock.W001")]

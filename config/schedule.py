@@ -33,5 +33,6 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "move replicas": every(WORK_EVERY_S, "brokers.work"),
     "tidy clusters": every(TIDY_EVERY_S, "brokers.tidy"),
     "forget idempotency records": every(TIDY_EVERY_S, "tenants.forget_idempotency_records"),
+    "forget ended sessions": every(TIDY_EVERY_S, "tenants.forget_ended_sessions"),
     "apply usage": every(USAGE_EVERY_S, "billing.run_usage_pipeline", queue="pipeline"),
 }

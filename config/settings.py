@@ -8,17 +8,20 @@ from urllib.parse import urlsplit
 import dj_database_url
 from django.utils.translation import gettext_lazy as _
 
-from config.environment import BASE_DIR, Environment, flag, trusted_proxies
+from config.environment import BASE_DIR, Environment, flag, positive, trusted_proxies
 from config.logging import logging_settings
+from config.public_url import is_loopback
 from config.schedule import BEAT_SCHEDULE
 from config.web.limits import BODY_BYTES_MAX
 from tenants import conf as tenants_conf
+from tenants import limits as tenants_limits
 
 ENVIRONMENT = Environment.read()
 
 # Where things are. Other apps read these names, never the environment.
 STATE_DIR = ENVIRONMENT.state_dir
 PUBLIC_URL = ENVIRONMENT.public_url
+PUBLIC_URL_IS_LOOPBACK = is_loopback(PUBLIC_URL)
 REDIS_URL = ENVIRONMENT.redis_url
 ZOOKEEPER_URL = ENVIRONMENT.zookeeper_url  # host:port[,host:port]; the cluster's chroot comes after it
 ZOOKEEPER_CONTROL_FILE = ENVIRONMENT.zookeeper_control_file  # a file with user:password each, or "" for neither
@@ -51,6 +54,7 @@ INSTALLED_APPS = [
     "django.contrib.humanize",
     "allauth",
     "allauth.account",
+    "allauth.mfa",
     "django_filters",
     "django_htmx",
     "rest_framework",
@@ -65,6 +69,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    "tenants.middleware.SessionSeenMiddleware",
     "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -75,6 +80,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "allauth.account.middleware.AccountMiddleware",
+    "tenants.middleware.AccountPagesMiddleware",
 ]
 
 ROOT_URLCONF = "config.urls"
@@ -124,6 +130,10 @@ CACHES = {
     }
 }
 SESSION_ENGINE = "config.sessions"
+# A session ends when nobody has opened a page in it for so long, and so long after the sign-in in any case.
+SESSION_IDLE_S = positive("PENSTOCK_SESSION_IDLE_HOURS", tenants_limits.SESSION_IDLE_HOURS) * 3_600
+SESSION_DAYS_MAX = positive("PENSTOCK_SESSION_DAYS_MAX", tenants_limits.SESSION_DAYS_MAX)
+SESSION_COOKIE_AGE = round(SESSION_DAYS_MAX * 86_400)
 
 # --- who is asking ------------------------------------------------------------------------------------------------
 
@@ -136,8 +146,10 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "tenants.common_passwords.DisguisedPasswordValidator"},
+    {"NAME": "tenants.breached_passwords.BreachedPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
+BREACHED_PASSWORDS_FILE = os.environ.get("PENSTOCK_BREACHED_PASSWORDS_FILE", "")
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/"
@@ -151,6 +163,19 @@ ACCOUNT_RATE_LIMITS = tenants_conf.ACCOUNT_RATE_LIMITS
 ACCOUNT_ADAPTER = "tenants.account_adapter.AccountAdapter"
 ACCOUNT_EMAIL_SUBJECT_PREFIX = "[Penstock] "
 ACCOUNT_FORMS = tenants_conf.ACCOUNT_FORMS
+# How long after a sign-in, or after being asked again, a person is not asked again.
+REAUTHENTICATION_S = positive("PENSTOCK_REAUTHENTICATION_MINUTES", tenants_limits.REAUTHENTICATION_MINUTES) * 60
+ACCOUNT_REAUTHENTICATION_TIMEOUT = REAUTHENTICATION_S
+MFA_ADAPTER = "tenants.second_factor.adapter.SecondFactorAdapter"
+MFA_FORMS = tenants_conf.MFA_FORMS
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_ALLOW_UNVERIFIED_EMAIL = True  # `tenants.services.mailboxes` decides who may sign in at all
+MFA_RECOVERY_CODE_COUNT = tenants_limits.RECOVERY_CODES
+MFA_RECOVERY_CODES_SHOW_ONCE = True
+MFA_TOTP_ISSUER = "Penstock"
+MFA_TOTP_TOLERANCE = tenants_limits.CODE_STEPS_TOLERATED
+# Whoever may open the operator panel sets up a second factor first. Not for a demo on one's own machine.
+OPERATORS_NEED_SECOND_FACTOR = flag("PENSTOCK_OPERATORS_NEED_SECOND_FACTOR", default=not PUBLIC_URL_IS_LOOPBACK)
 
 # --- mail ---------------------------------------------------------------------------------------------------------
 
@@ -162,6 +187,9 @@ EMAIL_BACKEND = os.environ.get(
 )
 # Whether a mail reaches somebody: then addresses are verified.
 MAIL_IS_CONFIGURED = EMAIL_BACKEND not in (PRINTED_MAIL, "django.core.mail.backends.dummy.EmailBackend")
+# Without mail a sign-up tells whether an address has an account: there is no mailbox to tell it to instead. So beyond
+# one's own machine accounts are made by invitation, or by `manage.py create_tenant`.
+SIGN_UP_IS_OPEN = flag("PENSTOCK_SIGN_UP_OPEN", default=MAIL_IS_CONFIGURED or PUBLIC_URL_IS_LOOPBACK)
 EMAIL_PORT = int(os.environ.get("PENSTOCK_EMAIL_PORT", "587" if flag("PENSTOCK_EMAIL_TLS", default=False) else "25"))
 EMAIL_USE_TLS = flag("PENSTOCK_EMAIL_TLS", default=False)
 EMAIL_HOST_USER = os.environ.get("PENSTOCK_EMAIL_USER", "")

@@ -8,6 +8,7 @@ from drf_spectacular.views import SpectacularSwaggerView
 
 from config import health
 from tenants.api.schema_view import SchemaView
+from tenants.operator_login import operator_login
 from tenants.views import operator_password
 
 # Upper apps first: a more particular path of an upper app wins over a catch-all of a lower one.
@@ -19,6 +20,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("readyz", health.readyz, name="readyz"),
     path("metrics", health.metrics, name="metrics"),
     path("operator/password_change/", operator_password.password_change),
+    path("operator/login/", operator_login),
     path("operator/", admin.site.urls),
     path("i18n/", include("django.conf.urls.i18n")),
     path("api/schema/", SchemaView.as_view(), name="schema"),
@@ -26,4 +28,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *[path("api/v1/", include(module)) for module in API],
     *[path("", include(module)) for module in PAGES],
     path("accounts/", include("allauth.account.urls")),
+    path("accounts/2fa/", include("allauth.mfa.urls")),
 ]

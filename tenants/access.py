@@ -14,7 +14,7 @@ from django.utils.translation import gettext_noop
 
 from tenants.actors import Actor
 from tenants.choices import ActorKind, Role, Scope, SuspensionReason
-from tenants.errors import Message, NotFound, PaymentRequired, PermissionDenied, Unauthenticated
+from tenants.errors import ConfirmationNeeded, Message, NotFound, PaymentRequired, PermissionDenied, Unauthenticated
 from tenants.models import ApiToken, Invitation, Member, Tenant
 
 Row = TypeVar("Row", bound=Model)
@@ -99,6 +99,14 @@ def require_active(actor: Actor) -> None:
     if tenant.suspension_reason == SuspensionReason.UNPAID:
         raise PaymentRequired("The tenant is suspended until its invoice is paid. Reading still works.")
     raise PermissionDenied("The tenant is suspended. Reading still works.", code="tenant_suspended")
+
+
+def require_confirmed(actor: Actor) -> None:
+    """Raise `ConfirmationNeeded` where a person's session was not confirmed lately: whoever has stolen it makes no
+    token and no owner with it.
+    """
+    if not actor.is_confirmed:
+        raise ConfirmationNeeded("Confirm that it is you in the console, then try again.")
 
 
 def tenant_of(actor: Actor) -> Tenant:

@@ -7,11 +7,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from allauth.account.adapter import DefaultAccountAdapter
+from allauth.core import context
 from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 
-from tenants import services
+from tenants import services, sessions
 from tenants.errors import RateLimited
 from tenants.mails import public_url
 from tenants.models import User
@@ -34,6 +35,19 @@ class AccountAdapter(DefaultAccountAdapter):
             )
         except RateLimited:
             raise self.validation_error("too_many_login_attempts") from None
+
+    def reauthenticate(self, user: User, password: str) -> bool:
+        found = self.authenticate(context.request, email=user.email, password=password)
+        return found is not None and found.pk == user.pk
+
+    def is_reauthentication_required(self, *, app: str, **_: Any) -> bool:
+        return not sessions.is_confirmed(context.request)
+
+    def get_reauthentication_methods(self, user: Any) -> list[dict[str, Any]]:
+        """Who has a second factor is asked for it: the password alone would undo it."""
+        methods: list[dict[str, Any]] = super().get_reauthentication_methods(user)
+        factors = [method for method in methods if method["id"] != "reauthenticate"]
+        return factors or methods
 
     def get_reset_password_from_key_url(self, key: str) -> str:
         uid, _hyphen, temporary = key.removeprefix(USER_ID_START).partition("-")

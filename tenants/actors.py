@@ -34,6 +34,8 @@ class Actor:
     scopes: frozenset[str] | None = None
     ip: str | None = None
     request_id: str | None = None
+    # False where a person's session has not been confirmed lately (`access.require_confirmed`). Nobody asks a program.
+    is_confirmed: bool = True
 
     def within(self, tenant: Tenant) -> Actor:
         """The same actor, working in `tenant`; for system and operator actors only."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import allauth.account.admin  # noqa: F401
+import allauth.account.admin
+import allauth.mfa.admin  # noqa: F401
 import django.contrib.auth.admin  # noqa: F401
 from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
 from django.contrib import admin
 from django.contrib.auth.models import Group
 from django.db.models import Count, Q, QuerySet
@@ -25,8 +27,8 @@ from tenants.operator import ACTION_ROWS_MAX, OperatorAdmin, each_row, operator_
 from tenants.suspending import SuspendForm, asked_form, confirm_page, effects_on
 
 # Registered by the packages as soon as their admin module is imported. What people may do is said by roles, so groups
-# would be a second place; an e-mail address is part of its user.
-admin.site.unregister((Group, EmailAddress))
+# would be a second place; an e-mail address is part of its user; the secrets of second factors are nobody's to look at.
+admin.site.unregister((Group, EmailAddress, Authenticator))
 
 
 @admin.register(Tenant)
@@ -100,6 +102,12 @@ class UserAdmin(OperatorAdmin):
         "id", "email", "email_verified_at", "enters_verified_only", "name", "language", "time_zone", "is_staff",
         "is_active", "last_login", "date_joined",
     )  # fmt: skip
+    actions = ("take_factors_away",)
+
+    @operator_action(_("Take second factors away"))
+    def take_factors_away(self, acting: Actor, user: User) -> str:
+        services.take_factors_away(acting=acting, user=user)
+        return gettext("second factors taken away")
 
 
 @admin.register(Member)

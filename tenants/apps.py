@@ -10,7 +10,13 @@ class TenantsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from tenants import (
+            breached_passwords,  # noqa: F401  its check registers itself
+            password_changes,
+            sign_in_events,
+        )
         from tenants.api import schema, schema_components  # noqa: F401  drf-spectacular finds its extensions by import
-        from tenants.password_changes import connect
+        from tenants.second_factor import events
 
-        connect()
+        for module in (password_changes, sign_in_events, events):
+            module.connect()

@@ -92,12 +92,14 @@ UNFOLD: dict[str, Any] = {
 }
 
 # How often one address or one person may knock at the sign-in library's pages (our sign-up page counts there as well).
-# Wrong passwords are counted by `tenants.sign_in`.
+# Wrong passwords and codes are counted by `tenants.sign_in`.
 ACCOUNT_RATE_LIMITS: dict[str, str] = {
     "login": "30/m/ip",
     "signup": "20/m/ip",
     "reset_password": "20/m/ip,5/m/key",
     "change_password": f"{PASSWORD_CHANGES_PER_USER_AND_MINUTE_MAX}/m/user",
+    # The library's own counting of codes: one for the account from wherever, by which others would keep its owner out.
+    "login_failed": "",
 }
 
 ACCOUNT_FORMS: dict[str, str] = {
@@ -105,4 +107,13 @@ ACCOUNT_FORMS: dict[str, str] = {
     "set_password": "tenants.password_forms.SetPasswordForm",
     "reset_password_from_key": "tenants.password_forms.ResetPasswordKeyForm",
     "user_token": "tenants.password_forms.UserTokenForm",
+}
+
+MFA_FORMS: dict[str, str] = {
+    "authenticate": "tenants.second_factor.forms.AuthenticateForm",
+    "reauthenticate": "tenants.second_factor.forms.ReauthenticateForm",
+    "authenticate_webauthn": "tenants.second_factor.forms.AuthenticatePasskeyForm",
+    "reauthenticate_webauthn": "tenants.second_factor.forms.ReauthenticatePasskeyForm",
+    "activate_totp": "tenants.second_factor.forms.ActivateAppForm",
+    "add_webauthn": "tenants.second_factor.forms.AddPasskeyForm",
 }

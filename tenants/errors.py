@@ -100,6 +100,20 @@ class PermissionDenied(DomainError):
     title = "This is not allowed for you"
 
 
+class ConfirmationNeeded(PermissionDenied):
+    """A session alone is not enough for this: its owner is asked for the password or the second factor first."""
+
+    code = "confirmation_needed"
+    title = "Confirm that it is you first"
+
+
+class SecondFactorNeeded(PermissionDenied):
+    """The tenant, or the operator panel, is open to who has given a second factor."""
+
+    code = "second_factor_needed"
+    title = "A second factor is needed"
+
+
 class QuotaExceeded(DomainError):
     """An entitlement is used up (429 is for rate only)."""
 

@@ -37,6 +37,26 @@ SIGN_IN_ACCOUNT_AND_ADDRESS_WINDOW_S = 300
 SIGN_IN_FAILURES_PER_ACCOUNT_AND_HOUR_MAX = 100
 SIGN_IN_ADDRESS_KNOWN_DAYS = 30
 PASSWORD_CHANGES_PER_USER_AND_MINUTE_MAX = 5
+# Codes of a second factor: by address, and by account and address, as passwords. Of one account in an hour fewer than
+# of passwords: there are only a million codes, and who tries one knows the password already.
+CODE_FAILURES_PER_ACCOUNT_AND_HOUR_MAX = 20
+# How many steps of 30 s a clock may be ahead or behind.
+CODE_STEPS_TOLERATED = 1
+RECOVERY_CODES = 10
+PASSKEYS_PER_USER_MAX = 10
+
+# Sessions. The first three are what PENSTOCK_SESSION_IDLE_HOURS, PENSTOCK_SESSION_DAYS_MAX and
+# PENSTOCK_REAUTHENTICATION_MINUTES replace.
+SESSION_IDLE_HOURS = 24
+SESSION_DAYS_MAX = 14
+REAUTHENTICATION_MINUTES = 10
+SESSION_SEEN_EVERY_S = 60
+# Of somebody who has not signed in.
+ANONYMOUS_SESSION_HOURS_MAX = 24
+SESSIONS_PER_USER_MAX = 50
+USER_AGENT_CHARS_MAX = 200
+# The browsers and networks of a person's sign-ins that are remembered; the one used longest ago goes.
+SIGN_IN_PLACES_PER_USER_MAX = 50
 
 # Mails about signing up that one address gets, whoever asks for them.
 SIGN_UP_MAILS_PER_ADDRESS_AND_HOUR_MAX = 3
@@ -118,6 +138,27 @@ register(
         SIGN_IN_FAILURES_PER_ACCOUNT_AND_HOUR_MAX,
         "sign-ins",
         "Failed sign-ins to one account in an hour, from addresses it was not signed in to from within 30 days.",
+    ),
+    Limit(
+        "code_failures_per_account_and_hour_max",
+        CODE_FAILURES_PER_ACCOUNT_AND_HOUR_MAX,
+        "codes",
+        "Wrong codes of a second factor for one account in an hour, from addresses where it gave no right one within "
+        "30 days; by address and by account and address codes have the limits of passwords.",
+    ),
+    Limit("recovery_codes", RECOVERY_CODES, "codes", "Recovery codes of an account; each works once."),
+    Limit("passkeys_per_user_max", PASSKEYS_PER_USER_MAX, "passkeys", "Passkeys of one account."),
+    Limit(
+        "sessions_per_user_max",
+        SESSIONS_PER_USER_MAX,
+        "sessions",
+        "Open sessions of one account; the one seen longest ago ends when another begins.",
+    ),
+    Limit(
+        "sign_in_places_per_user_max",
+        SIGN_IN_PLACES_PER_USER_MAX,
+        "places",
+        "Browsers and networks of one account's sign-ins that are remembered, so that a new one is told.",
     ),
     Limit(
         "password_changes_per_user_and_minute_max",

@@ -9,18 +9,30 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from django.contrib.auth.models import AbstractBaseUser, BaseUserManager, PermissionsMixin
+from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
 from django.db.models.functions import Lower
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from tenants.choices import ActorKind, InvitationState, Language, Role, SuspensionReason, TenantStatus, Theme
-from tenants.ids import ID_CHARS_MAX, ID_LONG_RANDOM_CHARS, TypedIdField
-from tenants.limits import IDEMPOTENCY_KEY_CHARS_MAX, NAME_CHARS_MAX, SUSPENSION_NOTE_CHARS_MAX
+from tenants.ids import ID_CHARS_MAX, ID_LONG_RANDOM_CHARS, TypedIdField, new_id
+from tenants.limits import (
+    IDEMPOTENCY_KEY_CHARS_MAX,
+    NAME_CHARS_MAX,
+    SUSPENSION_NOTE_CHARS_MAX,
+    USER_AGENT_CHARS_MAX,
+)
 from tenants.versioned import Versioned
 
 SECRET_HASH_CHARS = 64
 TOKEN_PREFIX_CHARS = 12
+SESSION_ID_START = "ses"
+
+
+def new_session_id() -> str:
+    """What a session is called on its owner's page."""
+    return new_id(SESSION_ID_START, ID_LONG_RANDOM_CHARS)
 
 
 class UserManager(BaseUserManager["User"]):
@@ -60,6 +72,8 @@ class User(AbstractBaseUser, PermissionsMixin):
         _("signs in with a verified e-mail only"), default=False,
         help_text=_("The account was made where mail is configured."),
     )  # fmt: skip
+    # Stands here so that a page need not look for sign-ins to tell of: hardly ever is there one.
+    has_sign_in_notices = models.BooleanField(default=False, editable=False)
 
     objects: ClassVar[UserManager] = UserManager()
 
@@ -96,6 +110,9 @@ class Tenant(Versioned):
     )
     suspension_note = models.CharField(
         _("told to the tenant"), max_length=SUSPENSION_NOTE_CHARS_MAX, blank=True, default=""
+    )
+    requires_second_factor = models.BooleanField(
+        _("members need a second factor"), default=False, help_text=_("Who has none is led to set one up.")
     )
 
     class Meta:
@@ -295,3 +312,50 @@ class IdempotencyRecord(models.Model):
 
     def __str__(self) -> str:
         return f"{self.actor_id} {self.key} → {self.status}"
+
+
+class Session(AbstractBaseSession):
+    """A browser's session, with what its owner wants to know of it. `config.sessions` reads and writes them.
+
+    `session_key` is what the cookie holds and stands on no page; `public_id` does.
+    """
+
+    public_id = models.CharField(max_length=ID_CHARS_MAX, unique=True, editable=False, default=new_session_id)
+    user = models.ForeignKey(
+        User, on_delete=models.CASCADE, null=True, blank=True, related_name="sessions", verbose_name=_("user")
+    )
+    created_at = models.DateTimeField(_("first seen"), default=timezone.now)
+    last_seen_at = models.DateTimeField(_("last seen"), default=timezone.now, db_index=True)
+    ip = models.GenericIPAddressField(_("IP address"), null=True, blank=True)
+    user_agent = models.CharField(max_length=USER_AGENT_CHARS_MAX, blank=True, default="")
+
+    class Meta:
+        verbose_name = _("session")
+        verbose_name_plural = _("sessions")
+
+    def __str__(self) -> str:
+        return f"{self.public_id} of {self.user_id or 'nobody'}"
+
+
+class SignInPlace(models.Model):
+    """A browser and a network that a person has signed in with. A sign-in with another pair is told to them."""
+
+    id = TypedIdField("sin")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="sign_in_places", verbose_name=_("user"))
+    browser = models.CharField(_("browser"), max_length=64, blank=True)
+    network = models.CharField(_("network"), max_length=64, blank=True)
+    first_at = models.DateTimeField(_("first sign-in"), default=timezone.now)
+    last_at = models.DateTimeField(_("last sign-in"), default=timezone.now)
+    # Shown in the console to the person's other sessions until one of them says that it has been read.
+    is_unread = models.BooleanField(default=False, editable=False)
+
+    class Meta:
+        ordering = ("-last_at", "id")
+        verbose_name = _("place of sign-in")
+        verbose_name_plural = _("places of sign-in")
+        constraints = (
+            models.UniqueConstraint(fields=("user", "browser", "network"), name="sign_in_place_once_per_user"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.user_id} {self.browser} {self.network}"

@@ -31,7 +31,7 @@ from unfold.admin import ModelAdmin
 
 from tenants.actors import Actor, operator_actor
 from tenants.errors import DomainError
-from tenants.requests import client_ip
+from tenants.requests import client_ip, of_session
 from tenants.wording import localized
 
 ACTION_ROWS_MAX = 100
@@ -65,7 +65,8 @@ class OperatorAdmin(ModelAdmin):
 
 def acting_operator(request: HttpRequest) -> Actor:
     """The operator behind a request of the panel."""
-    return operator_actor(request.user, ip=client_ip(request), request_id=getattr(request, "request_id", None))
+    acting = operator_actor(request.user, ip=client_ip(request), request_id=getattr(request, "request_id", None))
+    return of_session(request, acting)
 
 
 def operator_action(description: Any) -> Callable[[Callable[..., Any]], Callable[..., None]]:

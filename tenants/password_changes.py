@@ -8,9 +8,8 @@ from allauth.account import signals
 from django.http import HttpRequest
 
 from tenants import audit, services, sign_in
-from tenants.actors import Actor, user_actor
 from tenants.models import User
-from tenants.requests import client_ip
+from tenants.requests import acting_person
 from tenants.sign_in import Entrance
 
 
@@ -22,15 +21,14 @@ def connect() -> None:
 
 
 def _record(request: HttpRequest, user: User, **_: Any) -> None:
-    audit.record(_acting(request, user), "password.changed", user, None, {"email": user.email})
+    """Other sessions are of no use any more, as they know the former password; the person's list has them no more."""
+    acting = acting_person(request, user)
+    audit.record(acting, "password.changed", user, None, {"email": user.email})
+    services.end_sessions_of(acting=acting, user=user, except_key=request.session.session_key)
 
 
 def _came_by_mail(request: HttpRequest, user: User, **_: Any) -> None:
     """Who follows a link out of a mail has the mailbox, and is no longer kept out by what others have tried."""
-    services.verify_mailbox(acting=_acting(request, user), user=user)
-    for entrance in Entrance:
+    services.verify_mailbox(acting=acting_person(request, user), user=user)
+    for entrance in (Entrance.CONSOLE, Entrance.OPERATOR):
         sign_in.forget_failures(request, entrance, user.email)
-
-
-def _acting(request: HttpRequest, user: User) -> Actor:
-    return user_actor(user, ip=client_ip(request), request_id=getattr(request, "request_id", None))

@@ -15,9 +15,8 @@ from django.utils.translation import gettext_lazy as _
 from unfold.forms import AdminOwnPasswordChangeForm
 
 from tenants import services
-from tenants.actors import user_actor
 from tenants.models import User
-from tenants.requests import client_ip
+from tenants.requests import acting_person
 
 # The library's addresses take a user's id without hyphens, so they hold what comes behind the prefix.
 USER_ID_START = "usr-"
@@ -40,8 +39,7 @@ class TokensToo(forms.Form):
 
 def revoke_tokens_of(request: HttpRequest, user: User) -> None:
     """As the person would, one after the other."""
-    acting = user_actor(user, ip=client_ip(request), request_id=getattr(request, "request_id", None))
-    services.revoke_tokens_of(acting=acting, user=user)
+    services.revoke_tokens_of(acting=acting_person(request, user), user=user)
 
 
 class ChangePasswordForm(TokensToo, account_forms.ChangePasswordForm):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from allauth.mfa.models import Authenticator
 from django.conf import settings
-from django.db.models import F, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from tenants.actors import Actor
 from tenants.choices import ActorKind, Role
-from tenants.models import ApiToken, AuditEntry, Invitation, Member, Tenant, User
+from tenants.models import ApiToken, AuditEntry, Invitation, Member, Session, SignInPlace, Tenant, User
 from tenants.secrets import hash_secret
 
 
@@ -54,6 +55,17 @@ def is_verified(tenant: Tenant) -> bool:
 def members(tenant: Tenant) -> QuerySet[Member]:
     """Present members of a tenant."""
     return Member.objects.filter(tenant=tenant, removed_at=None).select_related("user")
+
+
+def members_with_factors(tenant: Tenant) -> QuerySet[Member]:
+    """The same, each with whether the person has a second factor (`has_second_factor`)."""
+    factors = Authenticator.objects.filter(user=OuterRef("user")).exclude(type=Authenticator.Type.RECOVERY_CODES)
+    return members(tenant).annotate(has_second_factor=Exists(factors))
+
+
+def authenticators_of(user: User) -> QuerySet[Authenticator]:
+    """What a person has set up as second factors, recovery codes among them, in order of time."""
+    return Authenticator.objects.filter(user=user).order_by("created_at", "pk")
 
 
 def invitations(tenant: Tenant) -> QuerySet[Invitation]:
@@ -102,3 +114,15 @@ def invitation_behind(secret: str) -> Invitation | None:
     """The invitation that a link was made for, whatever has become of it; only who has the link learns of it."""
     rows = Invitation.objects.filter(secret_hash=hash_secret(secret))
     return rows.select_related("tenant", "invited_by__user").first()
+
+
+def sessions_of(user: User, now: datetime) -> QuerySet[Session]:
+    """A person's open sessions, the one seen last first."""
+    idle = now - timedelta(seconds=settings.SESSION_IDLE_S)
+    rows = Session.objects.filter(user=user, expire_date__gt=now, last_seen_at__gt=idle)
+    return rows.defer("session_data").order_by("-last_seen_at", "public_id")
+
+
+def sign_in_notices(user: User, except_place: str | None) -> QuerySet[SignInPlace]:
+    """Sign-ins that the person has not read of, but the one that the asking session began with."""
+    return SignInPlace.objects.filter(user=user, is_unread=True).exclude(pk=except_place or "")

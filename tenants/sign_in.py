@@ -1,4 +1,5 @@
-"""Trying a password: what fails is counted by address and by account, at the console and at the operator panel apart.
+"""Trying a password or a code: what fails is counted by address and by account, apart for passwords at the console,
+passwords at the operator panel, and codes of second factors.
 
 Three limits, in this order, none of which says whether the account exists:
 
@@ -30,19 +31,23 @@ RETRY_AFTER_S = 60
 
 
 class Entrance(StrEnum):
-    """Where a password is tried. A flood at one does not close the other."""
+    """Where a password is tried, or a code. A flood at one does not close the other."""
 
     CONSOLE = "console"
     OPERATOR = "operator"
+    CODE = "code"
 
 
-def rates() -> dict[str, str]:
+def rates(entrance: Entrance) -> dict[str, str]:
     """The limits as `counting` reads them, in the order in which they are asked."""
+    of_account = limits.SIGN_IN_FAILURES_PER_ACCOUNT_AND_HOUR_MAX
+    if entrance is Entrance.CODE:
+        of_account = limits.CODE_FAILURES_PER_ACCOUNT_AND_HOUR_MAX
     window_s = limits.SIGN_IN_ACCOUNT_AND_ADDRESS_WINDOW_S
     return {
         "sign_in_address": f"{limits.SIGN_IN_FAILURES_PER_ADDRESS_AND_MINUTE_MAX}/m",
         "sign_in_account_and_address": f"{limits.SIGN_IN_FAILURES_PER_ACCOUNT_AND_ADDRESS_MAX}/{window_s}s",
-        "sign_in_account": f"{limits.SIGN_IN_FAILURES_PER_ACCOUNT_AND_HOUR_MAX}/h",
+        "sign_in_account": f"{of_account}/h",
     }
 
 
@@ -54,7 +59,7 @@ def password_holder(
 
     Raises `RateLimited` where too many have failed, and `hashing.Busy`.
     """
-    attempt = _Attempt(request, entrance, email)
+    attempt = Attempt(request, entrance, email)
     attempt.begin()
     try:
         with hashing.for_operators(entrance is Entrance.OPERATOR):
@@ -72,22 +77,24 @@ def password_holder(
 def note_known_address(request: HttpRequest, entrance: Entrance, email: str) -> None:
     """The owner was here: what others do elsewhere does not count against this address."""
     known_s = limits.SIGN_IN_ADDRESS_KNOWN_DAYS * 86_400
-    cache.set(_Attempt(request, entrance, email).known_key, True, known_s)
+    cache.set(Attempt(request, entrance, email).known_key, True, known_s)
 
 
 def forget_failures(request: HttpRequest, entrance: Entrance, email: str) -> None:
-    """After a new password by e-mail: its owner signs in from here at once."""
-    attempt = _Attempt(request, entrance, email)
+    """After a new password by e-mail: its owner signs in from here at once. Never for codes, of which a mailbox is no
+    proof.
+    """
+    attempt = Attempt(request, entrance, email)
     for action in ("sign_in_account_and_address", "sign_in_account"):
-        counting.forget(request, action, rates()[action], attempt.keys[action])
+        counting.forget(request, action, rates(entrance)[action], attempt.keys[action])
     note_known_address(request, entrance, email)
 
 
-class _Attempt:
-    """One try at one account from one address."""
+class Attempt:
+    """One try at one account from one address: `begin`, and `give_back` if it was right."""
 
     def __init__(self, request: HttpRequest, entrance: Entrance, email: str) -> None:
-        self.request = request
+        self.request, self.entrance = request, entrance
         self.email = UserManager.normalize_email(email)
         network = counting.network_of(request)
         self.keys = {
@@ -101,7 +108,7 @@ class _Attempt:
 
     def begin(self) -> None:
         is_known = bool(cache.get(self.known_key))
-        for action, rate in rates().items():
+        for action, rate in rates(self.entrance).items():
             if is_known and action == "sign_in_account":
                 continue
             usage = counting.count(self.request, action, rate, self.keys[action])

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from django.urls import path
 
-from tenants.views import entry, ledger, mailbox, palette, people, preferences
+from tenants.views import entry, ledger, mailbox, palette, people, preferences, security
 
 urlpatterns = [
     path("", entry.home, name="home"),
     path("accounts/signup/", entry.sign_up, name="page-sign-up"),
     path("accounts/email/", entry.no_page),
+    path("accounts/2fa/", security.security_address, name="mfa_index"),
+    path("accounts/2fa/totp/activate/", security.activate_app, name="mfa_activate_totp"),
+    path("accounts/2fa/webauthn/", security.security_address, name="mfa_list_webauthn"),
+    path("accounts/2fa/webauthn/keys/<int:pk>/edit/", entry.no_page),
+    path("accounts/2fa/recovery-codes/download/", entry.no_page),
     path("accounts/verify/", mailbox.send, name="page-verify-send"),
     path("accounts/verify/<str:secret>/", mailbox.verify, name="page-verify"),
     path("join/<str:secret>/", entry.join, name="page-join"),
@@ -23,6 +28,11 @@ urlpatterns = [
     path("invitations/<str:invitation_id>/revoke/", people.revoke_invitation, name="page-invitation-revoke"),
     path("tokens/", people.tokens_page, name="page-tokens"),
     path("tokens/<str:token_id>/revoke/", people.revoke_token, name="page-token-revoke"),
+    path("security/", security.security_page, name="page-security"),
+    path("security/sessions/<str:public_id>/end/", security.end_session, name="page-session-end"),
+    path("security/sessions/end/", security.end_sessions, name="page-sessions-end"),
+    path("security/sign-ins/", security.read_notices, name="page-sign-ins-read"),
+    path("security/second-factor/", security.tenants_factor, name="page-tenant-factor"),
     path("audit/", ledger.audit_page, name="page-audit"),
     path("audit.csv", ledger.audit_csv, name="page-audit-csv"),
     path("palette/", palette.palette, name="page-palette"),

@@ -18,6 +18,13 @@ from tenants.errors import Message
 SENTENCES = (
     gettext_noop("The token is revoked already."),
     gettext_noop("Sign in first."),
+    gettext_noop("Confirm that it is you in the console, then try again."),
+    gettext_noop("Only owners decide whether members need a second factor."),
+    gettext_noop("Only operators take second factors away."),
+    gettext_noop("Operators need a second factor. Set one up in the console under Security."),
+    gettext_noop("The tenant asks its members for a second factor. Set one up under Security."),
+    gettext_noop("There is no such session."),
+    gettext_noop("There is none."),
     gettext_noop("The token is unknown, expired or revoked."),
     gettext_noop("Too many failed sign-ins. Wait a few minutes, or choose a new password by e-mail."),
     gettext_noop("Too many sign-ins at the moment. Try again in a few seconds."),

@@ -29,6 +29,7 @@ def delete_instance(*, acting: Actor, instance: Instance, dry_run: bool = False)
     An instance that never ran has nothing to keep and goes at once. Raises `Conflict` when it is protected or deleted.
     """
     access.require(acting, Scope.INSTANCES_WRITE)
+    access.require_confirmed(acting)
     if instance.is_deleted:
         raise Conflict("The instance is being deleted already.")
     if instance.protected:

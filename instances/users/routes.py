@@ -13,8 +13,8 @@ ENCRYPTED: Final = frozenset({"sasl_tls", "tls", "mtls"})
 
 def security_of(instance: Instance) -> str:
     """Of the route that pages and snippets show, which is the first. An instance without routes is open."""
-    routes = getattr(instance, "routes_in_order", ())
-    return str(routes[0].security) if routes else PLAINTEXT
+    routes = instance.routes_in_order
+    return routes[0].security if routes else PLAINTEXT
 
 
 def needs_user(instance: Instance) -> bool:

@@ -16,7 +16,7 @@ from instances.models import Instance
 from instances.views.common import instance_page, render_instance
 from instances.views.steps import elapsed_s, steps_of
 from tenants.choices import Scope
-from tenants.errors import DomainError
+from tenants.errors import ConfirmationNeeded, DomainError
 from tenants.formatting import clock
 from tenants.views.base import add_errors, wording
 
@@ -72,6 +72,8 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     if request.method == "POST" and (never_ran or request.POST.get("typed") == instance.name):
         try:
             services.delete_instance(acting=request.actor, instance=instance)  # type: ignore[attr-defined]
+        except ConfirmationNeeded:
+            raise
         except DomainError as error:
             messages.error(request, wording(error))
             return redirect("page-instance-delete", instance.pk)

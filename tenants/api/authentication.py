@@ -17,7 +17,8 @@ from rest_framework.request import Request
 from tenants import selectors, services
 from tenants.actors import Actor, member_actor, token_actor, user_actor
 from tenants.errors import PermissionDenied, Unauthenticated
-from tenants.requests import client_ip
+from tenants.requests import client_ip, of_session
+from tenants.second_factor import gate
 from tenants.secrets import hash_secret
 
 SCHEME = "bearer"
@@ -72,6 +73,10 @@ def session_actor(request: HttpRequest, user: Any) -> Actor:
     member = selectors.chosen_member(user, named or request.session.get("tenant_id"))
     if named and (member is None or member.tenant_id != named):
         raise PermissionDenied(f"The tenant in {TENANT_HEADER} is not one of yours.", code="no_tenant")
-    if member is None:
-        return user_actor(user, ip=ip, request_id=request_id)
-    return member_actor(member, ip=ip, request_id=request_id)
+    acting = (
+        user_actor(user, ip=ip, request_id=request_id)
+        if member is None
+        else member_actor(member, ip=ip, request_id=request_id)
+    )
+    gate.require(request, acting)
+    return of_session(request, acting)

@@ -1,5 +1,6 @@
 """Writes of this app. Each is one transaction with its audit row; the outside world is told on commit."""
 
+from tenants.services.factors import take_factors_away
 from tenants.services.mailboxes import (
     invitation_url,
     mail_verification,
@@ -17,6 +18,7 @@ from tenants.services.members import (
 )
 from tenants.services.people import (
     create_operator,
+    create_tenant_for,
     found_tenant,
     replace_password,
     set_preferences,
@@ -24,26 +26,42 @@ from tenants.services.people import (
     sign_up_invited,
 )
 from tenants.services.registration import request_sign_up, request_sign_up_invited
-from tenants.services.tenancy import rename_tenant, resume_tenant, suspend_tenant
+from tenants.services.sessions import (
+    end_session,
+    end_sessions_of,
+    forget_ended_sessions,
+    make_room_for_session,
+    note_sign_in,
+    read_sign_in_notices,
+)
+from tenants.services.tenancy import rename_tenant, require_second_factor, resume_tenant, suspend_tenant
 from tenants.services.tokens import create_token, note_token_use, revoke_token, revoke_tokens_of
 
 __all__ = [
     "accept_invitation",
     "change_role",
     "create_operator",
+    "create_tenant_for",
     "create_token",
+    "end_session",
+    "end_sessions_of",
+    "forget_ended_sessions",
     "found_tenant",
     "invitation_url",
     "invite_member",
     "mail_verification",
+    "make_room_for_session",
     "may_enter",
+    "note_sign_in",
     "note_token_use",
     "proves_mailbox",
+    "read_sign_in_notices",
     "remove_member",
     "rename_tenant",
     "replace_password",
     "request_sign_up",
     "request_sign_up_invited",
+    "require_second_factor",
     "resume_tenant",
     "revoke_invitation",
     "revoke_token",
@@ -52,6 +70,7 @@ __all__ = [
     "sign_up",
     "sign_up_invited",
     "suspend_tenant",
+    "take_factors_away",
     "user_behind",
     "verify_mailbox",
 ]

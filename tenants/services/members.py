@@ -34,6 +34,7 @@ def invite_member(*, acting: Actor, email: str, role: str) -> tuple[Invitation, 
     tenant = _locked_tenant(acting)
     wanted = Role(role)
     _require_may_give(acting, wanted)
+    _confirm_for_owners(acting, wanted)
     email = UserManager.normalize_email(email)
     now = timezone.now()
     if Member.objects.filter(tenant=tenant, user__email=email, removed_at=None).exists():
@@ -118,6 +119,7 @@ def change_role(*, acting: Actor, member: Member, role: str) -> Member:
     _require_may_manage(acting, held)
     if wanted is held:
         return member
+    _confirm_for_owners(acting, wanted, held)
     _keep_an_owner(member)
     member.role = wanted
     member.save_changes(["role"])
@@ -141,6 +143,7 @@ def remove_member(*, acting: Actor, member: Member) -> None:
     if not is_leaving:
         access.require(acting, Scope.MEMBERS_WRITE)
         _require_may_manage(acting, Role(member.role))
+        _confirm_for_owners(acting, Role(member.role))
     _keep_an_owner(member)
     now = timezone.now()
     member.removed_at = now
@@ -167,6 +170,12 @@ def _keep_an_owner(member: Member) -> None:
     others = Member.objects.filter(tenant=member.tenant_id, role=Role.OWNER, removed_at=None).exclude(pk=member.pk)
     if member.role == Role.OWNER and not others.exists():
         raise Conflict("A tenant keeps at least one owner. Make somebody else owner first.", code="last_owner")
+
+
+def _confirm_for_owners(acting: Actor, *roles: Role) -> None:
+    """Making an owner, and taking one away, asks more of a person than a session."""
+    if Role.OWNER in roles:
+        access.require_confirmed(acting)
 
 
 def _require_may_give(acting: Actor, role: Role) -> None:

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_noop
 from tenants import audit, selectors
 from tenants.actors import Actor, system_actor, user_actor
 from tenants.choices import Language, Role, Theme
-from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
+from tenants.errors import Conflict, Invalid, Message, NotFound, QuotaExceeded
 from tenants.ids import new_id
 from tenants.limits import NAME_CHARS_MAX, TENANTS_PER_USER_MAX
 from tenants.models import Member, Tenant, User, UserManager
@@ -41,8 +41,12 @@ def sign_up_invited(
 ) -> Member:
     """A person who joins the tenant that invited them, and founds none. `is_proved`: the link came out of the mail.
 
-    Raises `Invalid` for a bad value, `Conflict` for a known e-mail, and what `accept_invitation` raises.
+    Raises `Invalid` for a bad value, `Conflict` for a known e-mail, and what `accept_invitation` raises. Whether there
+    is an account is told for the invited address alone, to who has its link.
     """
+    invitation = selectors.invitation_behind(secret)
+    if invitation is None or invitation.email != UserManager.normalize_email(email):
+        raise NotFound("There is no open invitation for you under this link.")
     user = new_person(email, password, language, email_verified_at=timezone.now() if is_proved else None)
     return accept_invitation(acting=user_actor(user), user=user, secret=secret)
 
@@ -87,6 +91,18 @@ def found_tenant(*, user: User, name: str, slug: str | None = None, acting: Acto
     after = {"email": user.email, "role": Role.OWNER}
     audit.record(acting, "member.joined", member, None, after, tenant=tenant)
     return member
+
+
+@transaction.atomic
+def create_tenant_for(*, email: str, name: str, acting: Actor) -> tuple[Member, bool]:
+    """A tenant of somebody who may have no account yet; whether one was made. It has no password: a link sets it."""
+    email = UserManager.normalize_email(email)
+    _check("/email", validate_email, email)
+    user = User.objects.filter(email=email).first()
+    is_new = user is None
+    if user is None:
+        user = User.objects.create_user(email, None, email_verified_at=timezone.now())
+    return found_tenant(user=user, name=name, acting=acting), is_new
 
 
 @transaction.atomic

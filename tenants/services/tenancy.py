@@ -5,9 +5,9 @@ from __future__ import annotations
 from django.db import transaction
 from django.utils.translation import gettext_noop
 
-from tenants import audit
+from tenants import access, audit
 from tenants.actors import Actor
-from tenants.choices import SuspensionReason, TenantStatus
+from tenants.choices import Role, Scope, SuspensionReason, TenantStatus
 from tenants.errors import Conflict, Invalid, Message, PermissionDenied
 from tenants.interfaces import tenant_instances
 from tenants.limits import SUSPENSION_NOTE_CHARS_MAX
@@ -26,6 +26,25 @@ def rename_tenant(*, acting: Actor, tenant: Tenant, name: str) -> Tenant:
     tenant.name = name
     tenant.save_changes(["name"])
     audit.record(acting, "tenant.renamed", tenant, before, {"name": name}, tenant=tenant)
+    return tenant
+
+
+@transaction.atomic
+def require_second_factor(*, acting: Actor, tenant: Tenant, wanted: bool) -> Tenant:
+    """Whether members work here only after giving a second factor. For owners, who ask nothing of others that they have
+    not set up themselves: the page that asks sees to that.
+    """
+    if acting.role is not Role.OWNER:
+        raise PermissionDenied("Only owners decide whether members need a second factor.")
+    access.require(acting, Scope.TENANT_WRITE)
+    access.require_confirmed(acting)
+    tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
+    if tenant.requires_second_factor == wanted:
+        return tenant
+    tenant.requires_second_factor = wanted
+    tenant.save_changes(["requires_second_factor"])
+    before, after = {"second_factor_required": not wanted}, {"second_factor_required": wanted}
+    audit.record(acting, "tenant.second_factor_changed", tenant, before, after, tenant=tenant)
     return tenant
 
 

@@ -53,6 +53,7 @@ def create_token(
         )
     if expires_at is not None and expires_at <= timezone.now():
         raise Invalid.at("/expires_at", "The expiry has passed.")
+    access.require_confirmed(acting)
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=access.tenant_of(acting).pk)
     if ApiToken.objects.filter(tenant=tenant, revoked_at=None).count() >= TOKENS_PER_TENANT_MAX:
         raise QuotaExceeded(

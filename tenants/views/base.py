@@ -10,13 +10,14 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlencode, urlsplit, urlunsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from django.contrib import messages
 from django.contrib.auth.views import redirect_to_login
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone, translation
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -24,8 +25,10 @@ from django.utils.translation import gettext as _
 
 from tenants import access, selectors
 from tenants.actors import Actor
-from tenants.errors import DomainError
+from tenants.errors import ConfirmationNeeded, DomainError, SecondFactorNeeded
 from tenants.requests import actor_of
+from tenants.second_factor import gate
+from tenants.sessions import SIGN_IN_PLACE
 from tenants.wording import localized
 
 logger = logging.getLogger(__name__)
@@ -47,6 +50,8 @@ def shell(request: HttpRequest, acting: Actor | None) -> dict[str, Any]:
     result["role_label"] = acting.role.label if acting.role else ""
     result["can"] = access.scopes_of(acting)
     result["memberships"] = selectors.memberships(acting.user)
+    if acting.user.has_sign_in_notices:
+        result["sign_in_notices"] = selectors.sign_in_notices(acting.user, request.session.get(SIGN_IN_PLACE))
     return result
 
 
@@ -69,13 +74,15 @@ def console_page(
     scope: str | None = None,
     *,
     needs_tenant: bool = True,
+    needs_factor: bool = True,
 ) -> Callable[
     [Callable[Concatenate[HttpRequest, Arguments], HttpResponse]],
     Callable[Concatenate[HttpRequest, Arguments], HttpResponse],
 ]:
     """A page for signed-in members; `scope` is what they must be permitted, None for pages about themselves.
 
-    Without `needs_tenant` it is for people who belong to none, too.
+    Without `needs_tenant` it is for people who belong to none, too; without `needs_factor` for those who have yet to
+    set up the second factor that their tenant, or their being an operator, asks for.
     """
 
     def decorate(
@@ -91,11 +98,17 @@ def console_page(
                 request.LANGUAGE_CODE = translation.get_language()  # type: ignore[attr-defined]
                 try:
                     request.actor = acting = _of_the_page(request, acting)  # type: ignore[attr-defined]
+                    if needs_factor:
+                        gate.require(request, acting)
                     if needs_tenant:
                         access.tenant_of(acting)
                     if scope is not None:
                         access.require(acting, scope)
                     response = view(request, *args, **kwargs)
+                except ConfirmationNeeded:
+                    response = ask_again(request)
+                except SecondFactorNeeded:
+                    response = _leading(request, reverse("page-security"))
                 except DomainError as error:
                     response = error_page(request, error, scope)
                 response.headers.setdefault("Cache-Control", "private, no-cache")
@@ -117,6 +130,20 @@ def _of_the_page(request: HttpRequest, acting: Actor) -> Actor:
         return acting
     request.session["tenant_id"] = access.tenant(acting, named).pk
     return actor_of(request)
+
+
+def ask_again(request: HttpRequest) -> HttpResponse:
+    """To the page that asks who it is once more, and from there back. Nothing was changed."""
+    if request.method == "POST":
+        messages.info(request, _("Confirm that it is you, then send it again. Nothing was changed so far."))
+    return _leading(request, reverse("account_reauthenticate") + "?" + urlencode({"next": _onward(request)}))
+
+
+def _leading(request: HttpRequest, url: str) -> HttpResponse:
+    """A redirect; for a part of a page, of the whole page."""
+    if request.headers.get("HX-Request"):
+        return HttpResponse(status=403, headers={"HX-Redirect": url})
+    return redirect(url)
 
 
 def signed_out_part(request: HttpRequest) -> HttpResponse | None:
@@ -184,7 +211,7 @@ def add_errors(form: Form, error: DomainError, fields: dict[str, str] | None = N
 
     `fields` maps JSON pointers to form fields where the names differ.
     """
-    if error.http_status in (401, 404) or error.http_status >= 500:
+    if error.http_status in (401, 404) or error.http_status >= 500 or isinstance(error, ConfirmationNeeded):
         raise error
     is_said = False
     for complaint in error.errors:

@@ -50,6 +50,8 @@ def sign_up(request: HttpRequest) -> HttpResponse:
     """An account and its first tenant in one step, signed in at the end; where mail is configured, a mail instead."""
     if request.user.is_authenticated:
         return redirect("/")
+    if not settings.SIGN_UP_IS_OPEN:
+        return render_page(request, "console/sign_up_closed.html", status=403)
 
     def create(values: dict[str, Any], language: str) -> Member | None:
         if settings.MAIL_IS_CONFIGURED:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from allauth.account.internal.flows.login import perform_login
+from allauth.account.models import Login
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth import login
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
@@ -12,14 +13,13 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from tenants import services
-from tenants.actors import user_actor
 from tenants.errors import RateLimited
 from tenants.forms import VerifyForm
 from tenants.models import User
-from tenants.requests import client_ip
+from tenants.requests import acting_person
 from tenants.sign_in import Entrance, password_holder
 from tenants.views.base import console_page, render_page
-from tenants.views.entry import BACKEND, may_mail
+from tenants.views.entry import may_mail
 
 
 @console_page(needs_tenant=False)
@@ -78,9 +78,7 @@ def _knows_password(request: HttpRequest, user: User, password: str) -> bool:
 
 
 def _verified(request: HttpRequest, user: User, *, is_signed_in: bool) -> HttpResponse:
-    acting = user_actor(user, ip=client_ip(request), request_id=getattr(request, "request_id", None))
-    services.verify_mailbox(acting=acting, user=user)
-    if not is_signed_in:
-        login(request, user, backend=BACKEND)
+    services.verify_mailbox(acting=acting_person(request, user), user=user)
     messages.success(request, _("Your e-mail address is verified."))
-    return redirect("/")
+    # Who has a second factor gives it here as well.
+    return redirect("/") if is_signed_in else perform_login(request, Login(user=user, redirect_url="/"))

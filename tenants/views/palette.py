@@ -95,6 +95,7 @@ def account_places(search: Search) -> list[Entry]:
         (_("API tokens"), page, "page-tokens", Scope.TOKENS_READ),
         (_("Create token"), act, "page-tokens", Scope.TOKENS_WRITE),
         (_("Audit log"), page, "page-audit", Scope.AUDIT_READ),
+        (_("Security"), page, "page-security", None),
         (_("Settings"), page, "page-settings", None),
         (_("API documentation"), page, "api-docs", None),
     )

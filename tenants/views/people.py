@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST
 
 from tenants import access, selectors, services
 from tenants.choices import Role, Scope
-from tenants.errors import Conflict, DomainError
+from tenants.errors import ConfirmationNeeded, Conflict, DomainError
 from tenants.forms import InviteForm, TokenForm
 from tenants.views.base import add_errors, console_page, render_page, wording
 
@@ -35,7 +35,8 @@ def members_page(request: HttpRequest) -> HttpResponse:
             add_errors(form, error)
     managed = access.MANAGED_ROLES.get(acting.role, frozenset())
     context = {
-        "members": selectors.members(tenant),
+        "members": selectors.members_with_factors(tenant),
+        "needs_factor": tenant.requires_second_factor,
         "invitations": selectors.invitations(tenant),
         "form": InviteForm() if link else form,
         "link": link,
@@ -75,6 +76,8 @@ def change_role(request: HttpRequest, member_id: str) -> HttpResponse:
         if role in Role.values:
             services.change_role(acting=acting, member=member, role=role)
             messages.success(request, _("%(who)s is %(role)s.") % {"who": member.user.email, "role": Role(role).label})
+    except ConfirmationNeeded:
+        raise
     except DomainError as error:
         messages.error(request, wording(error))
     return redirect("page-members")
@@ -90,6 +93,8 @@ def remove_member(request: HttpRequest, member_id: str) -> HttpResponse:
     try:
         services.remove_member(acting=acting, member=member)
         messages.success(request, _("%(who)s has no access any more.") % {"who": member.user.email})
+    except ConfirmationNeeded:
+        raise
     except DomainError as error:
         messages.error(request, wording(error))
         return redirect("page-members")

@@ -10,6 +10,10 @@ VARIABLES = {
     "SECRET_KEY": "Django's key; by default `secrets/secret_key` of the state directory",
     "PENSTOCK_ALLOWED_HOSTS": "further host names that web answers to, separated by commas",
     "PENSTOCK_TLS_DIR": "where the certificate authority and the brokers' certificates are; by default `secrets/tls`",
+    "PENSTOCK_BREACHED_PASSWORDS_FILE": (
+        "a file of leaked passwords, which are refused: Have I Been Pwned's SHA-1 digests ordered by hash; none by "
+        "default"
+    ),
     "PENSTOCK_CONTROL_SECRET_FILE": "the control secret's file; by default `secrets/control_secret`",
     "PENSTOCK_DEBUG": "Django's debug mode; off by default",
     "PENSTOCK_EMAIL_BACKEND": "Django's e-mail backend; by default mails are printed to the log of web",
@@ -25,10 +29,23 @@ VARIABLES = {
     "PENSTOCK_NATIVE": "`0` builds and uses no compiled modules",
     "PENSTOCK_NATIVE_DIR": "where builds of compiled modules lie; `.native/` of the checkout by default",
     "PENSTOCK_NATIVE_NOTE": "the file by which an agent tells its brokers about the build; set by the agent",
+    "PENSTOCK_OPERATORS_NEED_SECOND_FACTOR": (
+        "whether operators set up a second factor before anything else; `1` unless the public URL is on loopback"
+    ),
     "PENSTOCK_OPERATOR_PASSWORD": "the password for `manage.py create_operator`",
     "PENSTOCK_PUBLIC_URL": (
         "the console's address, which links in mails begin with; must be set beyond loopback; `https://` turns on "
         "secure cookies, HSTS and the redirect"
+    ),
+    "PENSTOCK_REAUTHENTICATION_MINUTES": (
+        "how long after a sign-in, or after being asked again, a person is not asked again before making tokens, "
+        "owners and the like; `10` by default"
+    ),
+    "PENSTOCK_SESSION_DAYS_MAX": "after so many days a session ends in any case; `14` by default",
+    "PENSTOCK_SESSION_IDLE_HOURS": "a session in which no page is opened for so long ends; `24` by default",
+    "PENSTOCK_SIGN_UP_OPEN": (
+        "whether anybody may sign up; `1` where mail is configured and on loopback, else accounts are made by "
+        "invitation"
     ),
     "PENSTOCK_STATE_DIR": "the state directory; `var/` by default",
     "PENSTOCK_STATIC_ROOT": "where `collectstatic` puts files, if another program serves them",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -10,6 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from tenants import services
+from tenants.actors import member_actor
 from tenants.demo import DEMO_SLUG, demo_owner, ensure_demo_tenant
 from tenants.errors import Conflict, Invalid, QuotaExceeded
 from tenants.limits import TENANTS_PER_USER_MAX
@@ -82,6 +85,51 @@ def test_a_person_founds_tenants_by_api_up_to_the_limit() -> None:
     with pytest.raises(QuotaExceeded):
         services.found_tenant(user=owner.user, name="One more")
     assert Api.of(owner).post("/tenants", {"name": "By token"}).status_code == 403
+
+
+def test_without_mail_and_beyond_loopback_a_sign_up_tells_nothing(settings: Any) -> None:
+    settings.SIGN_UP_IS_OPEN = False
+    known = make_user().email
+    answers = set()
+    for email in (known, "nobody@example.com"):
+        form = {"email": email, "password": PASSWORD, "tenant_name": "A"}
+        page = Client().post(reverse("page-sign-up"), form)
+        answers.add((page.status_code, "made by invitation" in page.content.decode()))
+    assert answers == {(403, True)}
+    assert User.objects.count() == 1
+
+
+def test_an_invitations_link_tells_of_its_own_address_alone() -> None:
+    owner, known = make_member(), make_user().email
+    _invitation, secret = services.invite_member(acting=member_actor(owner), email="new@example.com", role="viewer")
+    answers = []
+    for email in (known, "nobody@example.com"):
+        page = Client().post(reverse("page-join", args=[secret]), {"email": email, "password": PASSWORD})
+        answers.append((page.status_code, "There is an account" in page.content.decode()))
+    assert answers == [(422, False)] * 2
+    assert Client().post(
+        reverse("page-join", args=[secret]), {"email": "new@example.com", "password": PASSWORD}
+    ).status_code == 302  # fmt: skip
+
+
+def test_a_tenant_is_made_for_somebody_who_sets_the_password_by_a_link() -> None:
+    said = StringIO()
+    call_command("create_tenant", "Ada@Example.com", "Analytical Engines", stdout=said)
+    user = User.objects.get(email="ada@example.com")
+    assert not user.has_usable_password()
+    link = re.search(r"/accounts/password/reset/key/\S+", said.getvalue())
+    assert link is not None, said.getvalue()
+    browser = Client()
+    at = browser.get(link[0], follow=True).redirect_chain[-1][0]
+    assert browser.post(at, {"password1": PASSWORD, "password2": PASSWORD}).status_code == 302
+    browser.post(reverse("account_login"), {"login": user.email, "password": PASSWORD})
+    assert browser.get("/members/").status_code == 200
+    again = StringIO()
+    call_command("create_tenant", "ada@example.com", "A second one", stdout=again)
+    assert "/accounts/" not in again.getvalue(), "an account that is there keeps its password"
+    assert Member.objects.filter(user=user).count() == 2
+    with pytest.raises(CommandError):
+        call_command("create_tenant", "nobody", "X")
 
 
 def test_two_tenants_of_the_same_name_cannot_tell_each_other() -> None:

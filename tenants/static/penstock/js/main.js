@@ -20,6 +20,7 @@ const pageParts = [
   ["[data-traffic]", () => import("./traffic.js"), "startTraffic"],
   ["[data-operation]", () => import("./steps.js"), "startSteps"],
   ["[data-live]", () => import("./live.js"), "startLive"],
+  ["[data-passkey]", () => import("./passkeys.js"), "startPasskeys"],
   ["[data-slider]", () => import("./sliders.js"), "startSliders"],
 ];
 

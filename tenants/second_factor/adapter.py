@@ -1,0 +1,63 @@
+"""What the library asks us about second factors: how secrets are kept, what a passkey is bound to, words.
+
+Secrets of apps and recovery codes must be read again, so they cannot be hashed. They are encrypted with a key made of
+SECRET_KEY: a copy of the database alone gives no code.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Any
+from urllib.parse import urlsplit
+
+from allauth.core import context
+from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.models import Authenticator
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from django.conf import settings
+from django.utils.encoding import force_bytes
+from django.utils.translation import gettext as _
+
+from tenants.models import User
+
+PURPOSE = b"penstock.second_factor\n"
+UNREADABLE = "A" * 32  # the secret of nobody's app
+
+
+def cipher() -> MultiFernet:
+    """Encrypts with SECRET_KEY, decrypts with the keys before it, too."""
+    keys = [force_bytes(key) for key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)]
+    return MultiFernet([Fernet(base64.urlsafe_b64encode(hashlib.sha256(PURPOSE + key).digest())) for key in keys])
+
+
+class SecondFactorAdapter(DefaultMFAAdapter):
+    """The library's, with our encryption and our public URL."""
+
+    def encrypt(self, text: str) -> str:
+        return cipher().encrypt(text.encode()).decode()
+
+    def decrypt(self, encrypted_text: str) -> str:
+        """Under another SECRET_KEY no code is right: an operator takes the factor away, its owner sets up another."""
+        try:
+            return cipher().decrypt(encrypted_text.encode()).decode()
+        except InvalidToken:
+            return UNREADABLE
+
+    def get_totp_issuer(self) -> str:
+        return "Penstock"
+
+    def generate_authenticator_name(self, user: User, type: Any) -> str:
+        number = Authenticator.objects.filter(user_id=user.pk, type=type).count() + 1
+        return _("Passkey %(number)s") % {"number": number}
+
+    def get_public_key_credential_rp_entity(self) -> dict[str, str]:
+        """A passkey is bound to the public URL's host. On one's own machine that is `localhost` or nothing: browsers
+        bind none to an address.
+        """
+        public = urlsplit(settings.PUBLIC_URL).hostname or "localhost"
+        host = context.request.get_host().partition(":")[0] if settings.PUBLIC_URL_IS_LOOPBACK else public
+        return {"id": host, "name": "Penstock"}
+
+    def get_public_key_credential_user_entity(self, user: User) -> dict[str, Any]:
+        return {"id": user.pk.encode(), "display_name": user.name or user.email, "name": user.email}

@@ -1,0 +1,114 @@
+"""What follows when a second factor comes, goes or is used: audit rows, mails, and the other sessions of the account.
+
+Rows of factors are made and deleted by the library. What follows hangs on the rows, not on its signals: it sends some
+of these after the commit, and an audit row belongs into the transaction.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allauth.account.signals import authentication_step_completed
+from allauth.core import context
+from allauth.mfa.models import Authenticator
+from allauth.mfa.signals import authenticator_used
+from django.conf import settings
+from django.db import transaction
+from django.db.models import QuerySet
+from django.db.models.signals import post_delete, post_save
+from django.http import HttpRequest
+
+from tenants import audit, mails, sessions
+from tenants.actors import Actor, operator_actor, system_actor
+from tenants.models import User
+from tenants.requests import acting_person, client_ip
+from tenants.services.sessions import end_sessions_of
+
+PRIMARY = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
+
+
+def connect() -> None:
+    """Listen to the rows and to the library."""
+    uid = "tenants.second_factor"
+    post_save.connect(_saved, sender=Authenticator, dispatch_uid=uid)
+    post_delete.connect(_deleted, sender=Authenticator, dispatch_uid=uid)
+    authenticator_used.connect(_used, dispatch_uid=uid)
+    authentication_step_completed.connect(_step_completed, dispatch_uid=uid)
+
+
+def primary_of(user: User) -> QuerySet[Authenticator]:
+    """What is asked for at sign-in. Recovery codes alone are no factor: they stand in for one."""
+    return Authenticator.objects.filter(user=user, type__in=PRIMARY)
+
+
+def _saved(instance: Authenticator, created: bool, **_: Any) -> None:
+    """The first factor ends what was signed in to without one."""
+    if not created:
+        return
+    user, request = instance.user, context.request
+    audit.record(_acting(request, user), "second_factor.added", user, None, _words(instance))
+    if instance.type not in PRIMARY:
+        return
+    if _is_own(request, user):
+        sessions.note_second_factor(request, user)
+    if primary_of(user).count() == 1:
+        _end_others(request, user)
+    _mail(user, "added")
+
+
+def _deleted(instance: Authenticator, **_: Any) -> None:
+    """With the last factor other sessions end: they hold that the account has one."""
+    user, request = instance.user, context.request
+    audit.record(_acting(request, user), "second_factor.removed", user, _words(instance), None)
+    if instance.type not in PRIMARY:
+        return
+    if not primary_of(user).exists():
+        if _is_own(request, user):
+            sessions.forget_second_factor(request)
+        _end_others(request, user)
+    _mail(user, "removed")
+
+
+def _used(request: HttpRequest, user: User, authenticator: Authenticator, **_: Any) -> None:
+    sessions.note_second_factor(request, user)
+    if authenticator.type == Authenticator.Type.RECOVERY_CODES:
+        left = len(authenticator.wrap().get_unused_codes())
+        audit.record(
+            acting_person(request, user), "recovery_code.used", user, None, {"email": user.email, "left": left}
+        )
+        _mail(user, "recovery_code")
+
+
+def _step_completed(request: HttpRequest, user: User, method: str, **details: Any) -> None:
+    """Somebody who is signed in was asked again, and it was they."""
+    if details.get("reauthenticated"):
+        sessions.confirm(request)
+        after = {"email": user.email, "by": details.get("type") or method}
+        audit.record(acting_person(request, user), "account.confirmed", user, None, after)
+
+
+def _is_own(request: HttpRequest | None, user: User) -> bool:
+    return request is not None and request.user.is_authenticated and request.user.pk == user.pk
+
+
+def _acting(request: HttpRequest | None, user: User) -> Actor:
+    if request is None or not request.user.is_authenticated:
+        return system_actor("second_factor")
+    if _is_own(request, user):
+        return acting_person(request, user)
+    return operator_actor(request.user, ip=client_ip(request), request_id=getattr(request, "request_id", None))
+
+
+def _end_others(request: HttpRequest | None, user: User) -> None:
+    own = request.session.session_key if request is not None and _is_own(request, user) else None
+    end_sessions_of(acting=_acting(request, user), user=user, except_key=own)
+
+
+def _words(authenticator: Authenticator) -> dict[str, str]:
+    words = {"kind": str(authenticator.type), "email": authenticator.user.email}
+    return words | ({"name": authenticator.wrap().name} if authenticator.type == Authenticator.Type.WEBAUTHN else {})
+
+
+def _mail(user: User, what: str) -> None:
+    if settings.MAIL_IS_CONFIGURED:
+        transaction.on_commit(lambda: mails.send("second_factor", user.email, user.language, what=what))

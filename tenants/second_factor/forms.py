@@ -1,0 +1,178 @@
+"""The library's forms with our counting: whatever is tried counts by address, by account and address, and by account,
+and is given back when it was right (`tenants.sign_in`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from allauth.core import context
+from allauth.mfa.base import forms as base_forms
+from allauth.mfa.models import Authenticator
+from allauth.mfa.totp import forms as totp_forms
+from allauth.mfa.webauthn import forms as webauthn_forms
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from tenants.errors import RateLimited
+from tenants.limits import NAME_CHARS_MAX, PASSKEYS_PER_USER_MAX
+from tenants.models import User
+from tenants.second_factor import codes
+from tenants.sign_in import Attempt, Entrance, note_known_address
+
+logger = logging.getLogger(__name__)
+
+CREDENTIAL_CHARS_MAX = 16 * 1024
+
+
+@contextmanager
+def counted(user: User) -> Iterator[None]:
+    """Around a try: refused where too many have failed, and given back unless it is wrong."""
+    attempt = Attempt(context.request, Entrance.CODE, user.email)
+    try:
+        attempt.begin()
+    except RateLimited:
+        raise ValidationError(
+            _("Too many wrong codes. Wait a few minutes, then try again."), code="too_many_login_attempts"
+        ) from None
+    yield
+    attempt.give_back()
+    note_known_address(context.request, Entrance.CODE, user.email)
+
+
+def code_field(label: Any) -> forms.CharField:
+    """One line for a code. Recovery codes are digits as well."""
+    attrs = {"autocomplete": "one-time-code", "inputmode": "numeric", "autofocus": True}
+    return forms.CharField(label=label, max_length=codes.CODE_CHARS_MAX, widget=forms.TextInput(attrs=attrs))
+
+
+class CountedCode(base_forms.BaseAuthenticateForm):
+    """A code of the app, or a recovery code."""
+
+    code = code_field(gettext_lazy("Code"))
+
+    def clean_code(self) -> str:
+        code: str = self.cleaned_data["code"]
+        with counted(self.user):
+            authenticator = codes.use_code(self.user, code, time.time())
+            if authenticator is None:
+                raise ValidationError(_("This code is wrong, or was used already."), code="incorrect_code")
+        authenticator.user = self.user
+        self.authenticator = authenticator
+        return code
+
+
+class AuthenticateForm(CountedCode, base_forms.AuthenticateForm):
+    """At sign-in."""
+
+
+class ReauthenticateForm(CountedCode, base_forms.ReauthenticateForm):
+    """When somebody who is signed in is asked again."""
+
+
+class CredentialField(forms.JSONField):
+    """What the browser answers for a passkey."""
+
+    def __init__(self) -> None:
+        super().__init__(widget=forms.HiddenInput)
+
+    def to_python(self, value: Any) -> Any:
+        if isinstance(value, str) and len(value) > CREDENTIAL_CHARS_MAX:
+            raise not_understood()
+        try:
+            result = super().to_python(value)
+        except RecursionError:
+            raise not_understood() from None
+        # The library checks what is true: with `0` it would keep a passkey that nobody has.
+        if not isinstance(result, dict) or not result:
+            raise not_understood()
+        return result
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        """What was sent is not shown again: the next try has an answer of its own."""
+        return None
+
+    def prepare_value(self, value: Any) -> str:
+        return ""
+
+
+def not_understood() -> ValidationError:
+    """The one answer to whatever a passkey or its browser did wrong."""
+    return ValidationError(_("This passkey did not work. Nothing was changed; try again."), code="incorrect_code")
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """Around the reading of what a browser sent: it may be anything, and the libraries that read it (CBOR, signatures,
+    keys of many kinds) have as many ways to object.
+    """
+    try:
+        yield
+    except ValidationError:
+        raise
+    except Exception:
+        logger.info("a passkey's answer was not understood", exc_info=True)
+        raise not_understood() from None
+
+
+class CountedPasskey(webauthn_forms.AuthenticateWebAuthnForm):
+    """What a passkey has signed. Guessing one is hopeless; counting keeps junk from costing more than codes do."""
+
+    credential = CredentialField()
+
+    def clean_credential(self) -> Authenticator:
+        with counted(self.user), understood():
+            return super().clean_credential()
+
+
+class AuthenticatePasskeyForm(CountedPasskey):
+    """At sign-in."""
+
+
+class ReauthenticatePasskeyForm(CountedPasskey, webauthn_forms.ReauthenticateWebAuthnForm):
+    """When somebody who is signed in is asked again."""
+
+    reauthenticated = True
+    passwordless = False
+
+
+class ActivateAppForm(totp_forms.ActivateTOTPForm):
+    """The first code of an app that has just read the QR code."""
+
+    code = code_field(gettext_lazy("The code that the app shows"))
+
+    def clean_code(self) -> str:
+        code: str = self.cleaned_data["code"]
+        with counted(self.user):
+            self.step = codes.matching_step(self.secret, codes.plain(code), time.time())
+            if self.step is None:
+                raise ValidationError(_("This code is wrong. Is the clock of the device right?"), code="incorrect_code")
+        return code
+
+
+class AddPasskeyForm(webauthn_forms.AddWebAuthnForm):
+    """Another passkey."""
+
+    credential = CredentialField()
+    name = forms.CharField(
+        label=gettext_lazy("Name"), required=False, max_length=NAME_CHARS_MAX,
+        help_text=gettext_lazy("For yourself, such as the device it is on."),
+    )  # fmt: skip
+
+    def clean(self) -> dict[str, Any]:
+        count = Authenticator.objects.filter(user=self.user, type=Authenticator.Type.WEBAUTHN).count()
+        if count >= PASSKEYS_PER_USER_MAX:
+            raise ValidationError(_("An account has %(n)s passkeys at most.") % {"n": PASSKEYS_PER_USER_MAX})
+        with understood():
+            cleaned: dict[str, Any] = super().clean()
+        return cleaned
+
+    def add_error(self, field: str | None, error: Any) -> None:
+        """What is wrong with the hidden field stands above the form."""
+        super().add_error(None if field == "credential" else field, error)

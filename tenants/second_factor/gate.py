@@ -1,0 +1,34 @@
+"""Who must give a second factor before anything else: members of tenants whose owners ask for it, and operators."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.http import HttpRequest
+
+from tenants import sessions
+from tenants.actors import Actor
+from tenants.errors import SecondFactorNeeded
+
+
+def lacks_operators_factor(request: HttpRequest) -> bool:
+    """Whether this is an operator who must give a second factor and has not."""
+    return (
+        settings.OPERATORS_NEED_SECOND_FACTOR
+        and request.user.is_authenticated
+        and request.user.is_staff
+        and not sessions.has_second_factor(request)
+    )
+
+
+def lacks_tenants_factor(request: HttpRequest, acting: Actor) -> bool:
+    """Whether the tenant that is worked in asks for a second factor that was not given."""
+    asks = acting.tenant is not None and acting.tenant.requires_second_factor
+    return asks and not sessions.has_second_factor(request)
+
+
+def require(request: HttpRequest, acting: Actor) -> None:
+    """Raise `SecondFactorNeeded` where the session opens nothing but the page that sets one up."""
+    if lacks_operators_factor(request):
+        raise SecondFactorNeeded("Operators need a second factor. Set one up in the console under Security.")
+    if lacks_tenants_factor(request, acting):
+        raise SecondFactorNeeded("The tenant asks its members for a second factor. Set one up under Security.")

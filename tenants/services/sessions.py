@@ -1,0 +1,103 @@
+"""Ending sessions, and telling people of sign-ins that are new to them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from tenants import audit, mails
+from tenants.actors import Actor
+from tenants.browsers import kind_of
+from tenants.errors import NotFound
+from tenants.ids import ID_LONG_RANDOM_CHARS, is_id
+from tenants.limits import SESSIONS_PER_USER_MAX, SIGN_IN_PLACES_PER_USER_MAX
+from tenants.models import SESSION_ID_START, Session, SignInPlace, User
+
+
+@transaction.atomic
+def end_session(*, acting: Actor, user: User, public_id: str) -> Session:
+    """End one session of this person. Raises `NotFound` for everything else, somebody else's too."""
+    is_one = is_id(public_id, SESSION_ID_START, ID_LONG_RANDOM_CHARS)  # what else a path may hold is no question to ask
+    row = Session.objects.select_for_update().filter(user=user, public_id=public_id).first() if is_one else None
+    if row is None:
+        raise NotFound("There is no such session.")
+    Session.objects.filter(pk=row.pk).delete()
+    audit.record(acting, "session.ended", ("session", public_id), _words(row), None)
+    return row
+
+
+@transaction.atomic
+def end_sessions_of(*, acting: Actor, user: User, except_key: str | None) -> int:
+    """End a person's sessions, but one if a key is given; how many that were."""
+    rows = Session.objects.filter(user=user)
+    if except_key is not None:
+        rows = rows.exclude(session_key=except_key)
+    ended, _ = rows.delete()
+    if ended:
+        audit.record(acting, "sessions.ended", user, None, {"email": user.email, "ended": ended})
+    return ended
+
+
+@transaction.atomic
+def note_sign_in(*, acting: Actor, user: User, network: str, user_agent: str) -> SignInPlace | None:
+    """Write down a sign-in; gives back its place if the person has signed in before, and never from there.
+
+    Then a mail is on its way where mail is configured, and the console's other sessions show it.
+    """
+    User.objects.select_for_update(no_key=True).get(pk=user.pk)  # two sign-ins at once are told apart
+    now, browser = timezone.now(), kind_of(user_agent)
+    audit.record(acting, "account.signed_in", user, None, {"email": user.email, "browser": browser or "unknown"})
+    places = SignInPlace.objects.filter(user=user)
+    if places.filter(browser=browser, network=network).update(last_at=now):
+        return None
+    is_news = places.exists()
+    place = SignInPlace.objects.create(user=user, browser=browser, network=network, is_unread=is_news)
+    _forget_oldest(user)
+    if not is_news:
+        return None
+    User.objects.filter(pk=user.pk).update(has_sign_in_notices=True)
+    user.has_sign_in_notices = True
+    if settings.MAIL_IS_CONFIGURED:
+        transaction.on_commit(
+            lambda: mails.send(
+                "new_sign_in", user.email, user.language, browser=browser, address=acting.ip, time=now,
+                link=mails.public_url("/security/"),
+            )
+        )  # fmt: skip
+    return place
+
+
+@transaction.atomic
+def read_sign_in_notices(*, user: User, except_place: str | None) -> None:
+    """The person has seen them. A session does not mark its own sign-in as read: that would hide a thief's."""
+    places = SignInPlace.objects.filter(user=user, is_unread=True)
+    places.exclude(pk=except_place or "").update(is_unread=False)
+    User.objects.filter(pk=user.pk).update(has_sign_in_notices=places.exists())
+
+
+@transaction.atomic
+def make_room_for_session(*, user: User, new_key: str | None) -> None:
+    """The sessions seen longest ago end where there would be too many with the new one."""
+    others = Session.objects.filter(user=user).exclude(session_key=new_key or "")
+    kept = others.order_by("-last_seen_at", "-created_at")[: SESSIONS_PER_USER_MAX - 1]
+    others.exclude(pk__in=list(kept.values_list("pk", flat=True))).delete()
+
+
+def forget_ended_sessions(now: datetime) -> int:
+    """Delete what no cookie opens any more; how many that were."""
+    idle = now - timedelta(seconds=settings.SESSION_IDLE_S)
+    deleted, _ = Session.objects.filter(Q(expire_date__lte=now) | Q(last_seen_at__lte=idle)).delete()
+    return deleted
+
+
+def _forget_oldest(user: User) -> None:
+    kept = SignInPlace.objects.filter(user=user).order_by("-last_at", "-pk")[:SIGN_IN_PLACES_PER_USER_MAX]
+    SignInPlace.objects.filter(user=user).exclude(pk__in=list(kept.values_list("pk", flat=True))).delete()
+
+
+def _words(row: Session) -> dict[str, str | None]:
+    return {"browser": kind_of(row.user_agent) or "unknown", "ip": row.ip}

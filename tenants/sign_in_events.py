@@ -1,0 +1,28 @@
+"""What follows a sign-in, by whatever way: its session counts as confirmed, and a new place is told to its owner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.signals import user_logged_in
+from django.http import HttpRequest
+
+from tenants import counting, services, sessions
+from tenants.models import User
+from tenants.requests import acting_person
+
+
+def connect() -> None:
+    """Listen to Django, which all ways end in."""
+    user_logged_in.connect(_signed_in, dispatch_uid="tenants.sign_in_events")
+
+
+def _signed_in(request: HttpRequest, user: User, **_: Any) -> None:
+    sessions.confirm(request)
+    place = services.note_sign_in(
+        acting=acting_person(request, user), user=user, network=counting.network_of(request),
+        user_agent=sessions.user_agent_of(request),
+    )  # fmt: skip
+    if place is not None:
+        request.session[sessions.SIGN_IN_PLACE] = place.pk
+    services.make_room_for_session(user=user, new_key=request.session.session_key)

@@ -1,0 +1,168 @@
+"""What a person has for the security of their account: second factor, sessions, and what the tenant asks of members."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from allauth.mfa.models import Authenticator
+from allauth.mfa.totp.views import ActivateTOTPView
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import logout
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from django.views.decorators.http import require_POST
+
+from tenants import access, selectors, services, sessions
+from tenants.browsers import browser_of, system_of
+from tenants.choices import Role, Scope
+from tenants.errors import ConfirmationNeeded, DomainError
+from tenants.models import Session, User
+from tenants.requests import acting_person
+from tenants.second_factor import codes, gate
+from tenants.second_factor.forms import ActivateAppForm
+from tenants.views.base import console_page, render_page, wording
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionLine:
+    """One session as its owner reads it."""
+
+    public_id: str
+    browser: str
+    user_agent: str
+    address: str
+    created_at: datetime
+    last_seen_at: datetime
+    is_this: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factors:
+    """What an account has."""
+
+    app: Authenticator | None
+    passkeys: tuple[Authenticator, ...]
+    codes_left: int | None  # None: no recovery codes
+
+    @property
+    def is_on(self) -> bool:
+        return self.app is not None or bool(self.passkeys)
+
+
+def security_address(request: HttpRequest) -> HttpResponse:
+    """In place of the sign-in library's overviews."""
+    return redirect("page-security")
+
+
+class ActivateAppView(ActivateTOTPView):
+    """The sign-in library's, whose first code opens nothing a second time."""
+
+    @transaction.atomic
+    def form_valid(self, form: ActivateAppForm) -> HttpResponse:
+        response: HttpResponse = super().form_valid(form)
+        assert form.step is not None, "the form is valid"
+        codes.mark_used(self.request.user, form.step)
+        return response
+
+
+activate_app = ActivateAppView.as_view()
+
+
+@console_page(needs_tenant=False, needs_factor=False)
+def security_page(request: HttpRequest) -> HttpResponse:
+    """Everything at one place; each change has a page of its own."""
+    acting = request.actor  # type: ignore[attr-defined]
+    own = request.session.session_key
+    context = {
+        "factors": factors_of(request.user),
+        "lines": [_line(row, own) for row in selectors.sessions_of(request.user, timezone.now())],
+        "must_enrol": gate.lacks_operators_factor(request) or gate.lacks_tenants_factor(request, acting),
+        "is_operators": gate.lacks_operators_factor(request),
+        "tenant": acting.tenant,
+        "may_ask_for_factor": acting.role is Role.OWNER and access.permits(acting, Scope.TENANT_WRITE),
+        "idle_hours": round(settings.SESSION_IDLE_S / 3_600),
+        "days_max": round(settings.SESSION_DAYS_MAX),
+    }
+    return render_page(request, "console/security.html", context, section="security", crumbs=[(_("Security"), None)])
+
+
+@console_page(needs_tenant=False, needs_factor=False)
+@require_POST
+def end_session(request: HttpRequest, public_id: str) -> HttpResponse:
+    """End one session of one's own; somebody else's is not found."""
+    acting = acting_person(request, request.user)
+    row = services.end_session(acting=acting, user=request.user, public_id=public_id)
+    if row.session_key == request.session.session_key:
+        logout(request)
+        return redirect("account_login")
+    messages.success(request, _("The session has ended."))
+    return redirect("page-security")
+
+
+@console_page(needs_tenant=False, needs_factor=False)
+@require_POST
+def end_sessions(request: HttpRequest) -> HttpResponse:
+    """Sign out everywhere: all others, or this one as well."""
+    acting = acting_person(request, request.user)
+    is_everywhere = request.POST.get("this_too") == "on"
+    ended = services.end_sessions_of(
+        acting=acting, user=request.user, except_key=None if is_everywhere else request.session.session_key
+    )
+    if is_everywhere:
+        logout(request)
+        return redirect("account_login")
+    messages.success(request, ngettext("%(n)s session has ended.", "%(n)s sessions have ended.", ended) % {"n": ended})
+    return redirect("page-security")
+
+
+@console_page(needs_tenant=False, needs_factor=False)
+@require_POST
+def read_notices(request: HttpRequest) -> HttpResponse:
+    """What was told of new sign-ins has been read."""
+    services.read_sign_in_notices(user=request.user, except_place=request.session.get(sessions.SIGN_IN_PLACE))
+    return redirect("page-security")
+
+
+@console_page(Scope.TENANT_READ)
+@require_POST
+def tenants_factor(request: HttpRequest) -> HttpResponse:
+    """Whether members need a second factor. Who asks for it has one, so that no owner locks themselves out."""
+    acting = request.actor  # type: ignore[attr-defined]
+    wanted = request.POST.get("wanted") == "on"
+    if wanted and not sessions.has_second_factor(request):
+        messages.error(request, _("Set up a second factor of your own first."))
+        return redirect("page-security")
+    try:
+        services.require_second_factor(acting=acting, tenant=access.tenant_of(acting), wanted=wanted)
+        messages.success(request, _("Saved."))
+    except ConfirmationNeeded:
+        raise
+    except DomainError as error:
+        messages.error(request, wording(error))
+    return redirect("page-security")
+
+
+def factors_of(user: User) -> Factors:
+    """What the person has set up."""
+    rows = list(selectors.authenticators_of(user))
+    recovery = [row for row in rows if row.type == Authenticator.Type.RECOVERY_CODES]
+    return Factors(
+        app=next((row for row in rows if row.type == Authenticator.Type.TOTP), None),
+        passkeys=tuple(row for row in rows if row.type == Authenticator.Type.WEBAUTHN),
+        codes_left=len(recovery[0].wrap().get_unused_codes()) if recovery else None,
+    )
+
+
+def _line(row: Session, own: str | None) -> SessionLine:
+    browser, system = browser_of(row.user_agent), system_of(row.user_agent)
+    words = _("%(browser)s on %(system)s") % {"browser": browser, "system": system} if browser and system else browser
+    return SessionLine(
+        public_id=row.public_id, browser=words or system or _("Unknown browser"), user_agent=row.user_agent,
+        address=row.ip or "", created_at=row.created_at, last_seen_at=row.last_seen_at, is_this=row.session_key == own,
+    )  # fmt: skip
