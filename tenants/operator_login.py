@@ -44,7 +44,7 @@ class OperatorLoginForm(AuthenticationForm):
 class OperatorLoginView(LoginView):
     """The panel's own page. After the password the sign-in library asks for the second factor, as at the console."""
 
-    def form_valid(self, form: OperatorLoginForm) -> HttpResponse:
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         user = form.get_user()
         record_authentication(self.request, user, method="password", email=user.email)
         return perform_login(self.request, Login(user=user, redirect_url=self.get_success_url()))
@@ -60,7 +60,7 @@ def operator_login(request: HttpRequest) -> HttpResponseBase:
         **site.each_context(request), "title": _("Log in"), "subtitle": None, "app_path": request.get_full_path(),
         "username": request.user.get_username(), "next": index,
     }  # fmt: skip
-    request.current_app = site.name  # type: ignore[attr-defined]
+    request.current_app = site.name
     view = OperatorLoginView.as_view(
         extra_context=context, authentication_form=OperatorLoginForm, template_name="admin/login.html", next_page=index
     )

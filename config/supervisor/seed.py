@@ -28,8 +28,6 @@ from instances import selectors as instance_selectors
 from instances import services as instance_services
 from instances.lifecycle.phases import Phase
 from instances.models import Instance
-from instances.routes.kinds import DEFAULT_ROUTE, PLAINTEXT
-from instances.routes.wanted import CONFIRM_PLAINTEXT
 from instances.users import selectors as user_selectors
 from instances.users.limits import SECRETS_PER_USER_MAX
 from instances.users.routes import needs_user
@@ -173,7 +171,6 @@ def _create_demo_instance(member: Member) -> Instance:
         name=DEMO_INSTANCE,
         bandwidth_mb_s=DEMO_BANDWIDTH_MB_S,
         storage_gb=DEMO_STORAGE_GB,
-        routes=[{"name": DEFAULT_ROUTE, "security": PLAINTEXT, CONFIRM_PLAINTEXT: True}],
     )[0]
 
 

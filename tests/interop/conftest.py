@@ -15,10 +15,8 @@ COORDINATING = {"group.initial.rebalance.delay.ms": "0", "group.min.session.time
 
 @pytest.fixture(scope="session")
 def demo_bootstrap(stack: Stack) -> str:
-    """Bootstrap servers of the demo instance."""
-    servers = stack.ready["instance"]["bootstrap_servers"]
-    assert isinstance(servers, str)
-    return servers
+    """Bootstrap servers of the demo instance, for clients that do not sign in."""
+    return stack.open_bootstrap()
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ PORT_BASES = range(20_000, 31_000, PORT_STEP)
 BASES_APART = INTERNAL_PORTS_BELOW // PORT_STEP + 3
 TENANT_PORTS_LOOKED_AT = 60
 # As an operator's mail backend may want one; only who sends mail is to have it.
+OPEN_ROUTE = "open"
 PLANTED_VARIABLE = "MAIL_PASSWORD"
 PLANTED = "planted-password-of-mail"
 FOREIGN_VARIABLES = ("DATABASE_URL", "REDIS_URL", "ZOOKEEPER_URL", "SPARK_MASTER", "SECRET_KEY", "PENSTOCK_PUBLIC_URL")
@@ -100,6 +102,41 @@ class Stack:
         assert process.poll() is None, f"up ended with {process.poll()}:\n{self.output}\n{self.log_tails()}"
         self.ready = json.loads(self.ready_file.read_text(encoding="utf-8"))
         return self.ready
+
+    def demo_client(self) -> dict[str, str]:
+        """Settings with which confluent-kafka reaches the demo instance as its user."""
+        instance = self.ready["instance"]
+        sasl = instance["sasl"]
+        return {
+            "bootstrap.servers": instance["bootstrap_servers"],
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": sasl["mechanism"],
+            "sasl.username": sasl["username"],
+            "sasl.password": sasl["password"],
+        }
+
+    def open_bootstrap(self) -> str:
+        """Bootstrap servers of the demo instance's route that asks nobody who he is; made when it is not there."""
+        path = f"instances/{self.ready['instance']['id']}/routes"
+        if not any(route["name"] == OPEN_ROUTE for route in self._call("GET", path)["items"]):
+            self._call("POST", path, {"name": OPEN_ROUTE, "security": "plaintext"})
+
+        def bootstrap() -> str:
+            instance = self._call("GET", f"instances/{self.ready['instance']['id']}")
+            (route,) = (route for route in instance["routes"] if route["name"] == OPEN_ROUTE)
+            return str(route["bootstrap_servers"]) if instance["status"]["phase"] == "running" else ""
+
+        return str(eventually(bootstrap, within_s=30, what="the open route"))
+
+    def _call(self, method: str, path: str, body: Any = None) -> Any:
+        request = urllib.request.Request(
+            f"{self.ready['api_url']}{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {self.ready['tenant']['token']}", "Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
 
     def stop(self) -> int:
         """Ctrl-C, and wait. Returns the exit code."""

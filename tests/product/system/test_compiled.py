@@ -69,7 +69,7 @@ def test_brokers_are_compiled_behind_the_start_and_no_produce_fails(product: Sta
         else:
             failures.append(error)
 
-    producer = Producer({"bootstrap.servers": product.ready["instance"]["bootstrap_servers"], "acks": "all"})
+    producer = Producer({**product.demo_client(), "acks": "all"})
 
     def is_compiled() -> bool:
         producer.produce("hello", b"x" * 100, on_delivery=done)

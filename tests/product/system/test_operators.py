@@ -48,7 +48,7 @@ def cluster(operator: Operator) -> str:
 @pytest.fixture(scope="module")
 def topics(stack: Stack) -> Iterator[str]:
     """Topics of one, two and three copies; gives back the bootstrap servers."""
-    bootstrap = str(stack.ready["instance"]["bootstrap_servers"])
+    bootstrap = stack.open_bootstrap()
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     wanted = [NewTopic(name, count, factor) for name, (count, factor) in PARTITIONS.items()]
     for made in admin.create_topics(wanted).values():
