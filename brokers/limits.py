@@ -123,6 +123,11 @@ WORK_ROUND_S = 0.8
 
 def publish() -> None:
     """Put what brokers hold instances to under `/limits`; called once from `AppConfig.ready`."""
+    _publish_what_is_kept()
+    _publish_connections()
+
+
+def _publish_what_is_kept() -> None:
     register(
         Limit(
             "groups_per_instance_max",
@@ -166,6 +171,11 @@ def publish() -> None:
             "partitions",
             "Partitions in open transactions of one instance, each counted in every transaction.",
         ),
+    )
+
+
+def _publish_connections() -> None:
+    register(
         Limit(
             "connections_per_broker_max",
             CONNECTIONS_PER_INSTANCE_MAX,
