@@ -131,6 +131,11 @@ WORK_ROUND_S = 0.8
 def publish() -> None:
     """Put what brokers hold instances to under `/limits`; called once from `AppConfig.ready`."""
     register(*_of_access_control())
+    _publish_what_is_kept()
+    _publish_connections()
+
+
+def _publish_what_is_kept() -> None:
     register(
         Limit(
             "groups_per_instance_max",
@@ -174,6 +179,11 @@ def publish() -> None:
             "partitions",
             "Partitions in open transactions of one instance, each counted in every transaction.",
         ),
+    )
+
+
+def _publish_connections() -> None:
+    register(
         Limit(
             "handshakes_per_broker_max",
             HANDSHAKES_PER_INSTANCE_MAX,

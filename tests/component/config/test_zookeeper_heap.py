@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -61,9 +62,10 @@ def quota_nodes(instance_id: str) -> Nodes:
 def user_nodes(instance_id: str) -> Nodes:
     """As many as there may be, each with one secret for both mechanisms, or as may weigh so much."""
     weight = 0
+    one = user("one", "pw", instance_id=instance_id)
     yield paths.instance_users(instance_id), b""
     for number in range(USERS_MAX):
-        document = user(str(number), "pw", instance_id=instance_id)
+        document = replace(one, name=str(number))
         weight += user_plans.weight_of(str(number), document)
         if weight > instance_limits.USERS_BYTES_MAX:
             return

@@ -112,7 +112,7 @@ def test_operators_see_every_key_that_a_broker_reads_and_no_other() -> None:
     given = Noting()
     for read in READERS:
         read(given)
-    asked = given.asked | set(config._NUMBERS) | {"quota.burst.ms", FREE_BYTES}
+    asked = given.asked | set(config._NUMBERS) | {"quota.burst.ms", "connections.max.reauth.ms", FREE_BYTES}
     asked = {key for key in asked if not key.endswith(".throttled.replicas")}
 
     assert sorted(asked | {"broker.id", "broker.rack", "log.dirs"}) == sorted(SETTINGS)
@@ -126,6 +126,7 @@ def test_operators_are_shown_the_defaults_that_are_in_force() -> None:
         assert read(defaults) == read({})
     assert {key: int(defaults[key]) for key in config._NUMBERS} == config._NUMBERS
     assert int(defaults["quota.burst.ms"]) == config._burst({})
+    assert int(defaults["connections.max.reauth.ms"]) == config._max_reauth({})
 
 
 def test_a_document_that_is_gone_leaves_nothing() -> None:
