@@ -143,6 +143,7 @@ async def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsRespo
     unwanted: Grants = {}
     lines: dict[ResourcePattern, list[DeleteAclsMatchingAcl]] = {}
     for number, each in enumerate(request.filters):
+        await turns.take()
         if number >= FILTERS_MAX:
             message = f"At most {FILTERS_MAX} filters in one request."
             code = int(ErrorCode.INVALID_REQUEST)
@@ -158,7 +159,7 @@ async def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsRespo
             lines.setdefault(pattern, []).extend(of_pattern)
             matching += of_pattern
         results.append(DeleteAclsFilterResult(error_code=0, error_message=None, matching_acls=matching))
-        await turns.take(1 + len(documents) // COMPARED_PER_LINE + LINES_PER_ENTRY * len(matching))
+        await turns.take(len(documents) // COMPARED_PER_LINE + LINES_PER_ENTRY * len(matching))
     await _change(call, unwanted, lines, call.engine.store.remove_acls)
     return DeleteAclsResponse(filter_results=results)
 
