@@ -1,7 +1,7 @@
 """What each API asks of its principal: without any right, with each one alone, with all, and with one that is denied.
 
-Of each answer the authorisation errors alone are written down. Nothing that is asked about exists, so that nobody has
-to wait, and nothing is told apart from what may not be used.
+Of each answer the authorisation errors alone are written down. Nothing that is asked about exists but coordinators, so
+that nobody has to wait, and nothing is told apart from what may not be used.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from brokers.engine.protocol.apis import ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
 from brokers.engine.protocol.registry import message_class
 from brokers.engine.records.batch import TRANSACTIONAL
+from tests.differential.members import begin_script
 from tests.differential.play import Player
 from tests.differential.scripts.acls import acl_filter, creation
 from tests.product.system.attacks import filled
@@ -44,6 +45,8 @@ class Question(NamedTuple):
 
 def script(player: Player) -> None:
     owner = player.owner()
+    _clear(owner)
+    begin_script(player, NAME)
     for api_key in ADVERTISED_TENANT:
         if api_key in LEFT_OUT:
             continue

@@ -53,8 +53,6 @@ CREATIONS_MAX: Final = ENTRIES_MAX
 # Filters of one DeleteAcls: each is compared with all entries of the instance.
 FILTERS_MAX: Final = 500
 # An entry takes as long as so many lines of other requests, a line as so many comparisons with filters.
-LINES_PER_ENTRY: Final = 3
-COMPARED_PER_LINE: Final = 3
 
 _UNKNOWN: Final = 0
 _PATTERN_TYPES_FROM: Final = 1
@@ -143,6 +141,7 @@ async def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsRespo
     unwanted: Grants = {}
     lines: dict[ResourcePattern, list[DeleteAclsMatchingAcl]] = {}
     for number, each in enumerate(request.filters):
+        await turns.take()
         if number >= FILTERS_MAX:
             message = f"At most {FILTERS_MAX} filters in one request."
             code = int(ErrorCode.INVALID_REQUEST)
