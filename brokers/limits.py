@@ -173,6 +173,12 @@ def publish() -> None:
             "partitions",
             "Partitions in open transactions of one instance, each counted in every transaction.",
         ),
+    )
+    _publish_connections()
+
+
+def _publish_connections() -> None:
+    register(
         Limit(
             "handshakes_per_broker_max",
             HANDSHAKES_PER_INSTANCE_MAX,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from ssl import SSLContext
 from typing import Final
 
-from brokers.contract.routes import DEFAULT_ROUTE, OFFERED, RouteDocument
+from brokers.contract.routes import RouteDocument
 from brokers.engine.access.authorizer import AddressList, compile_list, peer_address
 from brokers.engine.access.principals import of_tenant_port
 from brokers.engine.handlers.context import Engine
@@ -18,6 +18,7 @@ from brokers.engine.network.listener_rules import ListenerRules
 from brokers.engine.protocol.apis import ADVERTISED_TENANT
 from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.framing import UNAUTHENTICATED_FRAME_BYTES_MAX
+from instances.routes.kinds import DEFAULT_ROUTE, OFFERED
 
 # Gives the context for a handshake that begins now, or None where this broker has no certificate.
 TlsContexts = Callable[[RouteDocument], Callable[[], SSLContext] | None]
