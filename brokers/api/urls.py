@@ -7,7 +7,7 @@ from django.urls import path
 from brokers.api import certificates, clusters, rebalances, rolling, transactions, views
 
 urlpatterns = [
-    path("ca.pem", certificates.CaCertificate.as_view()),
+    path("ca.pem", certificates.ca_certificate),
     path("operator/clusters", views.ClusterCollection.as_view()),
     path("operator/clusters/<str:cluster_id>", clusters.ClusterResource.as_view()),
     path("operator/clusters/<str:cluster_id>/partitions", clusters.ClusterPartitions.as_view()),

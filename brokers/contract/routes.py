@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from instances.routes.kinds import DEFAULT_ROUTE, OFFERED, PLAINTEXT, SECURITIES, WITH_SASL, WITH_TLS
+from instances.routes.kinds import DEFAULT_ROUTE, PLAINTEXT, SECURITIES, WITH_SASL, WITH_TLS
 
-__all__ = ["DEFAULT_ROUTE", "OFFERED", "PLAINTEXT", "SECURITIES", "RouteDocument", "first_plaintext_ports"]
+__all__ = ["DEFAULT_ROUTE", "PLAINTEXT", "SECURITIES", "RouteDocument", "first_plaintext_ports"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

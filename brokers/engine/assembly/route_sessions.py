@@ -6,7 +6,7 @@ from collections.abc import Callable
 from ssl import SSLContext
 from typing import Final
 
-from brokers.contract.routes import DEFAULT_ROUTE, OFFERED, RouteDocument
+from brokers.contract.routes import RouteDocument
 from brokers.engine.access.authorizer import AddressList, compile_list, peer_address
 from brokers.engine.access.principals import of_tenant_port
 from brokers.engine.handlers.auth.tenant_sasl import ReportFailure, SaslRoute, TenantSaslSession
@@ -17,6 +17,7 @@ from brokers.engine.network.connection import Connection
 from brokers.engine.network.listener import MakeSession
 from brokers.engine.network.listener_rules import ListenerRules
 from brokers.engine.protocol.apis import ADVERTISED_TENANT
+from instances.routes.kinds import DEFAULT_ROUTE, OFFERED
 
 # Gives the context for a handshake that begins now, or None where this broker has no certificate.
 TlsContexts = Callable[[RouteDocument], Callable[[], SSLContext] | None]

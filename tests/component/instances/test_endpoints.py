@@ -45,9 +45,9 @@ class TestInstances(EndpointCases):
             body={"name": "inside", "security": "sasl_plaintext", "allow_list": ["10.0.0.0/8"]},
             status=202,
         ),
-        Case("GET", "/instances/{instance}/routes/default", READ),
-        Case("PATCH", "/instances/{instance}/routes/default", WRITE, body={"connections_max": 100}, status=202),
-        Case("DELETE", "/instances/{instance}/routes/second", WRITE, status=202),
+        Case("GET", "/instances/{instance}/routes/{route}", READ),
+        Case("PATCH", "/instances/{instance}/routes/{route}", WRITE, body={"connections_max": 100}, status=202),
+        Case("DELETE", "/instances/{instance}/routes/{second}", WRITE, status=202),
         Case("GET", "/operations", READ),
         Case("GET", "/operations/{operation}", READ),
     )
@@ -69,6 +69,8 @@ class TestInstances(EndpointCases):
             "deleted": deleted.pk,
             "failed": make_instance(owner.tenant, phase=Phase.FAILED.value).pk,
             "operation": operation.pk,
+            "route": "default",
+            "second": "second",
         }
 
 

@@ -52,7 +52,6 @@ from brokers.engine.protocol.messages.acls import (
 CREATIONS_MAX: Final = ENTRIES_MAX
 # Filters of one DeleteAcls: each is compared with all entries of the instance.
 FILTERS_MAX: Final = 500
-# An entry takes as long as so many lines of other requests, a line as so many comparisons with filters.
 
 _UNKNOWN: Final = 0
 _PATTERN_TYPES_FROM: Final = 1
