@@ -237,7 +237,7 @@ ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
         Row(
             (0, 0),
             (
-                f"{user_calls.USERS_PER_REQUEST_MAX:,} users a request",
+                f"{user_calls.USERS_PER_REQUEST_MAX:,} users a request, {user_calls.USERS_PER_TURN_MAX} a turn",
                 f"{USERS_MAX:,} of an instance",
                 f"{USERS_BYTES_MAX >> 10} KiB of them",
                 "one change in ZooKeeper at a time",

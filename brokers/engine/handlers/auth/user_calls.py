@@ -12,10 +12,14 @@ from brokers.engine.cluster import errors
 from brokers.engine.cluster.user_plans import Change
 from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.common.read_your_writes import SEEN_S_MAX
+from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX
 from brokers.engine.handlers.context import Call
 
 # Of one request; an instance has no more.
 USERS_PER_REQUEST_MAX: Final = 1_000
+# Each is hashed, weighed and compared: some tenths of a millisecond.
+USERS_PER_TURN_MAX: Final = 10
+LINES_OF_A_USER: Final = LINES_PER_TURN_MAX // USERS_PER_TURN_MAX
 # By node name, as it was written; None: removed.
 Written = dict[str, UserDocument | None]
 

@@ -20,6 +20,7 @@ from brokers.engine.cluster.user_plans import (
     altered,
 )
 from brokers.engine.handlers.auth.user_calls import (
+    LINES_OF_A_USER,
     USERS_PER_REQUEST_MAX,
     Written,
     alter_user,
@@ -91,6 +92,7 @@ def _described(call: Call, user: UserDocument) -> DescribedUser:
 async def alter_users(call: Call, request: AlterUsersRequest) -> AlterUsersResponse:
     results = []
     written: Written = {}
+    budget = TurnBudget()
     for number, alteration in enumerate(request.alterations):
         code, message = 0, None
         try:
@@ -105,6 +107,7 @@ async def alter_users(call: Call, request: AlterUsersRequest) -> AlterUsersRespo
         except errors.ClusterError as failure:
             code, message = failure.wire_code, str(failure)
         results.append(AlteredUserResult(name=alteration.name, error_code=code, error_message=message))
+        await budget.take(LINES_OF_A_USER if number < USERS_PER_REQUEST_MAX else 1)
     await until_users_seen(call, written)
     return AlterUsersResponse(results=results)
 
