@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +25,7 @@ from brokers.contract.acls import (
     ResourceType,
 )
 from brokers.contract.documents import PartitionStateDocument
-from brokers.contract.users import USERS_MAX
+from brokers.contract.users import USERS_MAX, UserDocument
 from brokers.engine.cluster import legacy_offsets, stored_bytes, user_plans
 from brokers.engine.cluster.created_topic import CreatedTopic
 from brokers.engine.cluster.quota_image import QuotaEntity, weight_of
@@ -35,7 +34,6 @@ from config.embedded.java import find_java
 from instances.topics import allow_lists
 from instances.topics.limits import ALLOW_LIST_BYTES_MAX
 from tests.testkit.own_zookeeper import own_zookeeper
-from tests.testkit.scram import user
 
 INSTANCES: Final = 20
 PARTITIONS_EACH: Final = 75
@@ -60,12 +58,11 @@ def quota_nodes(instance_id: str) -> Nodes:
 
 
 def user_nodes(instance_id: str) -> Nodes:
-    """As many as there may be, each with one secret for both mechanisms, or as may weigh so much."""
+    """As many as there may be, or as may weigh so much, without secrets: the smallest ones."""
     weight = 0
-    one = user("one", "pw", instance_id=instance_id)
     yield paths.instance_users(instance_id), b""
     for number in range(USERS_MAX):
-        document = replace(one, name=str(number))
+        document = UserDocument(name=str(number), created_at_ms=1)
         weight += user_plans.weight_of(str(number), document)
         if weight > instance_limits.USERS_BYTES_MAX:
             return

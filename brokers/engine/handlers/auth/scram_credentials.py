@@ -129,7 +129,8 @@ class _Wanted:
 async def alter_user_scram_credentials(
     call: Call, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    wanted = _by_user(request)
+    budget = TurnBudget()
+    wanted = await _by_user(request, budget)
     if not may_administer_users(call):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return AlterUserScramCredentialsResponse(
@@ -137,7 +138,6 @@ async def alter_user_scram_credentials(
         )
     results = []
     written: Written = {}
-    budget = TurnBudget()
     for number, (name, each) in enumerate(wanted.items()):
         if number >= USERS_PER_REQUEST_MAX:
             each.error = ErrorCode.INVALID_REQUEST, f"At most {USERS_PER_REQUEST_MAX} users in one request."
@@ -147,16 +147,18 @@ async def alter_user_scram_credentials(
     return AlterUserScramCredentialsResponse(results=results)
 
 
-def _by_user(request: AlterUserScramCredentialsRequest) -> dict[str, _Wanted]:
+async def _by_user(request: AlterUserScramCredentialsRequest, budget: TurnBudget) -> dict[str, _Wanted]:
     wanted: dict[str, _Wanted] = {}
     for deletion in request.deletions:
         each = wanted.setdefault(deletion.name, _Wanted())
         each.deleted.append(deletion.mechanism)
         each.error = each.error or _error_of_mechanism(deletion.name, deletion.mechanism)
+        await budget.take()
     for upsertion in request.upsertions:
         each = wanted.setdefault(upsertion.name, _Wanted())
         each.upserted.append(upsertion)
         each.error = each.error or _error_of_upsertion(upsertion)
+        await budget.take()
     for each in wanted.values():
         mechanisms = each.mechanisms()
         if each.error is None and len(set(mechanisms)) != len(mechanisms):

@@ -91,6 +91,7 @@ def _described(call: Call, user: UserDocument) -> DescribedUser:
 async def alter_users(call: Call, request: AlterUsersRequest) -> AlterUsersResponse:
     results = []
     written: Written = {}
+    budget = TurnBudget()
     for number, alteration in enumerate(request.alterations):
         code, message = 0, None
         try:
@@ -105,6 +106,7 @@ async def alter_users(call: Call, request: AlterUsersRequest) -> AlterUsersRespo
         except errors.ClusterError as failure:
             code, message = failure.wire_code, str(failure)
         results.append(AlteredUserResult(name=alteration.name, error_code=code, error_message=message))
+        await budget.take()
     await until_users_seen(call, written)
     return AlterUsersResponse(results=results)
 

@@ -26,6 +26,7 @@ from brokers.engine.protocol.messages.users import (
     AlterUsersRequest,
     DescribeUsersRequest,
 )
+from brokers.engine.throttling.change_rate import ChangeRate
 from tests.testkit.scram import salted, verifier
 from tests.testkit.wire import WireClient
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
@@ -164,12 +165,14 @@ async def test_an_instance_has_so_many_users_whoever_makes_them(house: House, mo
     assert await alter(owner, altered("d", "s")) == [0]
 
 
-async def test_changes_of_users_are_paid_for_like_all_changes_in_zookeeper(house: House) -> None:
-    rate = house.broker.broker.accountings.of(MINE).change_rate
-    before = rate._tokens
+async def test_changes_of_users_are_paid_for_like_all_changes_in_zookeeper(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    charged: list[int] = []
+    monkeypatch.setattr(ChangeRate, "charge", lambda _rate, cost, _now_ms: charged.append(cost))
     await scram(house.mine, upserted=("a", "b", "c"))
     await scram(house.mine, deleted=("nobody",))
-    assert rate._tokens <= before - 3 + 1
+    assert charged == [1, 1, 1]
 
 
 async def test_the_longest_legal_questions_hold_nobody_up(house: House) -> None:
