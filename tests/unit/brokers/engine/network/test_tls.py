@@ -15,6 +15,8 @@ from brokers.contract.routes import RouteDocument
 from brokers.engine.network import handshakes
 from brokers.engine.network.handshakes import Handshakes
 from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import encode_request
+from brokers.engine.protocol.headers import encode_request_frame
 from brokers.engine.protocol.messages.metadata import MetadataRequest
 from tests.testkit.in_process import InProcessBroker
 from tests.testkit.ports import unused_port
@@ -67,10 +69,23 @@ async def test_requests_of_every_size_come_and_go(
         assert len(answer.responses[0].partitions[0].records) > size
 
 
-async def test_what_a_record_has_behind_a_request_is_not_forgotten(
+async def test_a_request_in_the_last_record_of_a_large_one_is_not_forgotten(
     broker: InProcessBroker, port: int, authority: Path
 ) -> None:
     """TLS has decrypted it, and the loop sees nothing more to read."""
+    client = await broker.client(port, tls=client_context(authority))
+    await broker.create_topic(client, "orders")
+    body = encode_request(ApiKey.PRODUCE, 9, produce_request("orders", batch(os.urandom(100_000))))
+    large = encode_request_frame(ApiKey.PRODUCE, 9, 100, "test", body)
+    small = encode_request_frame(ApiKey.METADATA, 12, 101, "test", encode_request(ApiKey.METADATA, 12, EVERYTHING))
+    await client.send_raw(large + small)
+    assert (await client.receive(ApiKey.PRODUCE, 9)).responses[0].partition_responses[0].error_code == 0
+    assert len((await client.receive(ApiKey.METADATA, 12)).topics) == 1
+
+
+async def test_many_requests_that_come_together_are_answered_in_order(
+    broker: InProcessBroker, port: int, authority: Path
+) -> None:
     client = await broker.client(port, tls=client_context(authority))
     await broker.create_topic(client, "orders")
     await client.send(ApiKey.METADATA, 12, EVERYTHING)
