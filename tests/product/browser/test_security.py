@@ -101,6 +101,7 @@ def test_a_passkey_is_added_with_the_browser_and_opens(
     assert not Authenticator.objects.exists()
 
 
+@pytest.mark.long("tenants/second_factor", "tenants/templates/account", "tenants/static/penstock/js/passkeys.js")
 def test_a_browser_without_the_passkey_says_so_and_takes_a_code(
     live_server: LiveServer, owner: Member, open_page: OpenPage
 ) -> None:
@@ -168,6 +169,7 @@ def test_who_must_have_a_factor_is_led_there_and_confirms_with_it(
     page.wait_for_url(f"{live_server.url}/tokens/")
 
 
+@pytest.mark.long("tenants/second_factor", "tenants/templates/account", "tenants/static/penstock/js/passkeys.js")
 def test_the_password_is_asked_for_where_there_is_no_factor(
     live_server: LiveServer, owner: Member, open_page: OpenPage, picture: Snap
 ) -> None:
