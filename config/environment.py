@@ -7,7 +7,6 @@ the same state directory finds them there. A variable of the environment always 
 from __future__ import annotations
 
 import json
-import math
 import os
 import secrets
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ SERVICES_FILE = "services.json"
 SECRETS_DIR = "secrets"
 TLS_DIR = "tls"
 SECRET_BYTES = 48
+NUMBER_MAX = 1_000_000  # of hours, days or minutes: a time that far away still has a date
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 
 
@@ -82,7 +82,7 @@ def positive(name: str, default: float) -> float:
         number = float(word)
     except ValueError:
         number = 0.0
-    if not 0.0 < number < math.inf:
+    if not 0.0 < number <= NUMBER_MAX:
         raise ValueError(f"{name} is {word!r}. Write a number above zero, such as {default:g}.")
     return number
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from allauth.core import context
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.models import Authenticator
+from allauth.mfa.totp.internal.auth import generate_totp_secret
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
 from django.utils.encoding import force_bytes
@@ -22,7 +23,6 @@ from django.utils.translation import gettext as _
 from tenants.models import User
 
 PURPOSE = b"penstock.second_factor\n"
-UNREADABLE = "A" * 32  # the secret of nobody's app
 
 
 def cipher() -> MultiFernet:
@@ -38,11 +38,13 @@ class SecondFactorAdapter(DefaultMFAAdapter):
         return cipher().encrypt(text.encode()).decode()
 
     def decrypt(self, encrypted_text: str) -> str:
-        """Under another SECRET_KEY no code is right: an operator takes the factor away, its owner sets up another."""
+        """Under another SECRET_KEY no code is right: an operator takes the factor away, its owner sets up another. What
+        cannot be read becomes a secret that nobody has, another one each time.
+        """
         try:
             return cipher().decrypt(encrypted_text.encode()).decode()
         except InvalidToken:
-            return UNREADABLE
+            return generate_totp_secret()
 
     def get_totp_issuer(self) -> str:
         return "Penstock"

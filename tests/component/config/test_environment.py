@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from config.environment import Environment, ensure_secret, read_secret
+from config.environment import Environment, ensure_secret, positive, read_secret
 
 
 @pytest.fixture
@@ -64,3 +64,16 @@ def test_a_secret_is_made_once_and_only_its_owner_reads_it(state: Path) -> None:
 def test_addresses_torn_by_a_power_cut_are_as_if_nothing_had_run(state: Path, torn: str) -> None:
     (state / "services.json").write_text(torn)
     assert Environment.read().redis_url == "redis://127.0.0.1:6379/0"
+
+
+@pytest.mark.parametrize("word", ["", "  ", "0.5", "48"])
+def test_a_number_above_zero_is_read_or_its_default(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    monkeypatch.setenv("PENSTOCK_SESSION_IDLE_HOURS", word)
+    assert positive("PENSTOCK_SESSION_IDLE_HOURS", 24) == (float(word) if word.strip() else 24)
+
+
+@pytest.mark.parametrize("word", ["0", "-1", "never", "nan", "inf", "1e300"])
+def test_another_one_says_what_to_write(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    monkeypatch.setenv("PENSTOCK_SESSION_IDLE_HOURS", word)
+    with pytest.raises(ValueError, match="Write a number above zero, such as 24"):
+        positive("PENSTOCK_SESSION_IDLE_HOURS", 24)

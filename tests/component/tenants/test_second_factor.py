@@ -106,6 +106,18 @@ def test_secrets_do_not_stand_in_the_database_as_they_are(user: User) -> None:
     assert secret not in str(list(Authenticator.objects.values_list("data", flat=True)))
 
 
+def test_under_another_key_no_code_is_right_and_the_key_before_it_still_reads(user: User, settings: Any) -> None:
+    secret = set_up_app(user)
+    before, settings.SECRET_KEY = settings.SECRET_KEY, "another one"
+    browser = Client()
+    give_password(browser, user, PASSWORD)
+    for code in (current_code(user, secret), code_at("A" * 32, time.time()), "0" * limits.RECOVERY_CODES):
+        assert "This code is wrong" in give_code(browser, code).content.decode()
+    settings.SECRET_KEY_FALLBACKS = [before]
+    give_code(browser, current_code(user, secret))
+    assert is_signed_in(browser)
+
+
 def test_a_sign_in_asks_for_a_code_after_the_password(user: User) -> None:
     secret, browser = set_up_app(user), Client()
     assert give_password(browser, user, PASSWORD).headers["Location"] == reverse("mfa_authenticate")

@@ -21,7 +21,7 @@ from tests.testkit.depth import THEMES
 from tests.testkit.factors import code_at, current_code, set_up_app
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
-TakePicture = Callable[[Page, str], Path]
+Snap = Callable[[Page, str], Path]
 
 
 def give_password(page: Page, live_server: LiveServer) -> None:
@@ -31,7 +31,7 @@ def give_password(page: Page, live_server: LiveServer) -> None:
     page.get_by_role("button", name="Log in").click()
 
 
-def examine(page: Page, name: str, picture: TakePicture) -> None:
+def examine(page: Page, name: str, picture: Snap) -> None:
     """Nobody is shut out, nothing scrolls sideways, and a picture is kept."""
     assert objections(page) == [], name
     for width in WIDTHS:
@@ -43,7 +43,7 @@ def examine(page: Page, name: str, picture: TakePicture) -> None:
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_an_app_is_set_up_and_asked_for(
-    theme: str, live_server: LiveServer, owner: Member, open_page: OpenPage, picture: TakePicture
+    theme: str, live_server: LiveServer, owner: Member, open_page: OpenPage, picture: Snap
 ) -> None:
     page = open_page(theme=theme)
     log_in(page, live_server)
@@ -73,7 +73,7 @@ def test_an_app_is_set_up_and_asked_for(
 
 
 def test_a_passkey_is_added_with_the_browser_and_opens(
-    live_server: LiveServer, owner: Member, open_page: OpenPage, picture: TakePicture
+    live_server: LiveServer, owner: Member, open_page: OpenPage, picture: Snap
 ) -> None:
     page = open_page()
     with_authenticator(page)
@@ -101,6 +101,7 @@ def test_a_passkey_is_added_with_the_browser_and_opens(
     assert not Authenticator.objects.exists()
 
 
+@pytest.mark.long("tenants/second_factor", "tenants/templates/account", "tenants/static/penstock/js/passkeys.js")
 def test_a_browser_without_the_passkey_says_so_and_takes_a_code(
     live_server: LiveServer, owner: Member, open_page: OpenPage
 ) -> None:
@@ -133,7 +134,7 @@ def with_authenticator(page: Page) -> None:
 
 
 def test_sessions_are_listed_and_ended_in_chinese_and_in_the_dark(
-    live_server: LiveServer, owner: Member, open_page: OpenPage, picture: TakePicture
+    live_server: LiveServer, owner: Member, open_page: OpenPage, picture: Snap
 ) -> None:
     page, other = open_page(theme="dark"), open_page()
     log_in(page, live_server)
@@ -150,7 +151,7 @@ def test_sessions_are_listed_and_ended_in_chinese_and_in_the_dark(
 
 
 def test_who_must_have_a_factor_is_led_there_and_confirms_with_it(
-    live_server: LiveServer, owner: Member, open_page: OpenPage, picture: TakePicture
+    live_server: LiveServer, owner: Member, open_page: OpenPage, picture: Snap
 ) -> None:
     secret = set_up_app(owner.user)
     page = open_page()
@@ -168,8 +169,9 @@ def test_who_must_have_a_factor_is_led_there_and_confirms_with_it(
     page.wait_for_url(f"{live_server.url}/tokens/")
 
 
+@pytest.mark.long("tenants/second_factor", "tenants/templates/account", "tenants/static/penstock/js/passkeys.js")
 def test_the_password_is_asked_for_where_there_is_no_factor(
-    live_server: LiveServer, owner: Member, open_page: OpenPage, picture: TakePicture
+    live_server: LiveServer, owner: Member, open_page: OpenPage, picture: Snap
 ) -> None:
     page = open_page()
     log_in(page, live_server)
