@@ -85,9 +85,35 @@ def check_name(name: str) -> None:
         )
 
 
-def weight_of(name: str, document: UserDocument) -> int:
-    """What it weighs in ZooKeeper (`instance_limits.NODE_BYTES`)."""
-    return len(document.to_json()) + len(paths.instance_user("ins-00000000", name)) + instance_limits.NODE_BYTES
+_LATEST_MS: Final = 10**13 - 1
+_BLANK: Final = UserDocument(name="", created_at_ms=_LATEST_MS, expires_at_ms=_LATEST_MS)
+_BLANK_VERIFIER: Final = Verifier(mechanism=1, iterations=ITERATIONS_MAX, salt=b"", stored_key=b"", server_key=b"")
+_BLANK_SECRET: Final = Secret(id="", created_at_ms=_LATEST_MS, verifiers=())
+# A document, a secret and a verifier without what differs in length; times with all their digits.
+_USER_BYTES: Final = len(_BLANK.to_json()) + len(paths.instance_user("ins-00000000", "")) + instance_limits.NODE_BYTES
+_SECRET_BYTES: Final = len(replace(_BLANK, secrets=(_BLANK_SECRET,)).to_json()) - len(_BLANK.to_json()) + 1
+_VERIFIER_BYTES: Final = (
+    len(replace(_BLANK, secrets=(replace(_BLANK_SECRET, verifiers=(_BLANK_VERIFIER,)),)).to_json())
+    - len(replace(_BLANK, secrets=(_BLANK_SECRET,)).to_json())
+    + 1
+)
+
+
+def weight_of(node: str, document: UserDocument) -> int:
+    """What it weighs in ZooKeeper (`instance_limits.NODE_BYTES`), at most, without writing it: an instance has a
+    thousand.
+    """
+    weight = _USER_BYTES + len(node) + instance_limits.encoded_bytes(document.name)
+    for secret in document.secrets:
+        weight += _SECRET_BYTES + instance_limits.encoded_bytes(secret.id)
+        for verifier in secret.verifiers:
+            weight += _VERIFIER_BYTES + _base64_bytes(verifier.salt)
+            weight += _base64_bytes(verifier.stored_key) + _base64_bytes(verifier.server_key)
+    return weight
+
+
+def _base64_bytes(blob: bytes) -> int:
+    return (len(blob) + 2) // 3 * 4
 
 
 def verifier_of(salted: SaltedPassword) -> Verifier:

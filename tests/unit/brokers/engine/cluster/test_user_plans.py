@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from brokers.contract import paths
+from brokers.contract.instance_limits import NODE_BYTES
 from brokers.contract.users import RESERVED_NAMES, Secret, UserDocument
 from brokers.engine.cluster import errors, in_flight_users, user_plans
 from brokers.engine.cluster.in_flight_users import InFlightUsers
@@ -158,6 +160,15 @@ def test_users_of_an_instance_weigh_so_much(monkeypatch: pytest.MonkeyPatch) -> 
         flight.check({"alice": one, "bobby": bob}, HERE, "carol", None, replace(one, name="carol"))
     # What makes it smaller is always possible.
     flight.check({"alice": one, "bobby": bob}, HERE, "bobby", bob, replace(bob, secrets=()))
+
+
+@pytest.mark.parametrize("name", ["alice", "ä name", 'a"b'])
+@pytest.mark.parametrize("passwords", [(), ("a",), ("a", "b")])
+def test_a_user_weighs_its_document_its_path_and_its_node(name: str, passwords: tuple[str, ...]) -> None:
+    document = replace(user(name, *passwords), created_at_ms=1_700_000_000_000)
+    node = paths.sanitise(name)
+    stored = len(document.to_json()) + len(paths.instance_user(HERE, node)) + NODE_BYTES
+    assert stored <= user_plans.weight_of(node, document) <= stored + 20 * (2 + len(passwords))
 
 
 def test_the_heaviest_user_is_within_what_one_may_weigh() -> None:
