@@ -81,7 +81,11 @@ class Handshakes:
         self._serve()
 
     def close(self) -> None:
-        """The broker stops: nothing more begins."""
+        """The broker stops, and has closed its connections: nothing more begins."""
         self._closed = True
+        waiting, self._waiting = self._waiting, {}
+        for steps in waiting.values():
+            for _, on_step in steps:
+                on_step(ConnectionAbortedError(0, "the broker stops"))
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)

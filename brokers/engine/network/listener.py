@@ -294,12 +294,12 @@ class Listeners:
             self._close_some(listener, reason)
 
     def close_all(self, reason: str) -> None:
-        self.handshakes.close()
         for name in tuple(self._listeners):
             listener = self._close_port(name)
             assert listener is not None, "it was there"
             for connection in tuple(listener.connections):
                 connection.close(reason)
+        self.handshakes.close()
 
     def _close_port(self, name: str) -> Listener | None:
         listener = self._listeners.pop(name, None)

@@ -12,16 +12,21 @@ import os
 import ssl
 from collections.abc import Callable
 from concurrent.futures import Executor
-from socket import MSG_PEEK, socket
+from socket import MSG_PEEK, SO_RCVLOWAT, SOL_SOCKET, socket
 from time import perf_counter
 from typing import Any, Final, cast
 
+from brokers.engine.network.buffers import SHARED_BYTES
 from brokers.engine.network.fair_turns import InstanceTurns
 
 # The most that one record carries.
 RECORD_BYTES_MAX: Final = 16_384
 # Decrypted before others get a turn: half a millisecond.
 RECEIVED_PER_TURN_MAX: Final = 262_144
+# The rest of a long request is waited for in such pieces: each record by itself would cost a turn of the loop.
+AWAITED_BYTES_MAX: Final = 131_072
+# Of a record that is half here, so much of what is missing may have left the socket already.
+HALF_RECORD_BYTES_MAX: Final = RECORD_BYTES_MAX + 1_024
 # Of a slice of a file, read and encrypted at a time.
 FILE_BYTES_PER_READ: Final = 65_536
 # Encrypted before others get a turn.
@@ -31,7 +36,7 @@ SENT_PER_TURN_MAX: Final = 262_144
 class TlsStream:
     """In the place of a connection's socket (`as_socket`) and of its loop (`as_loop`)."""
 
-    __slots__ = ("_ahead", "_is_over", "_is_scheduled", "_loop", "_on_readable", "_tls", "_turns")
+    __slots__ = ("_ahead", "_awaited_bytes", "_is_over", "_is_scheduled", "_loop", "_on_readable", "_tls", "_turns")
 
     def __init__(self, tls: ssl.SSLSocket, loop: asyncio.AbstractEventLoop, turns: InstanceTurns) -> None:
         """The handshake is over, and the socket does not block."""
@@ -44,6 +49,8 @@ class TlsStream:
         self._ahead = b""
         # The peer's farewell came, behind something that was taken first.
         self._is_over = False
+        # The socket is not readable before so much is there.
+        self._awaited_bytes = 1
 
     @property
     def certificate(self) -> bytes | None:
@@ -72,21 +79,34 @@ class TlsStream:
             buffer[:count] = self._ahead
             self._ahead = b""
         end = min(len(buffer), RECEIVED_PER_TURN_MAX)
+        # A longer buffer is for the rest of one request, and for nothing else.
+        is_rest = len(buffer) > SHARED_BYTES
         try:
             while count < end:
                 received = 0 if self._is_over else self._receive(buffer[count:end])
                 self._is_over = not received
                 count += received
-                # A record that is not full is the last one, unless another is decrypted already.
-                if received < RECORD_BYTES_MAX and not self._tls.pending():
+                # A small request comes in one record, and to look for another costs as much as to read one.
+                if not received or (not is_rest and received < RECORD_BYTES_MAX and not self._tls.pending()):
                     break
         except BlockingIOError:
             if not count:
                 raise
         finally:
             self._turns.used(began_s, perf_counter())
+            self._await_rest(len(buffer) - count if is_rest else 0)
         self._watch_pending()
         return count
+
+    def _await_rest(self, rest_bytes: int) -> None:
+        """What is missing of a request is at least so long on the wire, but for what TLS has of it already."""
+        awaited_bytes = min(rest_bytes - HALF_RECORD_BYTES_MAX, AWAITED_BYTES_MAX)
+        if awaited_bytes < RECORD_BYTES_MAX:
+            awaited_bytes = 1
+        if awaited_bytes != self._awaited_bytes:
+            self._awaited_bytes = awaited_bytes
+            with contextlib.suppress(OSError):
+                self._tls.setsockopt(SOL_SOCKET, SO_RCVLOWAT, awaited_bytes)
 
     def _receive(self, buffer: memoryview) -> int:
         try:
