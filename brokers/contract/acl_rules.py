@@ -39,10 +39,10 @@ class Reason(StrEnum):
     ALLOWED_BY_RULE = "allowed_by_rule"
     DENIED_BY_RULE = "denied_by_rule"
     # The resource has entries, and none allows this.
-    NO_RULE_ALLOWS = "no_rule_allows"
+    NOT_ALLOWED = "not_allowed"
     # The resource has no entry at all: the instance's setting decides.
-    NO_RULE_EVERYONE_ALLOWED = "no_rule_everyone_allowed"
-    NO_RULE_NOBODY_ALLOWED = "no_rule_nobody_allowed"
+    NO_RULES_ALLOWED = "no_rules_allowed"
+    NO_RULES_DENIED = "no_rules_denied"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ def decide(
         for entry in sorted(document.entries)
     ]
     if not rules:
-        reason = Reason.NO_RULE_EVERYONE_ALLOWED if allow_everyone else Reason.NO_RULE_NOBODY_ALLOWED
+        reason = Reason.NO_RULES_ALLOWED if allow_everyone else Reason.NO_RULES_DENIED
         return Decision(allowed=allow_everyone, reason=reason)
     allowing = None
     for pattern, entry in rules:
@@ -91,7 +91,7 @@ def decide(
             return Decision(allowed=False, reason=Reason.DENIED_BY_RULE, pattern=pattern, entry=entry)
         allowing = allowing or (pattern, entry)
     if allowing is None:
-        return Decision(allowed=False, reason=Reason.NO_RULE_ALLOWS)
+        return Decision(allowed=False, reason=Reason.NOT_ALLOWED)
     return Decision(allowed=True, reason=Reason.ALLOWED_BY_RULE, pattern=allowing[0], entry=allowing[1])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
@@ -18,9 +19,28 @@ USER_NAME_BYTES_MAX: Final = 255
 SCRAM_SHA_256: Final = 1
 SCRAM_SHA_512: Final = 2
 MECHANISM_NAMES: Final[Mapping[int, str]] = {SCRAM_SHA_256: "SCRAM-SHA-256", SCRAM_SHA_512: "SCRAM-SHA-512"}
+# As `hashlib` knows them, and how many bytes each makes.
+DIGESTS: Final[Mapping[int, str]] = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
+DIGEST_BYTES: Final[Mapping[int, int]] = {SCRAM_SHA_256: 32, SCRAM_SHA_512: 64}
 # As Kafka has them (KIP-554).
 ITERATIONS_MIN: Final = 4_096
 ITERATIONS_MAX: Final = 16_384
+# Of a secret that the control plane makes, and what a user that does not exist seems to have.
+ITERATIONS: Final = 4_096
+SALT_BYTES: Final = 20
+SALT_BYTES_MAX: Final = 64
+SECRET_ID_BYTES_MAX: Final = 64
+# They mean something where principals are named.
+RESERVED_NAMES: Final = frozenset({"ANONYMOUS", "*"})
+
+
+def scram_salt(instance_id: str, name: str, mechanism: int) -> bytes:
+    """The salt of every secret that the control plane makes for this user. A server names one salt before it knows
+    which of two secrets a client has, so both must have the same one (RFC 5802 asks for one that nobody else has, and
+    no two users share an instance and a name).
+    """
+    named = f"penstock scram salt/{instance_id}/{MECHANISM_NAMES[mechanism]}/{name}"
+    return hashlib.sha256(named.encode()).digest()[:SALT_BYTES]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

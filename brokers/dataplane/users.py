@@ -38,7 +38,9 @@ class UserAdminClient:
         raise NotFound(f'There is no user "{name}".')
 
     def change(self, instance_id: str, wanted: UserChange, *, validate_only: bool) -> None:
-        request = AlterUsersRequest(validate_only=validate_only, alterations=[_alteration(wanted)], version=VERSION)
+        request = AlterUsersRequest(
+            validate_only=validate_only, alterations=[_alteration(instance_id, wanted)], version=VERSION
+        )
         if validate_only:
             (result,) = ask_as_instance(instance_id, request).results
             require_ok(result.error_code, result.error_message)
@@ -54,7 +56,7 @@ class UserAdminClient:
         require_ok(result.error_code, result.error_message)
 
 
-def _alteration(wanted: UserChange) -> Any:
+def _alteration(instance_id: str, wanted: UserChange) -> Any:
     kind = AlterUsersRequest.UserAlteration
     return kind(
         name=wanted.name,
@@ -64,16 +66,14 @@ def _alteration(wanted: UserChange) -> Any:
         disabled=UNCHANGED if wanted.disabled is None else int(wanted.disabled),
         expires_at_ms=EXPIRY_UNCHANGED if wanted.expires_at_ms is None else wanted.expires_at_ms,
         removed_secrets=list(wanted.removed_secrets),
-        added_secrets=[_added(kind, secret) for secret in wanted.added_secrets],
+        added_secrets=[_added(kind, instance_id, wanted.name, secret) for secret in wanted.added_secrets],
     )
 
 
-def _added(kind: Any, secret: NewSecret) -> Any:
+def _added(kind: Any, instance_id: str, name: str, secret: NewSecret) -> Any:
     made = kind.AddedSecret
-    return made(
-        id=secret.id,
-        verifiers=[made.AddedVerifier(**salted._asdict()) for salted in salted_passwords(secret.password)],
-    )
+    salted = salted_passwords(instance_id, name, secret.password)
+    return made(id=secret.id, verifiers=[made.AddedVerifier(**item._asdict()) for item in salted])
 
 
 def _described(

@@ -52,7 +52,7 @@ def _faults(rule: AclRule) -> Iterator[FieldError]:
         yield FieldError(
             pointer="/principal", detail="Write a user as User:name, and everybody as User:*.", code="invalid_principal"
         )
-    yield from _name_faults("/principal", name)
+    yield from _name_faults("/principal", rule.principal)
     try:
         address_of(rule.host)
     except ValueError:

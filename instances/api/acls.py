@@ -97,8 +97,8 @@ class AccessTest(ApiView):
     def get(self, request: Request, instance_id: str) -> Response:
         """Whether a user may do something, and which rule says so.
 
-        Says what the rules say: whether the user is there, disabled or expired plays no role. `no_rule_…`: the resource
-        has no rule at all, and the instance's `allow_everyone_if_no_acl` decides.
+        Says what the rules say: whether the user is there, disabled or expired plays no role. `no_rules_…`: the
+        resource has no rule at all, and the instance's `allow_everyone_if_no_acl` decides.
         """
         instance = access.instance(self.actor, instance_id)
         question = AccessQuestion(**self.query_parts())

@@ -20,8 +20,8 @@ STATES = [state.value for state in selectors.UserState]
 PRINCIPAL_CHARS_MAX = ACL_NAME_BYTES_MAX + len("User:")
 HOST_CHARS_MAX = 45
 REASONS = (
-    "superuser", "allowed_by_rule", "denied_by_rule", "no_rule_allows", "no_rule_everyone_allowed",
-    "no_rule_nobody_allowed",
+    "superuser", "allowed_by_rule", "denied_by_rule", "not_allowed", "no_rules_allowed",
+    "no_rules_denied",
 )  # fmt: skip
 
 

@@ -30,9 +30,9 @@ REASONS = {
     "superuser": gettext_lazy("The user has full access: no rule is looked at."),
     "allowed_by_rule": gettext_lazy("This rule allows it:"),
     "denied_by_rule": gettext_lazy("This rule forbids it, and what forbids wins:"),
-    "no_rule_allows": gettext_lazy("There are rules about it, and none allows this."),
-    "no_rule_everyone_allowed": gettext_lazy("There is no rule about it, and then everybody may."),
-    "no_rule_nobody_allowed": gettext_lazy("There is no rule about it, and then nobody may."),
+    "not_allowed": gettext_lazy("There are rules about it, and none allows this."),
+    "no_rules_allowed": gettext_lazy("There is no rule about it, and then everybody may."),
+    "no_rules_denied": gettext_lazy("There is no rule about it, and then nobody may."),
 }
 
 

@@ -11,6 +11,3 @@ USERS_PER_INSTANCE_MAX: Final = 1_000
 SECRETS_PER_USER_MAX: Final = 2
 # As it stands in ZooKeeper, where what is not a letter, a digit or one of `-_.` takes three bytes for each of its own.
 USER_NAME_BYTES_MAX: Final = 255
-# Rounds of hashing that a client and a broker pay at each sign-in. Our passwords have 256 random bits: more rounds
-# would protect nothing.
-SCRAM_ITERATIONS: Final = 4_096

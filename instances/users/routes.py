@@ -12,8 +12,9 @@ ENCRYPTED: Final = frozenset({"sasl_tls", "tls", "mtls"})
 
 
 def security_of(instance: Instance) -> str:
-    """Of the route that pages and snippets show, which is the first. One that has no routes is open."""
-    return str(getattr(instance, "security", PLAINTEXT))
+    """Of the route that pages and snippets show, which is the first. An instance without routes is open."""
+    routes = getattr(instance, "routes_in_order", ())
+    return str(routes[0].security) if routes else PLAINTEXT
 
 
 def needs_user(instance: Instance) -> bool:

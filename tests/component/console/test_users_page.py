@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from django.test import Client
@@ -42,7 +43,8 @@ def test_a_user_is_made_and_its_password_shown_on_a_page_that_nobody_keeps(
 def test_a_snippet_with_the_password_is_shown_where_clients_sign_in(
     ida: Client, instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Instance, "security", "sasl_plaintext", raising=False)
+    first = SimpleNamespace(security="sasl_plaintext")
+    monkeypatch.setattr(Instance, "routes_in_order", [first], raising=False)
     shown = text_of(ida.post(page("page-users", instance), {"name": "etl"}))
     assert "&quot;sasl.username&quot;: &quot;etl&quot;" in shown
     overview = text_of(ida.get(reverse("page-instance", args=[instance.pk])))

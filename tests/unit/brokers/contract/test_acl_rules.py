@@ -118,13 +118,13 @@ def test_without_a_rule_about_the_resource_the_setting_decides(allow_everyone: b
     decision = ask(rules(may(), name="other"), allow_everyone=allow_everyone)
     assert decision.allowed is allow_everyone
     assert decision.entry is None
-    expected = Reason.NO_RULE_EVERYONE_ALLOWED if allow_everyone else Reason.NO_RULE_NOBODY_ALLOWED
+    expected = Reason.NO_RULES_ALLOWED if allow_everyone else Reason.NO_RULES_DENIED
     assert decision.reason is expected
 
 
 def test_a_rule_for_somebody_else_closes_the_resource_to_all_others() -> None:
     decision = ask(rules(may(BOB)), allow_everyone=True)
-    assert (decision.allowed, decision.reason) == (False, Reason.NO_RULE_ALLOWS)
+    assert (decision.allowed, decision.reason) == (False, Reason.NOT_ALLOWED)
 
 
 def test_a_super_user_is_asked_nothing() -> None:

@@ -28,7 +28,7 @@ def test_all_users_are_asked_for_with_null() -> None:
 
 def test_a_change_says_what_stays() -> None:
     request = AlterUsersRequest(
-        validate_only=True, alterations=[users._alteration(UserChange(name="al", disabled=True))], version=0
+        validate_only=True, alterations=[users._alteration("ins-1", UserChange(name="al", disabled=True))], version=0
     )
     unchanged_expiry = b"\xff" * 7 + b"\xfe"
     assert encoded(request) == (
@@ -38,11 +38,14 @@ def test_a_change_says_what_stays() -> None:
 
 def test_a_change_may_ask_for_what_is_not_there_and_for_no_expiry() -> None:
     made = users._alteration(
-        UserChange(name="al", presence=Presence.FORBIDDEN, superuser=False, expires_at_ms=NEVER, removed_secrets=("s",))
+        "ins-1",
+        UserChange(
+            name="al", presence=Presence.FORBIDDEN, superuser=False, expires_at_ms=NEVER, removed_secrets=("s",)
+        ),
     )
     assert (made.must_exist, made.superuser, made.disabled, made.expires_at_ms) == (2, 0, -1, -1)
     assert made.removed_secrets == ["s"]
-    deleted = users._alteration(UserChange(name="al", is_deleted=True))
+    deleted = users._alteration("ins-1", UserChange(name="al", is_deleted=True))
     assert (deleted.is_deleted, deleted.must_exist) == (True, 1)
 
 
