@@ -139,7 +139,7 @@ class SecretResource(ApiView):
     def delete(self, request: Request, instance_id: str, name: str, secret_id: str) -> Response:
         """Delete a password of a user.
 
-        Connections that were opened with it end within a second. The only password is not deleted.
+        Connections that were opened with it end within a second. The only one is deleted of a disabled user alone.
         """
         instance = access.instance(self.actor, instance_id)
         services.remove_secret(

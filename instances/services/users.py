@@ -167,7 +167,7 @@ def add_secret(*, acting: Actor, instance: Instance, name: str, dry_run: bool = 
 def remove_secret(*, acting: Actor, instance: Instance, name: str, secret_id: str, dry_run: bool = False) -> None:
     """A password of a user stops working; connections that were opened with it end within a second.
 
-    Raises `NotFound`, and `Conflict(last_secret)` for the only one: a user without one is better disabled.
+    Raises `NotFound`, and `Conflict(last_secret)` for the only one of a user that may sign in: more likely a slip.
     """
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
@@ -175,7 +175,7 @@ def remove_secret(*, acting: Actor, instance: Instance, name: str, secret_id: st
     present = selectors.user(instance, name)
     if secret_id not in {secret.id for secret in present.secrets}:
         raise NotFound
-    if len(present.secrets) == 1:
+    if len(present.secrets) == 1 and not present.disabled:
         raise Conflict(
             "This is the user's only password. Add another one first, or disable the user.", code="last_secret"
         )

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from brokers.dataplane.acls import AclAdminClient
+from brokers.dataplane.admin_client import meaning_of
+from brokers.dataplane.users import ALREADY_THERE
 from instances.acls.interfaces import AccessDecision, AccessQuestion, AclFilter, AclRule
 from instances.acls.words import ANY, LITERAL, MATCH, PREFIXED, WILDCARD
 from instances.interfaces import BrokerUnresponsive
 from instances.services.users import MECHANISMS
 from instances.users.interfaces import NEVER, Presence, SecretDescription, UserChange, UserDescription, UserList
-from tenants.errors import Conflict, NotFound, OutcomeUnknown, Unavailable
+from tenants.errors import NotFound, OutcomeUnknown, Unavailable
 
 CREATED_AT_MS = 1_790_000_000_000
 
@@ -54,7 +56,7 @@ class FakeUsers:
         if present is None and change.presence is Presence.REQUIRED:
             raise NotFound
         if present is not None and change.presence is Presence.FORBIDDEN:
-            raise Conflict("There is a user of this name.", code="already_exists")
+            raise meaning_of(ALREADY_THERE, "There is such a user already; choose another name.")
         if validate_only:
             return
         if self.is_lost:

@@ -59,7 +59,7 @@ def test_where_nobody_signs_in_the_page_says_so_and_snippets_stay_as_they_were(i
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("", "required"), ("ANONYMOUS", "means something else"), ("billing", "of this name")],
+    [("", "required"), ("ANONYMOUS", "means something else"), ("billing", "such a user already")],
 )
 def test_a_name_that_is_refused_is_said_beside_its_field(
     ida: Client, instance: Instance, name: str, words: str

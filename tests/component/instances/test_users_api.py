@@ -95,7 +95,7 @@ def test_a_user_of_any_name_has_its_own_address(api: Api, at: str, users: FakeUs
 def test_there_is_one_user_of_a_name(api: Api, at: str) -> None:
     made(api, at)
     problem = assert_problem(api.post(at, {"name": "etl"}), 409, "already_exists")
-    assert "of this name" in problem["detail"]
+    assert problem["errors"][0]["pointer"] == "/name"
 
 
 def test_a_user_expires_later_or_never_but_not_before_now(api: Api, at: str, users: FakeUsers) -> None:
@@ -152,8 +152,10 @@ def test_a_password_is_rotated_by_a_second_one(api: Api, at: str, instance: Inst
     assert [item.id for item in users.found[instance.pk, "etl"].secrets] == [second["id"]]
     assert_problem(api.delete(f"{at}/etl/secrets/{first['id']}"), 404)
     assert_problem(api.delete(f"{at}/etl/secrets/{second['id']}"), 409, "last_secret")
+    api.patch(f"{at}/etl", {"disabled": True})
+    assert api.delete(f"{at}/etl/secrets/{second['id']}").status_code == 204
     assert {entry.action for entry in AuditEntry.objects.filter(target_id=f"{instance.pk}/users/etl")} == {
-        "user.created", "user.secret_added", "user.secret_removed",
+        "user.created", "user.secret_added", "user.secret_removed", "user.changed",
     }  # fmt: skip
 
 
