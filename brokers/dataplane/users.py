@@ -99,13 +99,13 @@ def merged(answers: Iterable[Iterable[Any]]) -> list[UserDescription]:
     for users in answers:
         for user in users:
             by_name.setdefault(user.name, []).append(user)
-    return [_user(told) for told in by_name.values()]
+    return [_user(described) for described in by_name.values()]
 
 
-def _user(told: Sequence[Any]) -> UserDescription:
-    first = told[0]
+def _user(described: Sequence[Any]) -> UserDescription:
+    first = described[0]
     used: dict[str, int] = {}
-    for user in told:
+    for user in described:
         for secret in user.secrets:
             used[secret.id] = max(used.get(secret.id, UNKNOWN_MS), secret.last_used_at_ms)
     return UserDescription(
@@ -114,8 +114,8 @@ def _user(told: Sequence[Any]) -> UserDescription:
         disabled=bool(first.disabled),
         expires_at_ms=_instant(first.expires_at_ms),
         created_at_ms=first.created_at_ms,
-        last_used_at_ms=_instant(max(user.last_used_at_ms for user in told)),
-        connections=sum(user.connections for user in told),
+        last_used_at_ms=_instant(max(user.last_used_at_ms for user in described)),
+        connections=sum(user.connections for user in described),
         secrets=tuple(sorted((_secret(secret, used) for secret in first.secrets), key=_age)),
     )
 

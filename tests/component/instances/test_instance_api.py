@@ -69,7 +69,12 @@ def test_a_dry_run_of_a_creation_shows_the_instance_and_names_nothing_that_does_
         "plan": "large",
         "cluster_type": "shared",
         "limits": {"bandwidth_mb_s": 60, "storage_gb": 500, "partitions_max": 500},
-        "settings": {"auto_create_topics": True, "default_partitions": 3, "default_replication_factor": None},
+        "settings": {
+            "auto_create_topics": True,
+            "default_partitions": 3,
+            "default_replication_factor": None,
+            "allow_everyone_if_no_acl": True,
+        },
         "protected": False,
     }
     assert api.post("/instances", {"name": "orders"}).json()["planned"] is None

@@ -59,7 +59,7 @@ def test_the_answer_to_our_own_call_is_found_by_its_number() -> None:
     assert (result.name, result.error_code, result.error_message) == ("al", 91, None)
 
 
-def told(name: str, *, used: int = -1, connections: int = 0, secrets: dict[str, int] | None = None) -> Any:
+def described(name: str, *, used: int = -1, connections: int = 0, secrets: dict[str, int] | None = None) -> Any:
     return SimpleNamespace(
         name=name, superuser=False, disabled=False, expires_at_ms=-1, created_at_ms=5, last_used_at_ms=used,
         connections=connections,
@@ -73,8 +73,8 @@ def told(name: str, *, used: int = -1, connections: int = 0, secrets: dict[str, 
 def test_of_uses_the_newest_counts_and_connections_are_added() -> None:
     (user,) = users.merged(
         [
-            [told("al", used=10, connections=2, secrets={"a": 10, "b": -1})],
-            [told("al", used=30, connections=1, secrets={"a": -1, "b": 30})],
+            [described("al", used=10, connections=2, secrets={"a": 10, "b": -1})],
+            [described("al", used=30, connections=1, secrets={"a": -1, "b": 30})],
         ]
     )
     assert (user.last_used_at_ms, user.connections, user.expires_at_ms) == (30, 3, None)
@@ -83,5 +83,5 @@ def test_of_uses_the_newest_counts_and_connections_are_added() -> None:
 
 
 def test_a_user_that_one_broker_does_not_know_yet_is_there() -> None:
-    found = users.merged([[], [told("al"), told("bo", used=-1)]])
+    found = users.merged([[], [described("al"), described("bo", used=-1)]])
     assert [(user.name, user.last_used_at_ms) for user in found] == [("al", None), ("bo", None)]
