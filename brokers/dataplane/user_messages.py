@@ -11,17 +11,17 @@ SCHEMAS: Final = "brokers.dataplane.schemas"
 VERSION: Final = 0
 
 
-class DescribeUsersRequest(ApiMessage, load_json=SCHEMAS):
+class DescribeUsersRequest(ApiMessage, load_json=SCHEMAS):  # type: ignore[call-arg]
     pass
 
 
-class DescribeUsersResponse(ApiMessage, load_json=SCHEMAS):
+class DescribeUsersResponse(ApiMessage, load_json=SCHEMAS):  # type: ignore[call-arg]
     pass
 
 
-class AlterUsersRequest(ApiMessage, load_json=SCHEMAS):
+class AlterUsersRequest(ApiMessage, load_json=SCHEMAS):  # type: ignore[call-arg]
     UserAlteration: Any
 
 
-class AlterUsersResponse(ApiMessage, load_json=SCHEMAS):
+class AlterUsersResponse(ApiMessage, load_json=SCHEMAS):  # type: ignore[call-arg]
     pass

@@ -53,7 +53,7 @@ def _user_field() -> forms.CharField:
 class AccessForm(forms.Form):
     """What most clients need, in one go: reading or writing topics, with the group that reading takes."""
 
-    TASKS = ((READ, _("may read")), (WRITE, _("may write")), (BOTH, _("may read and write")))
+    TASKS = ((READ, _("read")), (WRITE, _("write")), (BOTH, _("read and write")))
 
     user = _user_field()
     task = forms.ChoiceField(label=_("May"), choices=TASKS, initial=READ)
