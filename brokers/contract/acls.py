@@ -11,12 +11,17 @@ from brokers.contract import paths
 
 # Of an instance, all its patterns together; Kafka has no limit.
 ENTRIES_MAX: Final = 1_000
+# What all documents of an instance weigh (`instance_limits`).
+ACL_BYTES_MAX: Final = 256 * 1024
 # Of a resource's or principal's name as it stands in ZooKeeper.
 NAME_BYTES_MAX: Final = 255
 # A resource name that every resource has, if its pattern is literal; a principal `User:*` is everybody.
 WILDCARD: Final = "*"
 USER_PREFIX: Final = "User:"
+EVERYBODY: Final = f"{USER_PREFIX}*"
 ANY_HOST: Final = "*"
+# The only name that the cluster has as a resource: to its owner an instance is a cluster.
+CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class ResourceType(IntEnum):
@@ -76,6 +81,19 @@ class ResourcePattern:
         """Of its document below `/ckafka/instances/<id>/acls`."""
         return f"{self.resource_type.value}:{self.pattern_type.value}:{paths.sanitise(self.name)}"
 
+    @classmethod
+    def of_node(cls, node_name: str) -> ResourcePattern:
+        """The reverse of `node_name`.
+
+        Raises:
+            ValueError: no broker of this version gives a node such a name.
+        """
+        resource_type, pattern_type, name = node_name.split(":", 2)
+        pattern = cls(ResourceType(int(resource_type)), paths.desanitise(name), PatternType(int(pattern_type)))
+        if pattern.node_name != node_name:
+            raise ValueError(f"not the node of an ACL: {node_name!r}")
+        return pattern
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclDocument:
@@ -84,16 +102,27 @@ class AclDocument:
     pattern: ResourcePattern
     entries: frozenset[AclEntry]
 
+    @classmethod
+    def closed(cls, node_name: str) -> AclDocument:
+        """What stands for a document that cannot be read: nobody may do anything with what its pattern names. It may
+        have denied something, or have been the only one, so leaving it out could open what it closed.
+
+        Raises:
+            ValueError: of a kind of resource that this version does not know, and asks nobody about.
+        """
+        entry = AclEntry(EVERYBODY, ANY_HOST, AclOperation.ALL, Permission.DENY)
+        return cls(pattern=ResourcePattern.of_node(node_name), entries=frozenset({entry}))
+
     def to_json(self) -> bytes:
         body = {
             "version": 1,
             "resource_type": self.pattern.resource_type,
             "name": self.pattern.name,
             "pattern_type": self.pattern.pattern_type,
-            "entries": [
-                [entry.principal, entry.host, int(entry.operation), int(entry.permission)]
-                for entry in sorted(self.entries)
-            ],
+            # Sorted as lists: a thousand entries that compare themselves would take ten times as long.
+            "entries": sorted(
+                [entry.principal, entry.host, int(entry.operation), int(entry.permission)] for entry in self.entries
+            ),
         }
         return json.dumps(body, separators=(",", ":"), sort_keys=True).encode()
 

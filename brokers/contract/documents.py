@@ -86,8 +86,8 @@ class InstanceDocument:
     addresses `host:port` by broker id, `ports` the sockets to bind. Rates in bytes/s, capacity in bytes.
     `partitions_max` bounds the partitions of all its topics together, `message_bytes_max` what its topics may set as
     `max.message.bytes`; None = what the broker allows. On the brokers in `leaving` it is served as on the others, but
-    no further replica of its topics is placed there. `allow_everyone_if_no_acl`: whether a resource without any access
-    control list entry is open to every user.
+    no further replica of its topics is placed there. `allow_everyone_if_no_acl`: what no ACL names is everybody's to
+    use (Kafka's `allow.everyone.if.no.acl.found`).
     """
 
     generation: int

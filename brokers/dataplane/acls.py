@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from kafka.protocol.admin.acl import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 
-from brokers.contract import acl_rules
+from brokers.contract.acl_decisions import Access, authorize
 from brokers.contract.acls import (
     AclDocument,
     AclEntry,
@@ -64,22 +64,22 @@ class AclAdminClient:
     def decide(
         self, rules: Sequence[AclRule], question: AccessQuestion, *, is_superuser: bool, allow_everyone: bool
     ) -> AccessDecision:
-        decision = acl_rules.decide(
+        decision = authorize(
             documents_of(rules),
-            acl_rules.Question(
+            Access(
                 principal=question.principal,
                 host=question.host,
                 operation=_number(AclOperation, question.operation),
                 resource_type=_number(ResourceType, question.resource_type),
-                resource_name=question.resource_name,
+                name=question.resource_name,
             ),
             is_superuser=is_superuser,
-            allow_everyone=allow_everyone,
+            allow_everyone_if_no_acl=allow_everyone,
         )
         rule = None
         if decision.pattern is not None and decision.entry is not None:
             rule = _rule_of(decision.pattern, decision.entry)
-        return AccessDecision(allowed=decision.allowed, reason=decision.reason.value, rule=rule)
+        return AccessDecision(allowed=decision.is_allowed, reason=decision.reason.value, rule=rule)
 
 
 def documents_of(rules: Iterable[AclRule]) -> list[AclDocument]:

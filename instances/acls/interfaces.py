@@ -53,7 +53,7 @@ class AccessQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessDecision:
-    """`rule` is the one that decided, where one did; `reason` says how (`brokers.contract.acl_rules.Reason`)."""
+    """`rule` is the one that decided, where one did; `reason` says how (`brokers.contract.acl_decisions.Reason`)."""
 
     allowed: bool
     reason: str

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.contract.acl_rules import EVERYBODY, Decision, Question, Reason, decide
+from brokers.contract.acl_decisions import Access, Decision, Reason, authorize
 from brokers.contract.acls import (
+    EVERYBODY,
     AclDocument,
     AclEntry,
     AclOperation,
@@ -49,17 +50,17 @@ def ask(
     is_superuser: bool = False,
     allow_everyone: bool = False,
 ) -> Decision:
-    question = Question(principal=principal, host=host, operation=operation, resource_type=kind, resource_name=name)
-    return decide(documents, question, is_superuser=is_superuser, allow_everyone=allow_everyone)
+    access = Access(principal, host, operation, kind, name)
+    return authorize(documents, access, is_superuser=is_superuser, allow_everyone_if_no_acl=allow_everyone)
 
 
 def test_a_rule_allows_what_it_names_and_nothing_else() -> None:
     document = rules(may())
-    assert ask(document).allowed
-    assert not ask(document, principal=BOB).allowed
-    assert not ask(document, operation=WRITE).allowed
-    assert not ask(document, name="orders2").allowed
-    assert not ask(document, kind=GROUP).allowed
+    assert ask(document).is_allowed
+    assert not ask(document, principal=BOB).is_allowed
+    assert not ask(document, operation=WRITE).is_allowed
+    assert not ask(document, name="orders2").is_allowed
+    assert not ask(document, kind=GROUP).is_allowed
 
 
 @pytest.mark.parametrize(
@@ -74,49 +75,49 @@ def test_a_rule_allows_what_it_names_and_nothing_else() -> None:
     ],
 )
 def test_a_pattern_is_a_name_a_beginning_or_every_name(document: AclDocument, name: str, allowed: bool) -> None:
-    assert ask(document, name=name).allowed is allowed
+    assert ask(document, name=name).is_allowed is allowed
 
 
 @pytest.mark.parametrize("granted", [READ, WRITE, AclOperation.DELETE, AclOperation.ALTER, ALL])
 def test_who_may_do_something_may_describe(granted: AclOperation) -> None:
-    assert ask(rules(may(operation=granted)), operation=DESCRIBE).allowed
+    assert ask(rules(may(operation=granted)), operation=DESCRIBE).is_allowed
 
 
 @pytest.mark.parametrize("denied", [READ, WRITE, AclOperation.DELETE, AclOperation.ALTER])
 def test_who_may_not_do_something_may_still_describe(denied: AclOperation) -> None:
-    assert ask(rules(may_not(operation=denied), may(operation=DESCRIBE)), operation=DESCRIBE).allowed
+    assert ask(rules(may_not(operation=denied), may(operation=DESCRIBE)), operation=DESCRIBE).is_allowed
 
 
 def test_who_may_change_configurations_may_see_them_and_nobody_creates_with_another_right() -> None:
     document = rules(may(operation=AclOperation.ALTER_CONFIGS))
-    assert ask(document, operation=AclOperation.DESCRIBE_CONFIGS).allowed
-    assert not ask(document, operation=DESCRIBE).allowed
-    assert not ask(rules(may(operation=WRITE)), operation=AclOperation.CREATE).allowed
+    assert ask(document, operation=AclOperation.DESCRIBE_CONFIGS).is_allowed
+    assert not ask(document, operation=DESCRIBE).is_allowed
+    assert not ask(rules(may(operation=WRITE)), operation=AclOperation.CREATE).is_allowed
 
 
 def test_what_forbids_wins_however_far_its_pattern_is() -> None:
     near, far = rules(may()), rules(may_not(EVERYBODY, ALL), name="*")
-    assert ask(near).allowed
+    assert ask(near).is_allowed
     decision = ask(near, far)
-    assert (decision.allowed, decision.reason) == (False, Reason.DENIED_BY_RULE)
+    assert (decision.is_allowed, decision.reason) == (False, Reason.DENIED_BY_RULE)
     assert decision.pattern == far.pattern
-    assert ask(near, rules(may_not(host=THERE), name="o", pattern=PREFIXED)).allowed
+    assert ask(near, rules(may_not(host=THERE), name="o", pattern=PREFIXED)).is_allowed
 
 
 def test_a_host_is_one_address() -> None:
     document = rules(may(host=THERE))
-    assert not ask(document, host=HERE).allowed
-    assert ask(document, host=THERE).allowed
+    assert not ask(document, host=HERE).is_allowed
+    assert ask(document, host=THERE).is_allowed
 
 
 def test_everybody_is_everybody() -> None:
-    assert ask(rules(may(EVERYBODY)), principal="User:ANONYMOUS").allowed
+    assert ask(rules(may(EVERYBODY)), principal="User:ANONYMOUS").is_allowed
 
 
 @pytest.mark.parametrize("allow_everyone", [True, False])
 def test_without_a_rule_about_the_resource_the_setting_decides(allow_everyone: bool) -> None:
     decision = ask(rules(may(), name="other"), allow_everyone=allow_everyone)
-    assert decision.allowed is allow_everyone
+    assert decision.is_allowed is allow_everyone
     assert decision.entry is None
     expected = Reason.NO_RULES_ALLOWED if allow_everyone else Reason.NO_RULES_DENIED
     assert decision.reason is expected
@@ -124,53 +125,45 @@ def test_without_a_rule_about_the_resource_the_setting_decides(allow_everyone: b
 
 def test_a_rule_for_somebody_else_closes_the_resource_to_all_others() -> None:
     decision = ask(rules(may(BOB)), allow_everyone=True)
-    assert (decision.allowed, decision.reason) == (False, Reason.NOT_ALLOWED)
+    assert (decision.is_allowed, decision.reason) == (False, Reason.NOT_ALLOWED)
 
 
 def test_a_super_user_is_asked_nothing() -> None:
     decision = ask(rules(may_not(operation=ALL)), is_superuser=True)
-    assert (decision.allowed, decision.reason) == (True, Reason.SUPERUSER)
+    assert (decision.is_allowed, decision.reason) == (True, Reason.SUPERUSER)
 
 
-def test_the_rule_that_is_named_is_the_nearest_that_allows() -> None:
-    every, longer = rules(may(), name="*"), rules(may(), name="orde", pattern=PREFIXED)
-    shorter, exact = rules(may(), name="o", pattern=PREFIXED), rules(may())
-    assert ask(every, shorter, longer, exact).pattern == exact.pattern
-    assert ask(every, shorter, longer).pattern == longer.pattern
-    assert ask(every).pattern == every.pattern
-
-
-def by_definition(documents: Iterable[AclDocument], question: Question, *, allow_everyone: bool) -> bool:
+def by_definition(documents: Iterable[AclDocument], access: Access, *, allow_everyone: bool) -> bool:
     """AclAuthorizer.authorizeAction, as it reads."""
     entries = [
         entry
         for document in documents
-        if document.pattern.resource_type == question.resource_type
+        if document.pattern.resource_type == access.resource_type
         and (
-            question.resource_name.startswith(document.pattern.name)
+            access.name.startswith(document.pattern.name)
             if document.pattern.pattern_type == PREFIXED
-            else document.pattern.name in ("*", question.resource_name)
+            else document.pattern.name in ("*", access.name)
         )
         for entry in document.entries
     ]
     if not entries:
         return allow_everyone
-    allowing = {question.operation, ALL}
-    if question.operation == DESCRIBE:
+    allowing = {access.operation, ALL}
+    if access.operation == DESCRIBE:
         allowing |= {READ, WRITE, AclOperation.DELETE, AclOperation.ALTER}
-    if question.operation == AclOperation.DESCRIBE_CONFIGS:
+    if access.operation == AclOperation.DESCRIBE_CONFIGS:
         allowing.add(AclOperation.ALTER_CONFIGS)
 
     def is_there(permission: Permission, operations: set[AclOperation]) -> bool:
         return any(
             entry.permission == permission
             and entry.operation in operations
-            and entry.principal in (question.principal, EVERYBODY)
-            and entry.host in (question.host, "*")
+            and entry.principal in (access.principal, EVERYBODY)
+            and entry.host in (access.host, "*")
             for entry in entries
         )
 
-    return not is_there(DENY, {question.operation, ALL}) and is_there(ALLOW, allowing)
+    return not is_there(DENY, {access.operation, ALL}) and is_there(ALLOW, allowing)
 
 
 ENTRIES = st.builds(
@@ -183,24 +176,24 @@ DOCUMENTS = st.builds(
     pattern=st.builds(ResourcePattern, st.sampled_from([TOPIC, GROUP]), NAMES, st.sampled_from(PatternType)),
     entries=st.frozensets(ENTRIES, min_size=1, max_size=4),
 )
-QUESTIONS = st.builds(
-    Question,
-    principal=st.sampled_from([ALICE, BOB]),
-    host=st.sampled_from([HERE, THERE]),
-    operation=st.sampled_from([operation for operation in AclOperation if operation is not ALL]),
-    resource_type=st.sampled_from([TOPIC, GROUP]),
-    resource_name=st.sampled_from(["a", "ab", "abc", "b"]),
+ACCESSES = st.builds(
+    Access,
+    st.sampled_from([ALICE, BOB]),
+    st.sampled_from([HERE, THERE]),
+    st.sampled_from([operation for operation in AclOperation if operation is not ALL]),
+    st.sampled_from([TOPIC, GROUP]),
+    st.sampled_from(["a", "ab", "abc", "b"]),
 )
 
 
-@given(st.lists(DOCUMENTS, max_size=6), QUESTIONS, st.booleans())
+@given(st.lists(DOCUMENTS, max_size=6), ACCESSES, st.booleans())
 def test_a_decision_is_what_the_definition_says_and_names_a_rule_that_is_there(
-    documents: list[AclDocument], question: Question, allow_everyone: bool
+    documents: list[AclDocument], access: Access, allow_everyone: bool
 ) -> None:
-    decision = decide(documents, question, is_superuser=False, allow_everyone=allow_everyone)
-    assert decision.allowed is by_definition(documents, question, allow_everyone=allow_everyone)
+    decision = authorize(documents, access, is_superuser=False, allow_everyone_if_no_acl=allow_everyone)
+    assert decision.is_allowed is by_definition(documents, access, allow_everyone=allow_everyone)
     if decision.entry is not None:
         assert any(
             document.pattern == decision.pattern and decision.entry in document.entries for document in documents
         )
-        assert decision.entry.permission == (ALLOW if decision.allowed else DENY)
+        assert decision.entry.permission == (ALLOW if decision.is_allowed else DENY)
