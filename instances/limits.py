@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from instances.acls.limits import ACL_RULES_PER_INSTANCE_MAX
 from instances.topics.limits import ALLOW_LIST_BYTES_MAX, PARTITIONS_PER_TOPIC_MAX, REPLICATION_FACTOR_MAX
 from instances.users.limits import SECRETS_PER_USER_MAX, USER_NAME_BYTES_MAX, USERS_PER_INSTANCE_MAX
 from tenants.limits import Limit, register
@@ -102,10 +101,8 @@ def publish() -> None:
             "user_name_bytes_max",
             USER_NAME_BYTES_MAX,
             "bytes",
-            "Name of a user or of a resource in an access rule; what is no ASCII letter, digit, `-`, `_` or `.` counts"
-            " three for each of its bytes.",
+            "Name of a user; what is no ASCII letter, digit, `-`, `_` or `.` counts three for each of its bytes.",
         ),
-        Limit("acls_per_instance_max", ACL_RULES_PER_INSTANCE_MAX, "rules", "Access rules of one instance."),
         Limit("metric_topics_max", METRIC_TOPICS_MAX, "topics", "Topics in one scrape of an instance's metrics."),
         Limit("metric_lags_max", METRIC_LAGS_MAX, "series", "Lags by group and topic in one scrape of metrics."),
         Limit("reset_partitions_max", RESET_PARTITIONS_MAX, "partitions", "Offsets that one reset of a group moves."),

@@ -1,6 +1,4 @@
-"""What access rules of an instance have at most. Brokers refuse more, and the control plane says the same numbers at
-`/limits`. Pure.
-"""
+"""What access rules of an instance have at most. Brokers refuse more; the control plane says so first. Pure."""
 
 from __future__ import annotations
 
