@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 from django.core.cache import cache
 
 from brokers.dataplane import admin_client
@@ -27,6 +29,8 @@ from tests.testkit.fleet import make_fleet, make_running, place
 from tests.testkit.waiting import eventually
 
 INSTANCE_ID = "ins-users001"
+# Its clients sign in.
+SIGNED_ID = "ins-users002"
 FUTURE_MS = 4_000_000_000_000
 
 pytestmark = pytest.mark.django_db
@@ -36,14 +40,16 @@ pytestmark = pytest.mark.django_db
 def engines(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineCluster]:
     with EngineCluster(zookeeper_address, tmp_path_factory.mktemp("users"), size=2) as running:
         running.create_instance(INSTANCE_ID)
+        running.create_instance(SIGNED_ID, security="sasl_plaintext")
         yield running
     admin_client.links().close()
 
 
 @pytest.fixture()
-def instance(engines: EngineCluster, tmp_path: Path) -> Instance:
+def cluster(engines: EngineCluster, tmp_path: Path, db: None) -> Cluster:
+    """The same brokers as the control plane knows them."""
     cache.clear()
-    fleet: Cluster = make_fleet(tmp_path, brokers=2)
+    fleet = make_fleet(tmp_path, brokers=2)
     Path(fleet.control_secret_file).write_text(engines.secret)
     for broker in engines.brokers:
         settings = broker.settings
@@ -51,9 +57,18 @@ def instance(engines: EngineCluster, tmp_path: Path) -> Instance:
             internal_port=settings.internal_port, admin_port=settings.admin_port
         )
     fleet.brokers.first().host.__class__.objects.update(internal_host="127.0.0.1")
-    running = make_running(make_tenant(), id=INSTANCE_ID)
-    place(running, fleet)
+    return fleet
+
+
+def placed(cluster: Cluster, instance_id: str) -> Instance:
+    running = make_running(make_tenant(), id=instance_id)
+    place(running, cluster)
     return running
+
+
+@pytest.fixture()
+def instance(cluster: Cluster) -> Instance:
+    return placed(cluster, INSTANCE_ID)
 
 
 def secret(name: str) -> NewSecret:
@@ -124,3 +139,35 @@ def test_what_services_write_is_what_brokers_tell_and_what_a_test_of_access_deci
     services.delete_acls(acting=acting, instance=instance, wanted=AclFilter(principal="User:etl"))
     services.delete_user(acting=acting, instance=instance, name="etl")
     eventually(lambda: user_selectors.user_names(instance) == ())
+
+
+def signs_in(servers: str, name: str, password: str) -> bool:
+    """One try: many failed ones are not looked at any more."""
+    client = AdminClient({
+        "bootstrap.servers": servers, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": name, "sasl.password": password, "reconnect.backoff.ms": 60_000,
+        "reconnect.backoff.max.ms": 60_000,
+    })  # fmt: skip
+    try:
+        client.list_topics(timeout=2)
+    except KafkaException:
+        return False
+    return True
+
+
+def test_a_password_of_the_control_plane_signs_in_until_it_is_removed(engines: EngineCluster, cluster: Cluster) -> None:
+    instance = placed(cluster, SIGNED_ID)
+    acting, servers = system_actor("tests", instance.tenant), engines.instances[SIGNED_ID].bootstrap
+    _, first = services.create_user(acting=acting, instance=instance, name="etl", superuser=True)
+    eventually(lambda: signs_in(servers, "etl", first.password))
+    second = services.add_secret(acting=acting, instance=instance, name="etl")
+    eventually(lambda: signs_in(servers, "etl", second.password))
+    assert signs_in(servers, "etl", first.password)
+    shown = user_selectors.user(instance, "etl")
+    assert shown.last_used_at_ms is not None
+    assert all(item.last_used_at_ms is not None for item in shown.secrets)
+    services.remove_secret(acting=acting, instance=instance, name="etl", secret_id=first.id)
+    eventually(lambda: not signs_in(servers, "etl", first.password))
+    assert signs_in(servers, "etl", second.password)
+    services.update_user(acting=acting, instance=instance, name="etl", disabled=True)
+    eventually(lambda: not signs_in(servers, "etl", second.password))
