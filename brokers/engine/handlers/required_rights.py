@@ -146,4 +146,6 @@ REQUIRED_RIGHTS: Final[Mapping[int, RequiredRights]] = {
     ),
     int(_K.LIST_TRANSACTIONS): RequiredRights({_TRANSACTION: _DESCRIBE}, "others are left out"),
     int(_K.ALLOT_STORAGE): _OWN,
+    int(_K.DESCRIBE_USERS): _OWN,
+    int(_K.ALTER_USERS): _OWN,
 }
