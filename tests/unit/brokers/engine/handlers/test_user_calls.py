@@ -27,11 +27,13 @@ from brokers.engine.protocol.messages.users import (
     DescribeUsersRequest,
 )
 from brokers.engine.throttling.change_rate import ChangeRate
+from tests.testkit.rights import client_as
 from tests.testkit.scram import salted, verifier
 from tests.testkit.wire import WireClient
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 
 SALT = b"salt"
+DENIED = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def altered(name: str, *secret_ids: str, **fields: Any) -> AlteredUser:
@@ -153,6 +155,18 @@ async def test_kafkas_call_replaces_what_the_mechanism_had(house: House) -> None
     assert users["alice"].secrets[-1].verifiers == (verifier("pw", 1, SALT),)
     # A second live secret is again for the control plane to make, once there is room.
     assert await alter(owner, altered("alice", "c")) == [ErrorCode.POLICY_VIOLATION]
+
+
+@pytest.mark.parametrize("acting", ["bob", None])
+async def test_nobody_becomes_a_superuser_by_a_new_password_for_one(house: House, acting: str | None) -> None:
+    """Without any ACL everybody may alter users: but not those who may do more."""
+    owner = await house.broker.internal_client(MINE)
+    assert await alter(owner, altered("root", "k1", superuser=1), altered("bob", "k1")) == [0, 0]
+    client = house.mine if acting is None else await client_as(house.broker, MINE, acting)
+    assert await scram(client, upserted=("root", "alice")) == {"root": DENIED, "alice": 0}
+    assert await scram(client, deleted=("root",)) == {"root": DENIED}
+    as_root = await client_as(house.broker, MINE, "root")
+    assert await scram(as_root, upserted=("root",)) == {"root": 0}
 
 
 async def test_an_instance_has_so_many_users_whoever_makes_them(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
