@@ -56,7 +56,7 @@ run: setup
 	@exec $(BIN)/python manage.py up $(UP)
 
 test: setup-dev
-	@$(RUN) $(SIDE_BY_SIDE) -m "not quiet"
+	@PENSTOCK_TESTS_ROTATE=1 $(RUN) $(SIDE_BY_SIDE) -m "not quiet"
 	@$(RUN) -m quiet tests/product/system
 
 # Everything: all examples, seeds, planted bugs and sweeps, and what compiling can change compiled as well.

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from instances.models import Instance
-
-PLAINTEXT: Final = "plaintext"
-WITH_USERS: Final = frozenset({"sasl_plaintext", "sasl_tls"})
-ENCRYPTED: Final = frozenset({"sasl_tls", "tls", "mtls"})
+from instances.routes.kinds import PLAINTEXT, WITH_SASL, WITH_TLS
 
 
 def security_of(instance: Instance) -> str:
@@ -19,9 +14,9 @@ def security_of(instance: Instance) -> str:
 
 def needs_user(instance: Instance) -> bool:
     """Whether what pages and snippets show works for signed-in users alone."""
-    return security_of(instance) in WITH_USERS
+    return security_of(instance) in WITH_SASL
 
 
 def is_encrypted(instance: Instance) -> bool:
     """Whether clients of that route speak TLS."""
-    return security_of(instance) in ENCRYPTED
+    return security_of(instance) in WITH_TLS

@@ -5,16 +5,20 @@ from __future__ import annotations
 import pytest
 from _pytest.terminal import TerminalReporter
 
-from tests.testkit import depth
+from tests.testkit import depth, rotation
 
 
 def _is_left_out(item: pytest.Item) -> bool:
+    if rotation.is_on() and not rotation.runs_today(item.path):
+        return True
     mark = item.get_closest_marker("long")
     return mark is not None and not depth.LONG and not depth.is_changed(mark.args)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `long` are left to `make test-long`, unless what they check has changed."""
+    """Tests marked `long` are left to `make test-long`, and modules of rooms that take turns to their day, unless what
+    they check has changed.
+    """
     left_out = [item for item in items if _is_left_out(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
