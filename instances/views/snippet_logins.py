@@ -6,8 +6,8 @@ import shlex
 from typing import Final, NamedTuple
 
 MECHANISM: Final = "SCRAM-SHA-512"
-PLACEHOLDER_USER: Final = "user"
-PLACEHOLDER_PASSWORD: Final = "password"  # noqa: S105  what stands where the reader's own goes
+PLACEHOLDER_USER: Final = "your-user"
+PLACEHOLDER_PASSWORD: Final = "your-password"
 
 
 class LoginLines(NamedTuple):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from instances.views.snippet_logins import PLACEHOLDER_PASSWORD
 from tests.product.browser.conftest import OpenPage, press
 from tests.testkit.stack import Stack
 from tests.testkit.waiting import eventually
@@ -44,11 +45,27 @@ def buy_instance(page: Page, name: str) -> None:
     expect(page.locator(".pill.running")).to_be_visible(timeout=RUNNING_WITHIN_MS)
 
 
-def shown_snippet(page: Page, language: str) -> str:
+def make_user(page: Page, name: str) -> str:
+    """On the instance's page; the password, which is shown once. Ends where it began."""
+    page.get_by_role("link", name="Users", exact=True).click()
+    page.get_by_label("Name", exact=True).fill(name)
+    page.locator("main").get_by_role("button", name="Create user").click()
+    password = page.locator("[data-secret] .copy").nth(1)
+    expect(password).to_contain_text("psu_")
+    found = re.search(r"psu_[\w-]+", password.inner_text())
+    assert found is not None
+    page.get_by_role("link", name="Overview").click()
+    return found.group()
+
+
+def shown_snippet(page: Page, language: str, password: str) -> str:
+    """With the password in its place."""
     tab = page.get_by_role("tab", name=language, exact=True)
     tab.click()
     expect(tab).to_have_attribute("aria-selected", "true")
-    return page.locator("[role=tabpanel]:visible pre").inner_text()
+    code = page.locator("[role=tabpanel]:visible pre").inner_text()
+    assert PLACEHOLDER_PASSWORD in code
+    return code.replace(PLACEHOLDER_PASSWORD, password)
 
 
 def run_python(code: str, folder: Path) -> None:
@@ -71,10 +88,11 @@ def test_from_sign_up_to_the_first_message(
     buy_instance(page, "orders-prod")
     picture(page, "journey-2-running")
 
+    password = make_user(page, "shop")
     page.get_by_role("button", name="Create topic “orders”").click()
     expect(page.get_by_role("link", name="orders", exact=True)).to_be_visible()
-    code = shown_snippet(page, "Python")
-    assert '"orders"' in code
+    code = shown_snippet(page, "Python", password)
+    assert '"orders"' in code and '"shop"' in code
     run_python(code, tmp_path)
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="orders", exact=True))
     expect(row.get_by_role("cell", name="1", exact=True)).to_be_visible(timeout=ARRIVED_WITHIN_MS)
@@ -109,7 +127,7 @@ def test_a_quota_set_in_the_console_is_explained_in_the_console(
     expect(page.locator(".levels .wins").first).to_contain_text("0.1 MB/s applies")
 
     page.get_by_role("link", name="Overview").click()
-    code = shown_snippet(page, "Python")
+    code = shown_snippet(page, "Python", make_user(page, "shop"))
     loud = code.replace("""b'{"total": 42}'""", "bytes(20_000)").replace("p.produce(", "for _ in range(75): p.produce(")
     run_python(loud, tmp_path)
     expect(page.locator(".rule").first).to_be_visible(timeout=ARRIVED_WITHIN_MS)
