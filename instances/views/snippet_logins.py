@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 MECHANISM: Final = "SCRAM-SHA-512"
 PLACEHOLDER_USER: Final = "your-user"
-PLACEHOLDER_PASSWORD: Final = "your-password"
+PLACEHOLDER_PASSWORD: Final = "your-password"  # noqa: S105  what stands where the reader's own goes
 
 
 class LoginLines(NamedTuple):
