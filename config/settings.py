@@ -241,7 +241,12 @@ WHITENOISE_AUTOREFRESH = DEBUG
 REST_FRAMEWORK = tenants_conf.REST_FRAMEWORK
 SPECTACULAR_SETTINGS = tenants_conf.SPECTACULAR_SETTINGS | {
     # Clusters and instances have the same two words; the schema needs one name for them.
-    "ENUM_NAME_OVERRIDES": {"ClusterTypeEnum": "instances.choices.ClusterType"},
+    "ENUM_NAME_OVERRIDES": {
+        "ClusterTypeEnum": "instances.choices.ClusterType",
+        "RouteSecurityEnum": "instances.routes.kinds.SECURITIES",
+        "OfferedSecurityEnum": "instances.routes.kinds.OFFERED",
+        "UserStateEnum": "instances.api.user_serializers.STATES",
+    },
 }
 
 # --- work in the background ---------------------------------------------------------------------------------------
