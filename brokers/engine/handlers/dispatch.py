@@ -100,12 +100,14 @@ _HERE_OR_ELSEWHERE: Final = coordinator_forwarding.with_forwarding(
 )
 
 _TOPICS: Final = Shape("topics", "topics", "partitions", "partitions")
+# Together they are one record batch, which is written or refused as a whole.
+_COMMITS: Final = _TOPICS._replace(lines_max=500)
 # Calls whose items are independent of each other, with where their long lists are. Others count items over the whole
 # request, and take turns by themselves.
 SHAPES: Final[Mapping[ApiKey, Shape]] = {
     ApiKey.LIST_OFFSETS: _TOPICS,
-    ApiKey.OFFSET_COMMIT: _TOPICS,
-    ApiKey.TXN_OFFSET_COMMIT: _TOPICS,
+    ApiKey.OFFSET_COMMIT: _COMMITS,
+    ApiKey.TXN_OFFSET_COMMIT: _COMMITS,
     ApiKey.OFFSET_DELETE: _TOPICS,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _TOPICS,
     ApiKey.DELETE_RECORDS: _TOPICS,

@@ -20,8 +20,10 @@ SECRET_CHARS_MIN = 16
 
 def secrets_of(stack: Stack) -> dict[str, str]:
     """What is secret in the state directory, by the name of its file; an identity's password without its user."""
-    texts = {file.name: file.read_text() for file in (stack.state_dir / SECRETS_DIR).iterdir()}
+    files = [file for file in (stack.state_dir / SECRETS_DIR).rglob("*") if file.is_file()]
+    texts = {file.name: file.read_text() for file in files if "BEGIN CERTIFICATE" not in file.read_text()}
     logins = json.loads(texts.pop("logins.json"))
+    del logins["demo_user_key"]  # the id of a password
     found = {name: text.strip().rpartition(":")[2] for name, text in (texts | logins).items()}
     assert all(len(secret) >= SECRET_CHARS_MIN for secret in found.values())
     return found

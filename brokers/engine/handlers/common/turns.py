@@ -22,13 +22,14 @@ PIECE_S: Final = 0.001
 
 class Shape(NamedTuple):
     """Where a request has its long list, and an answer the results of it; `lines` and `result_lines` are the lists
-    within each item of them, None where an item is a line itself.
+    within each item of them, None where an item is a line itself. `lines_max`: that are handled together.
     """
 
     items: str
     results: str
     lines: str | None = None
     result_lines: str | None = None
+    lines_max: int = LINES_PER_TURN_MAX
 
 
 class TurnBudget:
@@ -50,7 +51,7 @@ def in_turns(handler: Handler, shape: Shape) -> Handler:
 
     def handle(call: Call, request: Any) -> Any:
         items = getattr(request, shape.items)
-        if items is None or (len(items) <= LINES_PER_TURN_MAX and _count(items, shape) <= LINES_PER_TURN_MAX):
+        if items is None or (len(items) <= shape.lines_max and _count(items, shape) <= shape.lines_max):
             return handler(call, request)
         return _answer_in_turns(handler, shape, call, request, items)
 
@@ -102,14 +103,14 @@ def _parts(items: Sequence[Any], shape: Shape) -> Iterator[tuple[list[Any], bool
     before. An item counts as a line itself.
     """
     part: list[Any] = []
-    room, goes_on = LINES_PER_TURN_MAX, False
+    room, goes_on = shape.lines_max, False
     for item in items:
         lines: Sequence[Any] = () if shape.lines is None else getattr(item, shape.lines) or ()
         begin = 0
         while True:
             if room < 1:
                 yield part, goes_on
-                part, room, goes_on = [], LINES_PER_TURN_MAX, begin > 0
+                part, room, goes_on = [], shape.lines_max, begin > 0
             taken = min(len(lines) - begin, max(room - 1, 1))
             if taken == len(lines):
                 part.append(item)
