@@ -47,7 +47,7 @@ def buy_instance(page: Page, name: str) -> None:
 
 def make_user(page: Page, name: str) -> str:
     """On the instance's page; the password, which is shown once. Ends where it began."""
-    page.get_by_role("link", name="Users", exact=True).click()
+    page.get_by_role("navigation", name="Sections").get_by_role("link", name="Users").click()
     page.get_by_label("Name", exact=True).fill(name)
     page.locator("main").get_by_role("button", name="Create user").click()
     password = page.locator("[data-secret] .copy").nth(1)
