@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ NICENESS: Final = 15
 CONNECTIONS: Final = 4
 # What it did, by kind.
 Did = dict[str, Any]
-Attack = Callable[[Sequence[int], float], Awaitable[Did]]
+Attack = Callable[[Sequence[int], float], Coroutine[Any, Any, Did]]
 CODECS: Final = {"gzip": GZIP, "lz4": LZ4, "zstd": ZSTD, "snappy": SNAPPY}
 PRODUCES: Final = ("many_bytes", "many_batches", "many_records", "many_headers")
 
@@ -142,11 +142,7 @@ ATTACKS: Final = _all()
 def main() -> None:
     os.nice(NICENESS)
     name, seconds, ports = sys.argv[1], float(sys.argv[2]), [int(port) for port in sys.argv[3:]]
-    print(json.dumps(asyncio.run(_run(ATTACKS[name], ports, seconds))), flush=True)
-
-
-async def _run(attack: Attack, ports: Sequence[int], seconds: float) -> Did:
-    return await attack(ports, seconds)
+    print(json.dumps(asyncio.run(ATTACKS[name](ports, seconds))), flush=True)
 
 
 if __name__ == "__main__":

@@ -26,11 +26,11 @@ class Handshakes:
         self._loop = loop
         self._threads = threads
         self._executor: ThreadPoolExecutor | None = None
-        self._running = 0
         self._closed = False
         # By instance, in the order in which they are served; an instance is here while it has none in a thread.
         self._waiting: dict[object, deque[tuple[Step, OnStep]]] = {}
-        self._busy: set[object] = set()
+        # Of instances with a step in a thread: who waits for its end.
+        self._running: dict[object, OnStep] = {}
         # Who has begun, by instance, in the order of beginning: how each is dropped.
         self._begun: dict[object, dict[object, Callable[[], object]]] = {}
 
@@ -51,41 +51,42 @@ class Handshakes:
         self._serve()
 
     def _serve(self) -> None:
-        while self._running < self._threads and not self._closed:
-            group = next((group for group in self._waiting if group not in self._busy), None)
+        while len(self._running) < self._threads and not self._closed:
+            group = next((group for group in self._waiting if group not in self._running), None)
             if group is None:
                 return
             steps = self._waiting.pop(group)
             step, on_step = steps.popleft()
             if steps:
                 self._waiting[group] = steps  # behind the others
-            self._busy.add(group)
-            self._running += 1
+            self._running[group] = on_step
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self._threads, "tls-handshake")
-            self._executor.submit(self._run, group, step, on_step)
+            self._executor.submit(self._run, group, step)
 
-    def _run(self, group: object, step: Step, on_step: OnStep) -> None:
+    def _run(self, group: object, step: Step) -> None:
         error: BaseException | None = None
         try:
             step()
         except Exception as failure:  # the loop judges it
             error = failure
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._over, group, on_step, error)
+            self._loop.call_soon_threadsafe(self._over, group, error)
 
-    def _over(self, group: object, on_step: OnStep, error: BaseException | None) -> None:
-        self._running -= 1
-        self._busy.discard(group)
-        on_step(error)
-        self._serve()
+    def _over(self, group: object, error: BaseException | None) -> None:
+        on_step = self._running.pop(group, None)
+        if on_step is not None:  # else the broker stopped meanwhile
+            on_step(error)
+            self._serve()
 
     def close(self) -> None:
-        """The broker stops, and has closed its connections: nothing more begins."""
+        """The broker stops, and has closed its connections: nothing more begins, and who waits for a step is told.
+        Steps that are in a thread end first, for they hold their sockets; they wait for no peer.
+        """
         self._closed = True
-        waiting, self._waiting = self._waiting, {}
-        for steps in waiting.values():
-            for _, on_step in steps:
-                on_step(ConnectionAbortedError(0, "the broker stops"))
         if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
+            self._executor.shutdown(wait=True, cancel_futures=True)
+        ended = [*self._running.values(), *(on_step for steps in self._waiting.values() for _, on_step in steps)]
+        self._running, self._waiting = {}, {}
+        for on_step in ended:
+            on_step(ConnectionAbortedError(0, "the broker stops"))

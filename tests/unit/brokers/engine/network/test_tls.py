@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -217,6 +218,27 @@ async def test_of_many_handshakes_that_stand_still_the_oldest_makes_room(
         await client.send_raw(bytes.fromhex("16030100c8010000c40303") + b"\x00" * 50)
     assert await is_served(await broker.client(port, tls=client_context(authority)))
     assert broker.broker.listeners.counters.ended == {"handshake": 2}
+
+
+async def test_who_waits_for_a_step_when_the_broker_stops_is_told_once() -> None:
+    """A step in a thread holds its socket, which nobody would close."""
+    pool = Handshakes(asyncio.get_running_loop())
+    begun, may_end = threading.Event(), threading.Event()
+    ends: list[str] = []
+
+    def slow() -> None:
+        begun.set()
+        may_end.wait(10)
+
+    for number in range(3):
+        pool.submit("instance", slow, lambda _error, n=number: ends.append(f"step {n}"))
+    await asyncio.to_thread(begun.wait, 10)
+    asyncio.get_running_loop().call_soon(may_end.set)
+    await asyncio.sleep(0)
+    pool.close()
+    assert ends == ["step 0", "step 1", "step 2"]
+    await asyncio.sleep(0)  # the thread has ended, and what it called for comes now
+    assert len(ends) == 3
 
 
 async def test_one_instance_has_one_handshake_in_a_thread_and_others_are_served_beside_it() -> None:
