@@ -57,9 +57,21 @@ def _joined(user: User, tenant: Tenant) -> Member:
 
 
 def _working_secret(member: Member, token_secret: str | None) -> str:
-    kept = ApiToken.objects.filter(tenant=member.tenant, revoked_at=None, secret_hash=hash_secret(token_secret or ""))
-    if token_secret and kept.exists():
-        return token_secret
     acting = member_actor(member)
     scopes = sorted(access.grantable_scopes(acting) - {"operator"})
+    living = ApiToken.objects.filter(tenant=member.tenant, revoked_at=None)
+    kept = living.filter(secret_hash=hash_secret(token_secret)).first() if token_secret else None
+    if token_secret and kept is not None:
+        _widen(kept, scopes)
+        return token_secret
     return services.create_token(acting=acting, name=DEMO_TOKEN_NAME, scopes=scopes)[1]
+
+
+def _widen(token: ApiToken, scopes: list[str]) -> None:
+    """A version of before knew fewer scopes, and the printed token is to do all that its owner may."""
+    before = sorted(token.scopes)
+    if not set(scopes) <= set(before):
+        token.scopes = scopes
+        token.save(update_fields=["scopes"])
+        acting = system_actor("demo", token.tenant)
+        audit.record(acting, "token.changed", token, {"scopes": before}, {"scopes": scopes})

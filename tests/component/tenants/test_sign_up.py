@@ -17,7 +17,7 @@ from tenants.demo import DEMO_SLUG, demo_owner, ensure_demo_tenant
 from tenants.errors import Conflict, Invalid, QuotaExceeded
 from tenants.limits import TENANTS_PER_USER_MAX
 from tenants.management.commands.create_operator import PASSWORD_VARIABLE
-from tenants.models import AuditEntry, Member, Tenant, User
+from tenants.models import ApiToken, AuditEntry, Member, Tenant, User
 from tests.testkit.api_cases import PASSWORD, Api, make_member, make_user
 
 pytestmark = pytest.mark.django_db
@@ -176,3 +176,17 @@ def test_the_demo_tenant_is_the_same_on_every_start() -> None:
     third = ensure_demo_tenant(email="demo@example.com", password=PASSWORD, token_secret="pst_lost")
     assert third.token_secret != first.token_secret
     assert demo_owner("demo@example.com") == second.member
+
+
+def test_the_demo_token_of_an_earlier_version_may_do_what_its_owner_may_by_now() -> None:
+    first = ensure_demo_tenant(email="demo@example.com", password=PASSWORD, token_secret=None)
+    token = ApiToken.objects.get(tenant=first.tenant)
+    whole, token.scopes = token.scopes, ["instances:read"]
+    token.save()
+
+    again = ensure_demo_tenant(email="demo@example.com", password=PASSWORD, token_secret=first.token_secret)
+
+    token.refresh_from_db()
+    assert (again.token_secret, token.scopes) == (first.token_secret, whole)
+    assert ApiToken.objects.filter(tenant=first.tenant).count() == 1
+    assert AuditEntry.objects.filter(tenant=first.tenant, action="token.changed").count() == 1
