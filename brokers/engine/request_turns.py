@@ -1,31 +1,44 @@
 """Long requests of tenants on the event loop, in turns: in each round of the loop one piece of one of them, however
 many there are. Instances come one after the other, whatever each has under way; between two pieces everybody who sent a
-short request is served.
+short request is served. An instance that used more of the broker's time than its share pauses until it is paid for.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 # Of the requests of an instance that are decoded at the same time, as they were received.
 DECODED_BYTES_PER_INSTANCE_MAX: Final = 1024 * 1024
 
 
+def _owes_nothing(instance_id: str) -> int:
+    return 0
+
+
 class RequestTurns:
-    """`await turns.take(instance_id)` before each piece."""
+    """`await turns.take(instance_id)` before each piece. `debt_ms`: how long an instance has to wait before anything
+    more is done for it.
+    """
 
-    __slots__ = ("_is_due", "_loop", "_waiting")
+    __slots__ = ("_debt_ms", "_is_due", "_loop", "_paused", "_waiting")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, debt_ms: Callable[[str], int] = _owes_nothing) -> None:
         self._loop = loop
+        self._debt_ms = debt_ms
         # In the order in which their turns come.
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._paused: dict[str, deque[asyncio.Future[None]]] = {}
         self._is_due = False
 
     def take(self, instance_id: str) -> asyncio.Future[None]:
         turn: asyncio.Future[None] = self._loop.create_future()
+        paused = self._paused.get(instance_id)
+        if paused is not None:
+            paused.append(turn)
+            return turn
         self._waiting.setdefault(instance_id, deque()).append(turn)
         if not self._is_due:
             self._is_due = True
@@ -36,6 +49,11 @@ class RequestTurns:
         while self._waiting:
             instance_id = next(iter(self._waiting))
             turns = self._waiting.pop(instance_id)
+            debt_ms = self._debt_ms(instance_id)
+            if debt_ms:
+                self._paused[instance_id] = turns
+                self._loop.call_later(debt_ms / 1000, self._resume, instance_id)
+                continue
             turn = turns.popleft()
             if turns:
                 self._waiting[instance_id] = turns  # behind all others
@@ -44,6 +62,12 @@ class RequestTurns:
                 break
         self._is_due = bool(self._waiting)
         if self._is_due:
+            self._loop.call_soon(self._next)
+
+    def _resume(self, instance_id: str) -> None:
+        self._waiting[instance_id] = self._paused.pop(instance_id)
+        if not self._is_due:
+            self._is_due = True
             self._loop.call_soon(self._next)
 
 
@@ -68,16 +92,17 @@ class DecodedPlaces:
     One is let in however long it is; others wait as they were received, first come, first served.
     """
 
-    __slots__ = ("_loop", "_taken_bytes", "_waiting")
+    __slots__ = ("_bytes_max", "_loop", "_taken_bytes", "_waiting")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, bytes_max: int = DECODED_BYTES_PER_INSTANCE_MAX) -> None:
         self._loop = loop
+        self._bytes_max = bytes_max
         self._taken_bytes: dict[str, int] = {}
         self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}
 
     async def enter(self, instance_id: str, count_bytes: int) -> Place:
         taken_bytes = self._taken_bytes.get(instance_id, 0)
-        if instance_id not in self._waiting and _has_room(taken_bytes, count_bytes):
+        if instance_id not in self._waiting and self._has_room(taken_bytes, count_bytes):
             self._taken_bytes[instance_id] = taken_bytes + count_bytes
         else:
             admitted: asyncio.Future[None] = self._loop.create_future()
@@ -93,7 +118,7 @@ class DecodedPlaces:
     def free(self, instance_id: str, count_bytes: int) -> None:
         taken_bytes = self._taken_bytes[instance_id] - count_bytes
         waiting = self._waiting.get(instance_id)
-        while waiting and (waiting[0][1].done() or _has_room(taken_bytes, waiting[0][0])):
+        while waiting and (waiting[0][1].done() or self._has_room(taken_bytes, waiting[0][0])):
             wanted_bytes, admitted = waiting.popleft()
             if not admitted.done():  # else it was cancelled
                 taken_bytes += wanted_bytes
@@ -105,6 +130,5 @@ class DecodedPlaces:
         else:
             del self._taken_bytes[instance_id]
 
-
-def _has_room(taken_bytes: int, count_bytes: int) -> bool:
-    return not taken_bytes or taken_bytes + count_bytes <= DECODED_BYTES_PER_INSTANCE_MAX
+    def _has_room(self, taken_bytes: int, count_bytes: int) -> bool:
+        return not taken_bytes or taken_bytes + count_bytes <= self._bytes_max

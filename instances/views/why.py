@@ -153,7 +153,7 @@ def kind_words(kind: str) -> str:
 def limit_words(kind: str) -> str:
     """Its limit, which is no number of bytes."""
     return {
-        "request_time": _("half of each broker's time"),
+        "request_time": _("a quarter of each broker's time"),
         "change_rate": _("changes a second on each broker"),
         "connection_limit": _("connections to one broker"),
         "connection_rate": _("new connections a second"),
@@ -263,7 +263,7 @@ def _broker_sentence(kind: str, mean_ms: float, brokers: list[int]) -> str:
         )
     return (
         _(
-            "This instance's requests take more than half of the time of these brokers: %(brokers)s."
+            "This instance's requests take more than a quarter of the time of these brokers: %(brokers)s."
             " Each waits %(delay)s on average. Fewer requests that name many topics, partitions or groups,"
             " and smaller compressed batches, end that."
         )

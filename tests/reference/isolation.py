@@ -283,7 +283,7 @@ ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
         Row(
             (0, 0),
             (
-                f"{listing.IDS_PER_REQUEST_MAX:,} ids a request, {listing.DESCRIBED_PER_TURN_MAX} a turn",
+                f"{listing.IDS_PER_REQUEST_MAX:,} ids a request",
                 _REPEATED,
             ),
         ),

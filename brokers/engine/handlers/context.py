@@ -216,6 +216,8 @@ class Engine:
     own_turns: OwnTurns = field(init=False)
     request_turns: RequestTurns = field(init=False)
     decoded_places: DecodedPlaces = field(init=False)
+    # What an instance has in threads that check and convert batches: one request at a time.
+    converter_places: DecodedPlaces = field(init=False)
     starts: DurableLogStartOffsets = field(init=False)
     deadlines: Deadlines = field(init=False)
     # Who signs in to instances.
@@ -224,10 +226,14 @@ class Engine:
     def __post_init__(self) -> None:
         self.authentication = Authentication(self.loop, self.clock, self.current, self.control_secret)
         self.own_turns = OwnTurns(self.loop)
-        self.request_turns = RequestTurns(self.loop)
+        self.request_turns = RequestTurns(self.loop, self._request_time_debt_ms)
         self.decoded_places = DecodedPlaces(self.loop)
+        self.converter_places = DecodedPlaces(self.loop, bytes_max=0)
         self.starts = DurableLogStartOffsets(self.table, self.spawn)
         self.deadlines = Deadlines(self.loop, self.clock)
+
+    def _request_time_debt_ms(self, instance_id: str) -> int:
+        return self.accountings.of(instance_id).request_time.debt_ms(self.clock.monotonic_ms())
 
     def bump_metadata_version(self) -> None:
         self.metadata_version = object()
@@ -370,6 +376,8 @@ class Call:
     address: Address
     # It changed something in ZooKeeper, which its instance pays for (`common.change_turns`).
     has_changed: bool = False
+    # How long it waited for its instance to have time of this broker again, in milliseconds.
+    paused_ms: int = 0
 
     @property
     def rights(self) -> Rights:

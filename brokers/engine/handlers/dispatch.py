@@ -140,6 +140,23 @@ HANDLERS: Final[Mapping[int, Handler]] = {
         alter_configs.incremental_alter_configs, lambda answer: len(answer.responses)
     ),
     int(ApiKey.DESCRIBE_LOG_DIRS): in_chunks(log_dirs.describe_log_dirs, log_dirs.lines_described),
+    int(ApiKey.DESCRIBE_CLIENT_QUOTAS): in_chunks(
+        client_quotas.describe_client_quotas, client_quotas.entries_described
+    ),
+    int(ApiKey.ALTER_CLIENT_QUOTAS): in_chunks(client_quotas.alter_client_quotas, lambda answer: len(answer.entries)),
+    int(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS): in_chunks(
+        scram_credentials.describe_user_scram_credentials, lambda answer: len(answer.results)
+    ),
+    int(ApiKey.ALTER_USER_SCRAM_CREDENTIALS): in_chunks(
+        scram_credentials.alter_user_scram_credentials, lambda answer: len(answer.results)
+    ),
+    int(ApiKey.LIST_GROUPS): in_chunks(_HERE_OR_ELSEWHERE[int(ApiKey.LIST_GROUPS)], lambda answer: len(answer.groups)),
+    int(ApiKey.LIST_TRANSACTIONS): in_chunks(
+        _HERE_OR_ELSEWHERE[int(ApiKey.LIST_TRANSACTIONS)], lambda answer: len(answer.transaction_states or ())
+    ),
+    int(ApiKey.DESCRIBE_TRANSACTIONS): in_chunks(
+        _HERE_OR_ELSEWHERE[int(ApiKey.DESCRIBE_TRANSACTIONS)], listing.transactions_described
+    ),
     int(ApiKey.DESCRIBE_PRODUCERS): in_chunks(
         describe_producers.describe_producers, describe_producers.settings_described
     ),

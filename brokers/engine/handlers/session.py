@@ -205,11 +205,13 @@ class Session:
         try:
             call = Call(self.engine, self.view(), api_key, raw.version, raw.client_id or "", self._address)
             decoding = _decode_in_pieces(api_key, raw, items_max)
-            request = await timed(decoding, partial(self._on_turn, call), self._take_turn())
+            request = await timed(decoding, partial(self._on_turn, call), self._take_turn(call))
             self.channel.release()
             if place is not None and api_key in WAIT_FOR_OTHERS:
                 place.leave()
+            paused_ms = call.paused_ms
             call = Call(self.engine, self.view(), api_key, raw.version, raw.client_id or "", self._address)
+            call.paused_ms = paused_ms
             began_s = perf_counter()
             answer = self._handlers[api_key](call, request)
             self._on_turn(call, perf_counter() - began_s)
@@ -225,7 +227,7 @@ class Session:
 
     async def _finish(self, call: Call, correlation_id: int, answer: Any) -> None:
         try:
-            response = await timed(answer, partial(self._on_turn, call), self._take_turn())
+            response = await timed(answer, partial(self._on_turn, call), self._take_turn(call))
         except Exception as error:  # one tenant's request must not take the others' broker down
             self.cancel = None
             self.channel.fail(error)
@@ -247,12 +249,17 @@ class Session:
         accounting = self.engine.accountings.of(view.instance.id)
         return accounting.request_time.charge(round(spent_s * 1e6), self.engine.clock.monotonic_ms())
 
-    def _take_turn(self) -> Callable[[], Awaitable[None]] | None:
+    def _take_turn(self, call: Call) -> Callable[[], Awaitable[None]] | None:
         """How a long request waits for its next piece; None: of the cluster's own, which goes on in the next round."""
         instance_id = self.principal.instance_id
         if instance_id is None or self.principal.internal:
             return None
-        return partial(self.engine.request_turns.take, instance_id)
+        return partial(self._wait_for_turn, call, instance_id)
+
+    async def _wait_for_turn(self, call: Call, instance_id: str) -> None:
+        engine = self.engine
+        call.paused_ms += engine.accountings.of(instance_id).request_time.debt_ms(engine.clock.monotonic_ms())
+        await engine.request_turns.take(instance_id)
 
     def _change_delay_ms(self, call: Call) -> int:
         """How long the client is to wait for what its instance changed in ZooKeeper so far."""
@@ -276,8 +283,8 @@ class Session:
 
     def _respond(self, call: Call, correlation_id: int, response: Any, spent_s: float) -> None:
         delay_ms = self._charge(call, spent_s)
-        if delay_ms:
-            self._remember_delay(call, delay_ms)
+        if delay_ms or call.paused_ms:
+            self._remember_delay(call, delay_ms + call.paused_ms)
         if call.api_key in STATE_WRITES:
             owed_ms = state_writes.delay_ms(call, response)
             if owed_ms > delay_ms:

@@ -1,11 +1,18 @@
 """The admin client to the hand-written halves of Produce and Fetch."""
 
-from brokers.engine.protocol.fast_codec_fetch import FetchFrame, decode_fetch
+from brokers.engine.protocol.fast_codec_fetch import FetchDecoder, FetchFrame, decode_fetch
 from brokers.engine.protocol.fast_codec_fetch_response import encode_fetch_response
-from brokers.engine.protocol.fast_codec_produce import ProduceFrame, decode_produce, encode_produce_response
+from brokers.engine.protocol.fast_codec_produce import (
+    ProduceDecoder,
+    ProduceFrame,
+    decode_produce,
+    encode_produce_response,
+)
 
 __all__ = [
+    "FetchDecoder",
     "FetchFrame",
+    "ProduceDecoder",
     "ProduceFrame",
     "decode_fetch",
     "decode_produce",

@@ -61,78 +61,194 @@ _NOTHING_MORE: Final = b"\x01\x01\x00"
 _new_tuple: Final = tuple.__new__
 
 
+# Replica, wait, minimum, maximum, isolation, session id and epoch.
+FetchHead = tuple[int, int, int, int, int, int, int]
+
+
 def decode_fetch(buffer: Buffer, offset: int, end: int, version: int, items_max: int = PARTITIONS_MAX) -> FetchFrame:
     """A fetch request body (versions 4 to 17) in `buffer[offset:end]`, of so many topics and partitions at most. Raises
     MalformedRequest.
 
     As in the compiled codec, fixed-width fields may be read past `end`; the next length or the last line notices.
     """
-    try:
-        frame, position = (_decode_flexible if version >= _FLEXIBLE_FROM else _decode_classic)(
-            buffer, offset, end, version, items_max
-        )
-    except (IndexError, struct_error) as error:
-        raise MalformedRequest("a fetch request ends too early") from error
-    if position > end:
-        raise MalformedRequest("a fetch request ends too early")
-    return frame
+    decoder = FetchDecoder(buffer, offset, end, version, items_max)
+    decoder.advance(items_max + 1)
+    return decoder.frame()
 
 
-def _decode_flexible(b: Buffer, p: int, end: int, version: int, items_max: int) -> tuple[FetchFrame, int]:
+class FetchDecoder:
+    """Decodes a fetch request in pieces: `advance` until it answers True, then `frame`."""
+
+    __slots__ = (
+        "_buffer", "_end", "_head", "_is_in_topic", "_items_left", "_partitions", "_partitions_left", "_position",
+        "_topics", "_topics_left", "_version",
+    )  # fmt: skip
+
+    def __init__(self, buffer: Buffer, offset: int, end: int, version: int, items_max: int) -> None:
+        self._buffer, self._end, self._version = buffer, end, version
+        try:
+            read_head = _flexible_head if version >= _FLEXIBLE_FROM else _classic_head
+            self._head, count, self._position = read_head(buffer, offset, version)
+        except (IndexError, struct_error) as error:
+            raise MalformedRequest("a fetch request ends too early") from error
+        topic_bytes_min = 18 if version >= _TOPIC_IDS_FROM else 3 if version >= _FLEXIBLE_FROM else 6
+        self._items_left = items_max - count
+        if count < 0 or count > (end - self._position) // topic_bytes_min or self._items_left < 0:
+            raise MalformedRequest("the topics of a fetch request are null or too many")
+        self._topics: list[TopicWanted] = []
+        self._topics_left = count
+        self._is_in_topic = False
+        self._partitions: list[PartitionWanted] = []
+        self._partitions_left = 0
+
+    def advance(self, lines_max: int) -> bool:
+        """Decodes so many more topics and partitions; whether that were all. Raises MalformedRequest."""
+        try:
+            if self._version >= _FLEXIBLE_FROM:
+                self._advance_flexible(lines_max)
+            else:
+                self._advance_classic(lines_max)
+        except (IndexError, struct_error) as error:
+            raise MalformedRequest("a fetch request ends too early") from error
+        return not self._topics_left and not self._is_in_topic
+
+    def frame(self) -> FetchFrame:
+        """Once everything is decoded. Raises MalformedRequest."""
+        read_end = _flexible_end if self._version >= _FLEXIBLE_FROM else _classic_end
+        try:
+            forgotten, rack_id, replica, position = read_end(
+                self._buffer, self._position, self._end, self._version, self._items_left
+            )
+        except (IndexError, struct_error) as error:
+            raise MalformedRequest("a fetch request ends too early") from error
+        if position > self._end:
+            raise MalformedRequest("a fetch request ends too early")
+        head, replica_epoch = self._head, -1
+        if replica is not None:
+            replica_id, replica_epoch = replica
+            head = (replica_id, *head[1:])
+        return _new_tuple(FetchFrame, (*head, self._topics, forgotten, rack_id, replica_epoch))
+
+    def _advance_flexible(self, lines_max: int) -> None:
+        b, p, end, by_id, room = self._buffer, self._position, self._end, self._version >= _TOPIC_IDS_FROM, lines_max
+        while True:
+            if self._is_in_topic:
+                partitions = self._partitions
+                taken = min(self._partitions_left, room)
+                for _ in range(taken):
+                    partition = _PARTITION_V12.unpack_from(b, p)
+                    p = skip_tagged_fields(b, p + 32, end) if partition[6] else p + 33
+                    partitions.append(partition[:6])
+                room -= taken
+                self._partitions_left -= taken
+                if self._partitions_left:
+                    break
+                p = skip_tagged_fields(b, p, end) if b[p] else p + 1
+                self._is_in_topic = False
+            if not self._topics_left or room <= 0:
+                break
+            if by_id:
+                topic = bytes(b[p : p + 16])
+                p += 16
+            else:
+                topic, p = _compact_bytes(b, p, end)
+            count = b[p]
+            p += 1
+            if count > 127:
+                count, p = rest_of_varint(b, p, count)
+            self._begin_topic(topic, count - 1, (end - p) // 33)
+            room -= 1
+        self._position = p
+
+    def _advance_classic(self, lines_max: int) -> None:
+        b, p, end, version, room = self._buffer, self._position, self._end, self._version, lines_max
+        partition_bytes = 28 if version >= 9 else 24 if version >= 5 else 16
+        while True:
+            if self._is_in_topic:
+                partitions = self._partitions
+                taken = min(self._partitions_left, room)
+                for _ in range(taken):
+                    if version >= 9:
+                        index, epoch, fetch_offset, start_offset, bytes_max = _PARTITION_V9.unpack_from(b, p)
+                        partitions.append((index, epoch, fetch_offset, -1, start_offset, bytes_max))
+                    elif version >= 5:
+                        index, fetch_offset, start_offset, bytes_max = _PARTITION_V5.unpack_from(b, p)
+                        partitions.append((index, -1, fetch_offset, -1, start_offset, bytes_max))
+                    else:
+                        index, fetch_offset, bytes_max = _PARTITION_V4.unpack_from(b, p)
+                        partitions.append((index, -1, fetch_offset, -1, -1, bytes_max))
+                    p += partition_bytes
+                room -= taken
+                self._partitions_left -= taken
+                if self._partitions_left:
+                    break
+                self._is_in_topic = False
+            if not self._topics_left or room <= 0:
+                break
+            topic, p = _classic_bytes(b, p, end)
+            (count,) = _INT.unpack_from(b, p)
+            p += 4
+            self._begin_topic(topic, count, (end - p) // partition_bytes)
+            room -= 1
+        self._position = p
+
+    def _begin_topic(self, topic: bytes, count: int, count_max: int) -> None:
+        self._items_left -= count
+        if count < 0 or count > count_max or self._items_left < 0:
+            raise MalformedRequest("the partitions of a topic are null or too many")
+        self._partitions = []
+        self._partitions_left = count
+        self._topics.append((topic, self._partitions))
+        self._topics_left -= 1
+        self._is_in_topic = True
+
+
+def _flexible_head(b: Buffer, p: int, version: int) -> tuple[FetchHead, int, int]:
+    """With how many topics there are, -1 for null, and where they begin."""
     if version >= _REPLICA_STATE_FROM:
-        replica_id = -1
         max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, count = _HEAD_V15.unpack_from(b, p)
+        replica_id = -1
         p += 22
     else:
         (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, count) = (
             _HEAD_V12.unpack_from(b, p)
         )
         p += 26
-    by_id = version >= _TOPIC_IDS_FROM
-    topic_bytes_min = 18 if by_id else 3
     if count > 127:
         count, p = rest_of_varint(b, p, count)
-    left = items_max - count + 1
-    if not count or count - 1 > (end - p) // topic_bytes_min or left < 0:
-        raise MalformedRequest("the topics of a fetch request are null or too many")
-    topics: list[TopicWanted] = []
-    for _ in range(count - 1):
-        if by_id:
-            topic = bytes(b[p : p + 16])
-            p += 16
-        else:
-            topic, p = _compact_bytes(b, p, end)
-        count = b[p]
-        p += 1
-        if count > 127:
-            count, p = rest_of_varint(b, p, count)
-        left -= count - 1
-        if not count or count - 1 > (end - p) // 33 or left < 0:
-            raise MalformedRequest("the partitions of a topic are null or too many")
-        partitions: list[PartitionWanted] = []
-        for _ in range(count - 1):
-            partition = _PARTITION_V12.unpack_from(b, p)
-            p = skip_tagged_fields(b, p + 32, end) if partition[6] else p + 33
-            partitions.append(partition[:6])
-        topics.append((topic, partitions))
-        p = skip_tagged_fields(b, p, end) if b[p] else p + 1
+    return (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch), count - 1, p
+
+
+def _classic_head(b: Buffer, p: int, version: int) -> tuple[FetchHead, int, int]:
+    if version >= 7:
+        (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, count) = (
+            _HEAD_V7.unpack_from(b, p)
+        )
+        return (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch), count, p + 29
+    replica_id, max_wait_ms, min_bytes, max_bytes, isolation, count = _HEAD_V4.unpack_from(b, p)
+    return (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, 0, -1), count, p + 21
+
+
+Forgotten = list[tuple[bytes, list[int]]]
+
+
+def _flexible_end(
+    b: Buffer, p: int, end: int, version: int, left: int
+) -> tuple[Forgotten, str, tuple[int, int] | None, int]:
+    """What is forgotten, the rack, the id and epoch of a replica that says them here, and where the request ends."""
     if b[p : p + 3] == _NOTHING_MORE:
-        head = (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch)
-        return _new_tuple(FetchFrame, (*head, topics, [], "", -1)), p + 3
-    forgotten, p = _forgotten(b, p, end, by_id, left)
+        return [], "", None, p + 3
+    forgotten, p = _forgotten(b, p, end, version >= _TOPIC_IDS_FROM, left)
     rack_id = ""
     if b[p] == 1:
         p += 1
     else:
         rack, p = _compact_bytes(b, p, end)
         rack_id = str(rack, "utf-8", "replace")
-    replica_epoch = -1
     if b[p] == 0:
-        p += 1
-    else:
-        replica_id, replica_epoch, p = _message_tags(b, p, end, version, replica_id)
-    head = (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch)
-    return _new_tuple(FetchFrame, (*head, topics, forgotten, rack_id, replica_epoch)), p
+        return forgotten, rack_id, None, p + 1
+    replica, p = _message_tags(b, p, end, version)
+    return forgotten, rack_id, replica, p
 
 
 def _forgotten(b: Buffer, p: int, end: int, by_id: bool, left: int) -> tuple[list[tuple[bytes, list[int]]], int]:
@@ -166,23 +282,23 @@ def _compact_bytes(b: Buffer, p: int, end: int) -> tuple[bytes, int]:
     return bytes(b[p:stop]), stop
 
 
-def _message_tags(b: Buffer, p: int, end: int, version: int, replica_id: int) -> tuple[int, int, int]:
+def _message_tags(b: Buffer, p: int, end: int, version: int) -> tuple[tuple[int, int] | None, int]:
     """The tagged fields of the whole request: the replica's id and epoch are one of them from version 15 on."""
-    replica_epoch = -1
+    replica = None
     stop = skip_tagged_fields(b, p, end)
     count, p = read_varint(b, p)
     for _ in range(count):
         tag, p = read_varint(b, p)
         size_bytes, p = read_varint(b, p)
         if tag == _REPLICA_STATE_TAG and version >= _REPLICA_STATE_FROM:
-            replica_id, replica_epoch = _REPLICA_STATE.unpack_from(b, p)
+            replica = _REPLICA_STATE.unpack_from(b, p)
             inner = skip_tagged_fields(b, p + _REPLICA_STATE.size, end)
             if inner != p + size_bytes:
                 raise MalformedRequest("the replica state does not fill its tagged field")
         elif tag == 0 and (_compact_string_end(b, p, end)) != p + size_bytes:
             raise MalformedRequest("the cluster id does not fill its tagged field")
         p += size_bytes
-    return replica_id, replica_epoch, stop
+    return replica, stop
 
 
 def _compact_string_end(b: Buffer, p: int, end: int) -> int:
@@ -193,42 +309,10 @@ def _compact_string_end(b: Buffer, p: int, end: int) -> int:
     return stop
 
 
-def _decode_classic(b: Buffer, p: int, end: int, version: int, items_max: int) -> tuple[FetchFrame, int]:
-    session_id, session_epoch = 0, -1
-    if version >= 7:
-        (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, count) = (
-            _HEAD_V7.unpack_from(b, p)
-        )
-        p += 29
-    else:
-        replica_id, max_wait_ms, min_bytes, max_bytes, isolation, count = _HEAD_V4.unpack_from(b, p)
-        p += 21
-    left = items_max - count
-    if count < 0 or count > (end - p) // 6 or left < 0:
-        raise MalformedRequest("the topics of a fetch request are null or too many")
-    partition_bytes = 28 if version >= 9 else 24 if version >= 5 else 16
-    topics: list[TopicWanted] = []
-    for _ in range(count):
-        topic, p = _classic_bytes(b, p, end)
-        (partition_count,) = _INT.unpack_from(b, p)
-        p += 4
-        left -= partition_count
-        if partition_count < 0 or partition_count > (end - p) // partition_bytes or left < 0:
-            raise MalformedRequest("the partitions of a topic are null or too many")
-        partitions: list[PartitionWanted] = []
-        for _ in range(partition_count):
-            if version >= 9:
-                index, epoch, fetch_offset, start_offset, bytes_max = _PARTITION_V9.unpack_from(b, p)
-                partitions.append((index, epoch, fetch_offset, -1, start_offset, bytes_max))
-            elif version >= 5:
-                index, fetch_offset, start_offset, bytes_max = _PARTITION_V5.unpack_from(b, p)
-                partitions.append((index, -1, fetch_offset, -1, start_offset, bytes_max))
-            else:
-                index, fetch_offset, bytes_max = _PARTITION_V4.unpack_from(b, p)
-                partitions.append((index, -1, fetch_offset, -1, -1, bytes_max))
-            p += partition_bytes
-        topics.append((topic, partitions))
-    forgotten: list[tuple[bytes, list[int]]] = []
+def _classic_end(
+    b: Buffer, p: int, end: int, version: int, left: int
+) -> tuple[Forgotten, str, tuple[int, int] | None, int]:
+    forgotten: Forgotten = []
     if version >= 7:
         (count,) = _INT.unpack_from(b, p)
         p += 4
@@ -248,8 +332,7 @@ def _decode_classic(b: Buffer, p: int, end: int, version: int, items_max: int) -
     if version >= 11:
         rack, p = _classic_bytes(b, p, end)
         rack_id = str(rack, "utf-8", "replace")
-    head = (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch)
-    return _new_tuple(FetchFrame, (*head, topics, forgotten, rack_id, -1)), p
+    return forgotten, rack_id, None, p
 
 
 def _classic_bytes(b: Buffer, p: int, end: int) -> tuple[bytes, int]:

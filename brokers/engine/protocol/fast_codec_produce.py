@@ -51,18 +51,157 @@ def decode_produce(
 
     As in the compiled codec, fixed-width fields may be read past `end`; the next length or the last line notices.
     """
-    try:
-        frame, position = (_decode_flexible if version >= _FLEXIBLE_FROM else _decode_classic)(
-            buffer, offset, end, items_max
-        )
-    except (IndexError, struct_error) as error:
-        raise MalformedRequest("a produce request ends too early") from error
-    if position > end:
-        raise MalformedRequest("a produce request ends too early")
-    return frame
+    decoder = ProduceDecoder(buffer, offset, end, version, items_max)
+    decoder.advance(items_max + 1)
+    return decoder.frame()
 
 
-def _decode_flexible(b: bytes | bytearray | memoryview, p: int, end: int, items_max: int) -> tuple[ProduceFrame, int]:
+class ProduceDecoder:
+    """Decodes a produce request in pieces: `advance` until it answers True, then `frame`."""
+
+    __slots__ = (
+        "_acks", "_buffer", "_end", "_is_in_topic", "_items_left", "_partitions", "_partitions_left", "_position",
+        "_timeout_ms", "_topics", "_topics_left", "_transactional_id", "_version",
+    )  # fmt: skip
+
+    def __init__(
+        self, buffer: bytes | bytearray | memoryview, offset: int, end: int, version: int, items_max: int
+    ) -> None:
+        self._buffer, self._end, self._version = buffer, end, version
+        try:
+            read_head = _flexible_head if version >= _FLEXIBLE_FROM else _classic_head
+            self._transactional_id, self._acks, self._timeout_ms, count, self._position = read_head(buffer, offset, end)
+        except (IndexError, struct_error) as error:
+            raise MalformedRequest("a produce request ends too early") from error
+        self._items_left = items_max - count
+        topic_bytes_min = 3 if version >= _FLEXIBLE_FROM else 6
+        if count < 0 or count > (end - self._position) // topic_bytes_min or self._items_left < 0:
+            raise MalformedRequest("the topics of a produce request are null or too many")
+        self._topics: list[ProduceTopic] = []
+        self._topics_left = count
+        self._is_in_topic = False
+        self._partitions: list[ProducePartition] = []
+        self._partitions_left = 0
+
+    def advance(self, lines_max: int) -> bool:
+        """Decodes so many more topics and partitions; whether that were all. Raises MalformedRequest."""
+        try:
+            if self._version >= _FLEXIBLE_FROM:
+                self._advance_flexible(lines_max)
+            else:
+                self._advance_classic(lines_max)
+        except (IndexError, struct_error) as error:
+            raise MalformedRequest("a produce request ends too early") from error
+        return not self._topics_left and not self._is_in_topic
+
+    def frame(self) -> ProduceFrame:
+        """Once everything is decoded. Raises MalformedRequest."""
+        b, p, end = self._buffer, self._position, self._end
+        if self._version >= _FLEXIBLE_FROM:
+            try:
+                p = skip_tagged_fields(b, p, end) if b[p] else p + 1
+            except (IndexError, struct_error) as error:
+                raise MalformedRequest("a produce request ends too early") from error
+        if p > end:
+            raise MalformedRequest("a produce request ends too early")
+        return _new_tuple(ProduceFrame, (self._transactional_id, self._acks, self._timeout_ms, self._topics))
+
+    def _advance_flexible(self, lines_max: int) -> None:
+        b, p, end, room = self._buffer, self._position, self._end, lines_max
+        while True:
+            if self._is_in_topic:
+                partitions = self._partitions
+                taken = min(self._partitions_left, room)
+                for _ in range(taken):
+                    index, length = _INT_BYTE.unpack_from(b, p)
+                    p += 5
+                    if length > 127:
+                        length, p = rest_of_varint(b, p, length)
+                    if length:
+                        stop = p + length - 1
+                        if stop > end:
+                            raise MalformedRequest("records run past the frame")
+                        partitions.append((index, p, stop))
+                        p = stop
+                    else:
+                        partitions.append((index, -1, -1))
+                    p = skip_tagged_fields(b, p, end) if b[p] else p + 1
+                room -= taken
+                self._partitions_left -= taken
+                if self._partitions_left:
+                    break
+                p = skip_tagged_fields(b, p, end) if b[p] else p + 1
+                self._is_in_topic = False
+            if not self._topics_left or room <= 0:
+                break
+            length = b[p]
+            p += 1
+            if length > 127:
+                length, p = rest_of_varint(b, p, length)
+            stop = p + length - 1
+            if stop > end or not length:
+                raise MalformedRequest("a topic name is null or runs past the frame")
+            name = bytes(b[p:stop])
+            count = b[stop]
+            p = stop + 1
+            if count > 127:
+                count, p = rest_of_varint(b, p, count)
+            self._begin_topic(name, count - 1, (end - p) // 6)
+            room -= 1
+        self._position = p
+
+    def _advance_classic(self, lines_max: int) -> None:
+        b, p, end, room = self._buffer, self._position, self._end, lines_max
+        while True:
+            if self._is_in_topic:
+                partitions = self._partitions
+                taken = min(self._partitions_left, room)
+                for _ in range(taken):
+                    index, length = _TWO_INTS.unpack_from(b, p)
+                    p += 8
+                    if length >= 0:
+                        stop = p + length
+                        if stop > end:
+                            raise MalformedRequest("records run past the frame")
+                        partitions.append((index, p, stop))
+                        p = stop
+                    else:
+                        partitions.append((index, -1, -1))
+                room -= taken
+                self._partitions_left -= taken
+                if self._partitions_left:
+                    break
+                self._is_in_topic = False
+            if not self._topics_left or room <= 0:
+                break
+            (length,) = _SHORT.unpack_from(b, p)
+            p += 2
+            stop = p + length
+            if length < 0 or stop > end:
+                raise MalformedRequest("a topic name is null or runs past the frame")
+            name = bytes(b[p:stop])
+            (count,) = _INT.unpack_from(b, stop)
+            p = stop + 4
+            self._begin_topic(name, count, (end - p) // 8)
+            room -= 1
+        self._position = p
+
+    def _begin_topic(self, name: bytes, count: int, count_max: int) -> None:
+        self._items_left -= count
+        if count < 0 or count > count_max or self._items_left < 0:
+            raise MalformedRequest("the partitions of a topic are null or too many")
+        self._partitions = []
+        self._partitions_left = count
+        self._topics.append((name, self._partitions))
+        self._topics_left -= 1
+        self._is_in_topic = True
+
+
+# Transactional id, acks, timeout, how many topics there are (-1 for null), and where they begin.
+_Head = tuple[str | None, int, int, int, int]
+
+
+def _flexible_head(b: bytes | bytearray | memoryview, p: int, end: int) -> _Head:
     length = b[p]
     p += 1
     transactional_id = None
@@ -74,54 +213,14 @@ def _decode_flexible(b: bytes | bytearray | memoryview, p: int, end: int, items_
             raise MalformedRequest("the transactional id runs past the frame")
         transactional_id = str(b[p:stop], "utf-8", "replace")
         p = stop
-    acks, timeout_ms, topic_count = _HEAD_FLEXIBLE.unpack_from(b, p)
+    acks, timeout_ms, count = _HEAD_FLEXIBLE.unpack_from(b, p)
     p += 7
-    if topic_count > 127:
-        topic_count, p = rest_of_varint(b, p, topic_count)
-    if not topic_count:
-        raise MalformedRequest("the topics of a produce request are null")
-    left = items_max - topic_count + 1
-    if topic_count - 1 > (end - p) // 3 or left < 0:
-        raise MalformedRequest("too many topics in a produce request")
-    topics: list[ProduceTopic] = []
-    for _ in range(topic_count - 1):
-        length = b[p]
-        p += 1
-        if length > 127:
-            length, p = rest_of_varint(b, p, length)
-        stop = p + length - 1
-        if stop > end or not length:
-            raise MalformedRequest("a topic name is null or runs past the frame")
-        name = bytes(b[p:stop])
-        count = b[stop]
-        p = stop + 1
-        if count > 127:
-            count, p = rest_of_varint(b, p, count)
-        left -= count - 1
-        if not count or count - 1 > (end - p) // 6 or left < 0:
-            raise MalformedRequest("the partitions of a topic are null or too many")
-        partitions: list[ProducePartition] = []
-        for _ in range(count - 1):
-            index, length = _INT_BYTE.unpack_from(b, p)
-            p += 5
-            if length > 127:
-                length, p = rest_of_varint(b, p, length)
-            if length:
-                stop = p + length - 1
-                if stop > end:
-                    raise MalformedRequest("records run past the frame")
-                partitions.append((index, p, stop))
-                p = stop
-            else:
-                partitions.append((index, -1, -1))
-            p = skip_tagged_fields(b, p, end) if b[p] else p + 1
-        topics.append((name, partitions))
-        p = skip_tagged_fields(b, p, end) if b[p] else p + 1
-    p = skip_tagged_fields(b, p, end) if b[p] else p + 1
-    return _new_tuple(ProduceFrame, (transactional_id, acks, timeout_ms, topics)), p
+    if count > 127:
+        count, p = rest_of_varint(b, p, count)
+    return transactional_id, acks, timeout_ms, count - 1, p
 
 
-def _decode_classic(b: bytes | bytearray | memoryview, p: int, end: int, items_max: int) -> tuple[ProduceFrame, int]:
+def _classic_head(b: bytes | bytearray | memoryview, p: int, end: int) -> _Head:
     (length,) = _SHORT.unpack_from(b, p)
     p += 2
     transactional_id = None
@@ -131,38 +230,8 @@ def _decode_classic(b: bytes | bytearray | memoryview, p: int, end: int, items_m
             raise MalformedRequest("the transactional id runs past the frame")
         transactional_id = str(b[p:stop], "utf-8", "replace")
         p = stop
-    acks, timeout_ms, topic_count = _HEAD.unpack_from(b, p)
-    p += 10
-    left = items_max - topic_count
-    if topic_count < 0 or topic_count > (end - p) // 6 or left < 0:
-        raise MalformedRequest("the topics of a produce request are null or too many")
-    topics: list[ProduceTopic] = []
-    for _ in range(topic_count):
-        (length,) = _SHORT.unpack_from(b, p)
-        p += 2
-        stop = p + length
-        if length < 0 or stop > end:
-            raise MalformedRequest("a topic name is null or runs past the frame")
-        name = bytes(b[p:stop])
-        (count,) = _INT.unpack_from(b, stop)
-        p = stop + 4
-        left -= count
-        if count < 0 or count > (end - p) // 8 or left < 0:
-            raise MalformedRequest("the partitions of a topic are null or too many")
-        partitions: list[ProducePartition] = []
-        for _ in range(count):
-            index, length = _TWO_INTS.unpack_from(b, p)
-            p += 8
-            if length >= 0:
-                stop = p + length
-                if stop > end:
-                    raise MalformedRequest("records run past the frame")
-                partitions.append((index, p, stop))
-                p = stop
-            else:
-                partitions.append((index, -1, -1))
-        topics.append((name, partitions))
-    return _new_tuple(ProduceFrame, (transactional_id, acks, timeout_ms, topics)), p
+    acks, timeout_ms, count = _HEAD.unpack_from(b, p)
+    return transactional_id, acks, timeout_ms, count, p + 10
 
 
 # One partition's answer without its errors of single records, by version.

@@ -31,18 +31,21 @@ _FETCH: Final = RequestLimit(8 * _MIB, 25_000)
 _LISTS: Final = RequestLimit(4 * _MIB, 25_000)
 # What an administrator asks for or changes: every item is work for ZooKeeper, or a long answer.
 _ADMINISTRATION: Final = RequestLimit(_MIB, 12_000)
-# What members of a group tell each other: subscriptions of thousands of topics, state of Kafka Streams.
-_MEMBERSHIP: Final = RequestLimit(16 * _MIB, 20_000)
+# What members of a group tell each other: subscriptions of thousands of topics, state of Kafka Streams. A member names
+# some protocols, the leader a member in each item.
+_JOIN: Final = RequestLimit(16 * _MIB, 1_000)
+_SYNC: Final = RequestLimit(16 * _MIB, 12_000)
+_LEAVE: Final = RequestLimit(_MIB, 3_000)
 # About one group, transaction or connection.
 _ONE: Final = RequestLimit(64 * _KIB, 1_000)
 
 _OF_API: Final[Mapping[int, RequestLimit]] = {
     int(ApiKey.PRODUCE): _PRODUCE,
     int(ApiKey.FETCH): _FETCH,
-    int(ApiKey.JOIN_GROUP): _MEMBERSHIP,
-    int(ApiKey.SYNC_GROUP): _MEMBERSHIP,
+    int(ApiKey.JOIN_GROUP): _JOIN,
+    int(ApiKey.SYNC_GROUP): _SYNC,
     int(ApiKey.FIND_COORDINATOR): _ADMINISTRATION,
-    int(ApiKey.LEAVE_GROUP): _ADMINISTRATION,
+    int(ApiKey.LEAVE_GROUP): _LEAVE,
     int(ApiKey.DESCRIBE_GROUPS): _ADMINISTRATION,
     int(ApiKey.DELETE_GROUPS): _ADMINISTRATION,
     int(ApiKey.CREATE_TOPICS): _ADMINISTRATION,
@@ -57,7 +60,7 @@ _OF_API: Final[Mapping[int, RequestLimit]] = {
     int(ApiKey.ELECT_LEADERS): _ADMINISTRATION,
     int(ApiKey.ALTER_PARTITION_REASSIGNMENTS): _ADMINISTRATION,
     int(ApiKey.LIST_PARTITION_REASSIGNMENTS): _ADMINISTRATION,
-    int(ApiKey.DESCRIBE_CLIENT_QUOTAS): _ADMINISTRATION,
+    int(ApiKey.DESCRIBE_CLIENT_QUOTAS): _ONE,
     int(ApiKey.ALTER_CLIENT_QUOTAS): _ADMINISTRATION,
     int(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS): _ADMINISTRATION,
     int(ApiKey.ALTER_USER_SCRAM_CREDENTIALS): _ADMINISTRATION,

@@ -50,10 +50,10 @@ def test_requests_that_take_too_much_time_are_told_apart_from_bandwidth(
         throttle(kind="request_time", quota="request_time", level=None, entity={}, broker_id=2, limit_bytes_per_s=None),
     )
     page = panel(ida, instance)
-    assert "take more than half of the time of these brokers: 2. Each waits 35 ms on average." in page
-    assert '<dt>Limit</dt><dd class="num">half of each broker\'s time' in page
+    assert "take more than a quarter of the time of these brokers: 2. Each waits 35 ms on average." in page
+    assert '<dt>Limit</dt><dd class="num">a quarter of each broker\'s time' in page
     assert "Resize" not in page.partition("<dl>")[2]
-    assert "half of each broker's time" in panel(ida, instance, "page-throttle")
+    assert "a quarter of each broker's time" in panel(ida, instance, "page-throttle")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ MEMBER_BYTES: Final = 2_048
 # What a group's record may take: subscriptions and assignments of all members. It is one record of the offsets topic.
 GROUP_RECORD_BYTES_MAX: Final = 1_000_000
 # Members that leave in one call. Beyond: INVALID_REQUEST.
-LEAVING_MAX: Final = 10_000
+LEAVING_MAX: Final = 2_500
 
 _BYTES_PER_CHARACTER_MAX: Final = 4
 

@@ -163,6 +163,7 @@ async def _by_user(request: AlterUserScramCredentialsRequest, budget: TurnBudget
         mechanisms = each.mechanisms()
         if each.error is None and len(set(mechanisms)) != len(mechanisms):
             each.error = ErrorCode.DUPLICATE_RESOURCE, TWICE
+        await budget.take()
     return wanted
 
 

@@ -99,8 +99,10 @@ def _visible(call: Call, wanted: Mapping[str, Set[int]] | None) -> Iterable[tupl
         name = namespace.shown(topic)
         if call.refusal(topic, name):
             continue
-        indexes = range(len(topic.partitions)) if wanted is None else wanted.get(name, ())
-        for index in sorted(indexes):
+        asked = None if wanted is None else wanted.get(name, ())
+        for index in range(len(topic.partitions)):
+            if asked is not None and index not in asked:
+                continue
             partition = table.get(topic.name, index)
             if partition is not None:
                 yield name, partition

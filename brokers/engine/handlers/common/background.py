@@ -48,12 +48,27 @@ def answer_in_turns(
     session.cancel = task.cancel
 
 
-async def in_converter(session: Session, work: Callable[[], float], held: HeldFrame | None = None) -> int:
+async def in_converter(
+    session: Session, client_id: str | None, work: Callable[[], float], held: HeldFrame | None = None
+) -> int:
     """Runs `work` in a thread that converts; it answers how many seconds of the processor it took. They are charged to
     the instance even if its client goes meanwhile, and `held`, which `work` reads, is kept until then. How long the
     client is to wait for it, in milliseconds.
+
+    An instance has one thread at a time, and waits for it until what it used before is paid for.
     """
     engine, accounting = session.engine, _accounting(session)
+    instance_id = session.principal.instance_id
+    place = None
+    if accounting is not None and instance_id is not None:
+        # What was done before is charged when it is over, so that one thread at a time works for an instance.
+        place = await engine.converter_places.enter(instance_id, 1)
+        try:
+            _remember_debt(session, accounting, client_id)
+            await engine.request_turns.take(instance_id)
+        except asyncio.CancelledError:
+            place.leave()
+            raise
     if held is not None:
         held.pin()
     running = engine.loop.run_in_executor(engine.converters, work)
@@ -61,8 +76,10 @@ async def in_converter(session: Session, work: Callable[[], float], held: HeldFr
     def over(done: asyncio.Future[float]) -> None:
         if held is not None:
             held.unpin()
+        if place is not None:
+            place.leave()
         if accounting is not None and not done.cancelled() and done.exception() is None:
-            accounting.request_time.charge(round(done.result() * 1e6), engine.clock.monotonic_ms())
+            accounting.request_time.charge_thread(round(done.result() * 1e6), engine.clock.monotonic_ms())
 
     running.add_done_callback(over)
     # Who goes is cancelled; the thread is not, and is waited for by `over`.
@@ -73,14 +90,21 @@ async def in_converter(session: Session, work: Callable[[], float], held: HeldFr
 async def _paid(session: Session, api_key: int, client_id: str | None, work: Coroutine[Any, Any, None]) -> None:
     engine, accounting = session.engine, _accounting(session)
     if accounting is not None:
-        delay_ms = accounting.request_time.charge(0, engine.clock.monotonic_ms())
+        delay_ms = _remember_debt(session, accounting, client_id)
         if delay_ms:
-            user = session.principal.user
-            accounting.remember_request_time(delay_ms, user, client_id or "", engine.clock.now_ms())
             await asyncio.sleep(delay_ms / 1000)
     instance_id = session.principal.instance_id
     take_turn = None if accounting is None or instance_id is None else partial(engine.request_turns.take, instance_id)
     await timed(work, partial(_on_turn, session, api_key), take_turn)
+
+
+def _remember_debt(session: Session, accounting: InstanceAccounting, client_id: str | None) -> int:
+    """How long the instance has to wait before anything more is done for it, in milliseconds."""
+    clock = session.engine.clock
+    debt_ms = accounting.request_time.debt_ms(clock.monotonic_ms())
+    if debt_ms:
+        accounting.remember_request_time(debt_ms, session.principal.user, client_id or "", clock.now_ms())
+    return debt_ms
 
 
 def _accounting(session: Session) -> InstanceAccounting | None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX, TurnBudget
+
 # In one request, of ids and of partitions. Clients repeat none.
 REPEATED_IDS_MAX: Final = 10
 REPEATED_LINES_MAX: Final = 1_000
@@ -37,4 +39,17 @@ class DuplicateLimits:
         if lines > REPEATED_LINES_MAX - self._count:
             lines -= len({(name, index) for name, indexes in wanted for index in indexes})
         self._count += lines
+        return self._count > REPEATED_LINES_MAX
+
+    async def are_too_many_of(self, wanted: Sequence[tuple[str, Sequence[int]]]) -> bool:
+        """The same of many lines, in turns."""
+        turns = TurnBudget()
+        known: set[tuple[str, int]] = set()
+        for name, indexes in wanted:
+            for begin in range(0, len(indexes), LINES_PER_TURN_MAX):
+                part = indexes[begin : begin + LINES_PER_TURN_MAX]
+                before = len(known)
+                known.update([(name, index) for index in part])
+                self._count += len(part) - (len(known) - before)
+                await turns.take()
         return self._count > REPEATED_LINES_MAX

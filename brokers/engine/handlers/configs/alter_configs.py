@@ -26,7 +26,12 @@ from brokers.engine.handlers.configs.describe_configs import (
     find_topic,
 )
 from brokers.engine.handlers.context import Call
-from brokers.engine.handlers.topics.topics import Wrong, message_bytes_max
+from brokers.engine.handlers.topics.topics import (
+    CONFIGS_PER_RESOURCE_MAX,
+    TOO_MANY_CONFIGS,
+    Wrong,
+    message_bytes_max,
+)
 from brokers.engine.partitions import topic_config
 from brokers.engine.partitions.topic_settings import SETTINGS, ValueType
 from brokers.engine.protocol.errors import ErrorCode
@@ -124,6 +129,8 @@ async def _each(
 def _check(call: Call, resource: AlterConfigsResource | IncrementalAlterConfigsResource, *, lacks_value: bool) -> None:
     """What any kind of resource has to keep to, in the order in which Kafka looks; raises Wrong."""
     check_right(call, resource.resource_type, resource.resource_name)
+    if len(resource.configs) > CONFIGS_PER_RESOURCE_MAX:
+        raise Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY_CONFIGS)
     if resource.resource_type == BROKER and call.view.instance_id is not None:
         raise Wrong(ErrorCode.POLICY_VIOLATION, "Broker settings are the operator's.")
     if len({config.name for config in resource.configs}) != len(resource.configs):

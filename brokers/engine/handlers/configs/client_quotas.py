@@ -9,6 +9,7 @@ from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.quota_image import QuotaEntity as Stored
 from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.common.read_your_writes import until_seen
+from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.required_rights import DENIAL_TEXTS
 from brokers.engine.handlers.topics.topics import Wrong
@@ -31,26 +32,25 @@ EXACT, DEFAULT, ANY = 0, 1, 2
 ENTRIES_MAX: Final = 1_000
 
 
-def describe_client_quotas(call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+async def describe_client_quotas(call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     try:
         _check_right(call)
-        wanted = _components(request.components)
+        turns = TurnBudget()
+        wanted = await _components(request.components, turns)
         instance_id = _instance(call)
     except Wrong as wrong:
         return DescribeClientQuotasResponse(error_code=wrong.code, error_message=str(wrong), entries=None)
     if wanted.keys() == {IP}:
         return DescribeClientQuotasResponse(error_code=0, error_message=None, entries=[])
-    entries = [
-        QuotaEntry(
-            entity=_wire(entity),
-            values=[QuotaValue(key=key, value=float(value)) for key, value in sorted(limits.items())],
-        )
-        for entity, limits in sorted(
-            call.view.image.quotas.of_instance(instance_id).items(),
-            key=lambda item: tuple(part or "" for part in (item[0].user, item[0].client_id)),
-        )
-        if _matches(entity, wanted, request.strict)
-    ]
+    entries = []
+    for entity, limits in sorted(
+        call.view.image.quotas.of_instance(instance_id).items(),
+        key=lambda item: tuple(part or "" for part in (item[0].user, item[0].client_id)),
+    ):
+        if _matches(entity, wanted, request.strict):
+            values = [QuotaValue(key=key, value=float(value)) for key, value in sorted(limits.items())]
+            entries.append(QuotaEntry(entity=_wire(entity), values=values))
+        await turns.take()
     return DescribeClientQuotasResponse(error_code=0, error_message=None, entries=entries)
 
 
@@ -65,10 +65,16 @@ def _instance(call: Call) -> str:
     return call.view.instance_id
 
 
-def _components(components: list[QuotaFilterComponent]) -> dict[str, QuotaFilterComponent]:
+def entries_described(response: DescribeClientQuotasResponse) -> int:
+    """How long an answer is."""
+    return len(response.entries or ())
+
+
+async def _components(components: list[QuotaFilterComponent], turns: TurnBudget) -> dict[str, QuotaFilterComponent]:
     """By entity type. An empty filter matches everything (QUO-72)."""
     wanted: dict[str, QuotaFilterComponent] = {}
     for component in components:
+        await turns.take()
         kind = component.entity_type
         if not kind:
             raise Wrong(ErrorCode.INVALID_REQUEST, "Unexpected empty filter component entity type")
@@ -113,8 +119,10 @@ def _wire(entity: Stored) -> list[QuotaEntity]:
 async def alter_client_quotas(call: Call, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     results = []
     written: list[int | None] = []
+    turns = TurnBudget()
     for number, entry in enumerate(request.entries):
         code, message = 0, None
+        await turns.take()
         try:
             _check_right(call)
             if number >= ENTRIES_MAX:

@@ -16,7 +16,7 @@ from brokers.engine.handlers.fetch.current_leaders import LEADERS_FROM, find_lea
 from brokers.engine.handlers.fetch.delayed_fetch import DelayedFetch, bytes_still_missing, may_be_delayed
 from brokers.engine.handlers.fetch.fetch_errors import PartitionResult, diverged, divergence, refused
 from brokers.engine.handlers.fetch.follower_fetch import fetch_as_follower
-from brokers.engine.handlers.fetch.long_fetch import READ_AT_ONCE_BYTES_MAX, serve_long
+from brokers.engine.handlers.fetch.long_fetch import READ_AT_ONCE_BYTES_MAX, decode_long, serve_long
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch_then
 from brokers.engine.handlers.fetch.reading import Reading
 from brokers.engine.handlers.raw_request import RawRequest
@@ -41,8 +41,16 @@ FRAME_SIZE_BYTES: Final = 4
 
 
 def fetch(session: Session, raw: RawRequest) -> None:
-    version, correlation_id = raw.version, raw.correlation_id
-    frame = decode_fetch(raw.buffer, raw.body, raw.end, version, session.fetch_items_max)
+    if raw.end - raw.start > READ_AT_ONCE_BYTES_MAX and not session.principal.internal:
+        decode_long(session, raw, handle)
+    else:
+        frame = decode_fetch(raw.buffer, raw.body, raw.end, raw.version, session.fetch_items_max)
+        handle(session, raw.client_id, raw.version, raw.correlation_id, frame, False)
+
+
+def handle(
+    session: Session, client_id: str | None, version: int, correlation_id: int, frame: FetchFrame, is_long: bool
+) -> None:
     if not 0 <= frame.isolation <= READ_COMMITTED:
         session.channel.respond(refused(version, correlation_id, int(ErrorCode.UNKNOWN_SERVER_ERROR), frame))
         return
@@ -53,10 +61,10 @@ def fetch(session: Session, raw: RawRequest) -> None:
     if error:
         session.channel.respond_parts(encode_fetch_response(version, correlation_id, 0, error, NO_SESSION, []))
         return
-    if raw.end - raw.start > READ_AT_ONCE_BYTES_MAX:
-        serve_long(session, raw.client_id, version, correlation_id, frame, read, answer)
+    if is_long:
+        serve_long(session, client_id, version, correlation_id, frame, read, answer)
         return
-    _serve(session, raw.client_id, version, correlation_id, frame, True, 0)
+    _serve(session, client_id, version, correlation_id, frame, True, 0)
 
 
 def _serve(

@@ -1,4 +1,4 @@
-"""A Fetch of very many partitions: read some at a time, and other requests come in between (I.6)."""
+"""A Fetch of very many partitions: decoded and read some at a time, and other requests come in between (I.6)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,40 @@ from brokers.engine.handlers.common.background import answer_in_turns, parts_of
 from brokers.engine.handlers.fetch.delayed_fetch import bytes_still_missing, may_be_delayed
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, prefetch
 from brokers.engine.handlers.fetch.reading import Reading
+from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.delayed_operations import DelayedCommittedRead, DelayedRead
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.fast_codec import FetchFrame
+from brokers.engine.protocol.fast_codec import FetchDecoder, FetchFrame
 from brokers.engine.throttling.charging import fetch_cap_bytes
 
 # Longer requests take turns: this is some 500 partitions.
 READ_AT_ONCE_BYTES_MAX: Final = 16 * 1024
+# Topics and partitions that are decoded in one turn.
+DECODED_AT_ONCE_MAX: Final = 1_000
 
 Read = Callable[[Client, Session, FetchFrame, int, int, bool, bool], Reading]
 Answer = Callable[[Session, Client, int, int, FetchFrame, Reading], None]
+Handle = Callable[[Session, str | None, int, int, FetchFrame, bool], None]
+
+
+def decode_long(session: Session, raw: RawRequest, handle: Handle) -> None:
+    """`handle` with the request once all of it is decoded."""
+    session.channel.hold(raw.size_bytes)
+    answer_in_turns(session, int(ApiKey.FETCH), raw.client_id, _decode_long(session, raw.copy(), handle))
+
+
+async def _decode_long(session: Session, raw: RawRequest, handle: Handle) -> None:
+    decoder = FetchDecoder(raw.buffer, raw.body, raw.end, raw.version, session.fetch_items_max)
+    is_over = decoder.advance(DECODED_AT_ONCE_MAX)
+    while not is_over:
+        await asyncio.sleep(0)
+        is_over = decoder.advance(DECODED_AT_ONCE_MAX)
+    frame = decoder.frame()
+    session.channel.release()
+    session.cancel = None
+    handle(session, raw.client_id, raw.version, raw.correlation_id, frame, True)
 
 
 def serve_long(

@@ -15,6 +15,7 @@ from copy import copy
 from typing import Any, Final, NamedTuple
 
 from brokers.contract.partitions import NO_LEADER
+from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import NO_BROKER, Call, ForwardingFailed, Handler
 from brokers.engine.handlers.groups.find_coordinator import GROUP, TRANSACTION, coordinator_of, forwarding_endpoint
 from brokers.engine.protocol.apis import ApiKey
@@ -26,6 +27,8 @@ _OFFSETS_FROM: Final = 1
 _MANY_GROUPS_FROM: Final = 8
 # From there on it is a call of brokers, about many transactions.
 _MANY_TRANSACTIONS_FROM: Final = 4
+# Of one call, that are passed on together.
+IDS_AT_ONCE_MAX: Final = 200
 
 
 def _group(call: Call, request: Any) -> str | None:
@@ -170,6 +173,8 @@ def _splitting(handler: Handler, many: _Many) -> Handler:
     def handle(call: Call, request: Any) -> Any:
         if not _is_partial(call):
             return handler(call, request)
+        if len(getattr(request, many.asked)) > IDS_AT_ONCE_MAX:
+            return _split_in_turns(handler, many, call, request)
         shares: dict[int, list[Any]] = defaultdict(list)
         for item in getattr(request, many.asked):
             shares[_target(call, many.kind, many.id_of_asked(item))].append(item)
@@ -178,6 +183,18 @@ def _splitting(handler: Handler, many: _Many) -> Handler:
         return _gather_shares(handler, many, call, request, shares)
 
     return handle
+
+
+async def _split_in_turns(handler: Handler, many: _Many, call: Call, request: Any) -> Any:
+    """The same of very many ids."""
+    shares: dict[int, list[Any]] = defaultdict(list)
+    turns = TurnBudget()
+    for item in getattr(request, many.asked):
+        shares[_target(call, many.kind, many.id_of_asked(item))].append(item)
+        await turns.take()
+    if not shares.keys() - {NO_BROKER}:
+        return await _here(handler, call, request)
+    return await _gather_shares(handler, many, call, request, shares)
 
 
 async def _gather_shares(
@@ -190,20 +207,31 @@ async def _gather_shares(
         setattr(share, many.asked, items)
         return share
 
-    responses = await asyncio.gather(
-        *(
-            _here(handler, call, part(items)) if target == NO_BROKER else _there(handler, call, target, part(items))
-            for target, items in shares.items()
-        )
-    )
+    async def answers(target: int, items: list[Any]) -> list[Any]:
+        # Some at a time: another broker's answers are decoded at once.
+        begins = range(0, len(items), IDS_AT_ONCE_MAX)
+        return [await _there(handler, call, target, part(items[at : at + IDS_AT_ONCE_MAX])) for at in begins]
+
+    elsewhere = asyncio.gather(*(answers(target, items) for target, items in shares.items() if target != NO_BROKER))
+    gathered = []
+    try:
+        if shares.get(NO_BROKER):
+            # Not in a task of its own, which would have no turns.
+            gathered.append([await _here(handler, call, part(shares[NO_BROKER]))])
+        gathered += await elsewhere
+    finally:
+        elsewhere.cancel()
+    turns = TurnBudget()
     matching: dict[str, list[Any]] = defaultdict(list)
-    for response in responses:
+    for response in (each for responses in gathered for each in responses):
         for result in getattr(response, many.results):
             matching[many.id_of_result(result)].append(result)
-    merged = responses[0]
+            await turns.take()
+    merged = gathered[0][0]
     results = []
     for item in getattr(request, many.asked):
         results += matching.pop(many.id_of_asked(item), [])
+        await turns.take()
     setattr(merged, many.results, results)
     return merged
 
@@ -221,6 +249,7 @@ async def _gather_all(handler: Handler, all_of: _All, call: Call, request: Any) 
     response = await _here(handler, call, request)
     results = list(getattr(response, all_of.results))
     outside = [broker_id for broker_id in view.image.brokers if broker_id not in view.endpoints]
+    turns = TurnBudget()
     others = await asyncio.gather(*(_send(call, broker_id, request) for broker_id in outside), return_exceptions=True)
     for other in others:
         if isinstance(other, ForwardingFailed):
@@ -230,10 +259,9 @@ async def _gather_all(handler: Handler, all_of: _All, call: Call, request: Any) 
             raise other
         else:
             response.error_code = response.error_code or other.error_code
-            results += [
-                result
-                for result in getattr(other, all_of.results)
-                if _forwards(call, view.namespace.internal_id(all_of.id_of_result(result)))
-            ]
+            for result in getattr(other, all_of.results):
+                if _forwards(call, view.namespace.internal_id(all_of.id_of_result(result))):
+                    results.append(result)
+                await turns.take()
     setattr(response, all_of.results, results)
     return response

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Any, Final
+from typing import Final
 
 from brokers.contract.acls import ResourceType
+from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.groups.coordinator_calls import ask
 from brokers.engine.handlers.offsets.offsets import id_refusal
@@ -22,7 +23,7 @@ from brokers.engine.protocol.messages.offsets import (
 )
 
 GROUPS_PER_REQUEST_MAX: Final = 10_000
-# Each is an append.
+# Each is an append; they are waited for together.
 GROUPS_AT_ONCE: Final = 50
 
 
@@ -57,27 +58,31 @@ async def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroup
     names = list(dict.fromkeys(request.groups_names))
     wanted = names[:GROUPS_PER_REQUEST_MAX]
     codes: list[int] = []
+    turns = TurnBudget()
     for start in range(0, len(wanted), GROUPS_AT_ONCE):
-        codes += await asyncio.gather(*(_delete(call, name) for name in wanted[start : start + GROUPS_AT_ONCE]))
-        # Others have their turn, also where nobody had to be waited for.
-        await asyncio.sleep(0)
+        replies = []
+        for name in wanted[start : start + GROUPS_AT_ONCE]:
+            replies.append(_delete(call, name))
+            await turns.take()
+        late = iter(await asyncio.gather(*(reply for reply in replies if isinstance(reply, Awaitable))))
+        codes += [next(late) if isinstance(reply, Awaitable) else reply for reply in replies]
     codes += [int(ErrorCode.INVALID_REQUEST)] * (len(names) - len(codes))
     return DeleteGroupsResponse(
         results=[DeletableGroupResult(group_id=name, error_code=code) for name, code in zip(names, codes, strict=True)]
     )
 
 
-async def _delete(call: Call, name: str) -> int:
+def _delete(call: Call, name: str) -> int | Awaitable[int]:
+    """At once where nothing has to be written."""
     group_id = call.view.namespace.internal_id(name)
     refusal = call.denial(ResourceType.GROUP, name) or id_refusal(group_id)
     if refusal:
         return refusal
-    reply: Any = ask(
+    reply: int | Awaitable[int] = ask(
         call.engine,
         call.engine.groups,
         group_id,
         lambda machine, now, ticket: machine.removals.delete_group(now, group_id, ticket),
         int,
     )
-    code: int = await reply if isinstance(reply, Awaitable) else reply
-    return code
+    return reply

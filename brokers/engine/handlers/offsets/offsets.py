@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterator, Sequence
 from copy import copy
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, Union
 
 from brokers.contract.acls import ResourceType
 from brokers.engine.coordinators.groups.limits import GROUP_ID_BYTES_MAX
 from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Commit, Fetched, Positions
 from brokers.engine.handlers.common.duplicate_limits import DuplicateLimits, beyond_duplicate_limit
-from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX
+from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX, TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.groups.coordinator_calls import ask
 from brokers.engine.handlers.offsets import legacy
@@ -46,12 +47,13 @@ MANY_GROUPS_FROM: Final = 8
 ERRORS_IN_LINES_UNTIL: Final = 3
 _ASK_AGAIN: Final = (int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), int(ErrorCode.NOT_COORDINATOR))
 GROUPS_PER_REQUEST_MAX: Final = 10_000
-# That are looked up in one turn of the loop.
-GROUPS_PER_TURN_MAX: Final = 50
+# That are waited for together.
+GROUPS_TOGETHER_MAX: Final = 50
 
 # Topics as the client calls them, with the partitions it wants; None: all there are.
 Wanted = Sequence[tuple[str, Sequence[int]]] | None
-Found = Sequence[tuple[str, Positions | list[Fetched]]]
+Lines = Union[Positions, list[Fetched], "_Joined"]
+Found = Sequence[tuple[str, Lines]]
 
 
 def id_refusal(internal_id: str) -> int:
@@ -173,17 +175,19 @@ async def _fetch_groups(call: Call, request: OffsetFetchRequest) -> OffsetFetchR
     replies: list[tuple[str, tuple[int, Found] | Awaitable[tuple[int, Found]]]] = []
     repeated = DuplicateLimits()
     excess = beyond_duplicate_limit(group.group_id for group in request.groups)
+    turns = TurnBudget()
     for number, group in enumerate(request.groups, start=1):
-        if number % GROUPS_PER_TURN_MAX == 0:
+        if number % GROUPS_TOGETHER_MAX == 0:
             groups += await _fetched_groups(replies)
             replies = []
-            await asyncio.sleep(0)
+        await turns.take()
         if next(excess) or number > GROUPS_PER_REQUEST_MAX:
             replies.append((group.group_id, (int(ErrorCode.INVALID_REQUEST), [])))
             continue
         wanted = None if group.topics is None else [(topic.name, topic.partition_indexes) for topic in group.topics]
         asked = _Asked(call, group.group_id, wanted, request.require_stable, repeated)
-        replies.append((group.group_id, asked.in_turns() if asked.is_long else asked.reply()))
+        # What is long is looked up here, since a task of its own would have no turns.
+        replies.append((group.group_id, await asked.in_turns() if asked.is_long else asked.reply()))
     groups += await _fetched_groups(replies)
     return OffsetFetchResponse(groups=groups, topics=[])
 
@@ -210,7 +214,7 @@ class Lined:
 
     __slots__ = ("_found", "_of")
 
-    def __init__(self, of: Any, found: Positions | list[Fetched]) -> None:
+    def __init__(self, of: Any, found: Lines) -> None:
         self._of, self._found = of, found
 
     def __len__(self) -> int:
@@ -228,29 +232,48 @@ class Lined:
             )
 
 
-def lined(of: Any, found: Positions | list[Fetched]) -> Any:
+def lined(of: Any, found: Lines) -> Any:
     """Not the list that messages say they have; who encodes them takes it for one."""
     return Lined(of, found)
 
 
-def _parts(wanted: Sequence[tuple[str, Sequence[int]]]) -> Iterator[list[tuple[str, Sequence[int]]]]:
-    """Topics in parts of so many lines; a topic is not cut."""
+class _Joined:
+    """What was found of a topic in several parts."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, part: Lines) -> None:
+        self.parts: list[Lines] = [part]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def __iter__(self) -> Iterator[Fetched]:
+        return chain.from_iterable(self.parts)
+
+
+def _parts(wanted: Sequence[tuple[str, Sequence[int]]]) -> Iterator[tuple[list[tuple[str, Sequence[int]]], bool]]:
+    """Topics in parts of so many lines, and whether the first topic of a part is the rest of the last one of the part
+    before.
+    """
     part: list[tuple[str, Sequence[int]]] = []
-    lines = 0
+    lines, goes_on = 0, False
     for name, indexes in wanted:
-        part.append((name, indexes))
-        lines += 1 + len(indexes)
-        if lines >= LINES_PER_TURN_MAX:
-            yield part
-            part, lines = [], 0
+        for begin in range(0, len(indexes) or 1, LINES_PER_TURN_MAX):
+            if lines >= LINES_PER_TURN_MAX:
+                yield part, goes_on
+                part, lines, goes_on = [], 0, begin > 0
+            share = indexes[begin : begin + LINES_PER_TURN_MAX]
+            part.append((name, share))
+            lines += 1 + len(share)
     if part:
-        yield part
+        yield part, goes_on
 
 
 class _Asked:
     """What is asked about one group."""
 
-    __slots__ = ("_call", "_denied", "_group_id", "_is_excessive", "_stable", "wanted")
+    __slots__ = ("_call", "_denied", "_group_id", "_is_excessive", "_repeated", "_stable", "is_long", "wanted")
 
     def __init__(
         self, call: Call, group_id: str, wanted: Wanted, require_stable: bool, repeated: DuplicateLimits
@@ -259,27 +282,32 @@ class _Asked:
         self._denied = call.denial(ResourceType.GROUP, group_id)
         self._group_id = call.view.namespace.internal_id(group_id)
         self._stable = require_stable
-        self._is_excessive = wanted is not None and repeated.are_too_many(wanted)
+        self._repeated = repeated
         self.wanted = wanted
-
-    @property
-    def is_long(self) -> bool:
-        """Whether it takes more than one turn of the loop to look everything up."""
-        if self._is_excessive or not self.wanted:
-            return False
-        return sum(1 + len(indexes) for _, indexes in self.wanted) > LINES_PER_TURN_MAX
+        # Whether it takes more than one turn of the loop to look everything up.
+        self.is_long = sum(1 + len(indexes) for _, indexes in wanted or ()) > LINES_PER_TURN_MAX
+        self._is_excessive = wanted is not None and not self.is_long and repeated.are_too_many(wanted)
 
     async def in_turns(self) -> tuple[int, Found]:
         """As `reply`, some topics at a time."""
-        result: list[tuple[str, Positions | list[Fetched]]] = []
+        result: list[tuple[str, Lines]] = []
         asked = copy(self)
-        for part in _parts(self.wanted or ()):
+        self._is_excessive = asked._is_excessive = await self._repeated.are_too_many_of(self.wanted or ())
+        if self._is_excessive:
+            return int(ErrorCode.INVALID_REQUEST) if not self._denied else self._denied, []
+        for part, goes_on in _parts(self.wanted or ()):
             asked.wanted = part
             reply = asked.reply()
             error, found = await reply if isinstance(reply, Awaitable) else reply
             if error:
                 return error, []
-            result += found
+            if goes_on:
+                name, lines = result.pop()
+                joined = lines if isinstance(lines, _Joined) else _Joined(lines)
+                joined.parts.append(found[0][1])
+                result += [(name, joined), *found[1:]]
+            else:
+                result += found
             await asyncio.sleep(0)
         return 0, result
 
@@ -308,7 +336,7 @@ class _Asked:
             reply = await reply
         if self.wanted is not None or isinstance(reply, int):
             return self._shown(reply)
-        found: list[tuple[str, Positions | list[Fetched]]] = []
+        found: list[tuple[str, Lines]] = []
         for begin in range(0, len(reply), LINES_PER_TURN_MAX):
             found += self._shown(reply[begin : begin + LINES_PER_TURN_MAX])[1]
             await asyncio.sleep(0)
@@ -333,7 +361,7 @@ class _Asked:
         if self.wanted is None:
             return 0, [(name, lines) for name, lines in self._all_shown(reply) if not self._refusal(name)]
         answered = iter(reply)
-        result: list[tuple[str, Positions | list[Fetched]]] = []
+        result: list[tuple[str, Lines]] = []
         for name, indexes in self.wanted:
             code = self._refusal(name)
             if code:

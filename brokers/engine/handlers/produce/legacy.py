@@ -135,7 +135,7 @@ class _OldProduce:
         engine = self.session.engine
         work = partial(_convert, sets, engine.clock.now_ms())
         try:
-            self.converting_delay_ms = await in_converter(self.session, work)
+            self.converting_delay_ms = await in_converter(self.session, self.client_id, work)
         finally:
             sets.clear()  # of a client that is gone, the thread converts no more
         try:

@@ -1,4 +1,4 @@
-"""A Produce of very many batches: appended some at a time, and other requests come in between (I.6)."""
+"""A Produce of very many batches: decoded and appended some at a time, and other requests come in between (I.6)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Final
 
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, answer_in_turns, parts_of
-from brokers.engine.handlers.produce.request import ProduceRequest, ProduceTopics
+from brokers.engine.handlers.produce.request import DECODED_AT_ONCE_MAX, ProduceRequest, ProduceTopics
 from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.fast_codec import ProduceDecoder
 from brokers.engine.protocol.fast_codec_produce import ProducePartition
 
 # What an append counts as: it takes 10 to 30 us, and the first one to a partition, which makes its files, up to 300 us.
@@ -41,6 +42,26 @@ def append_in_turns(
             charge_for(request, request.client())
 
     answer_in_turns(request.session, int(ApiKey.PRODUCE), request.raw.client_id, work, charge_at_the_end)
+
+
+def decode_in_turns(request: ProduceRequest, on_decoded: Callable[[ProduceRequest], object]) -> None:
+    """`on_decoded` with the request once all of it is decoded."""
+    request.copy_frame()
+    answer_in_turns(request.session, int(ApiKey.PRODUCE), request.raw.client_id, _decode_in_turns(request, on_decoded))
+
+
+async def _decode_in_turns(request: ProduceRequest, on_decoded: Callable[[ProduceRequest], object]) -> None:
+    raw, session = request.raw, request.session
+    request.is_kept = True  # its positions are those of the frame that was kept
+    decoder = ProduceDecoder(raw.buffer, raw.body, raw.end, raw.version, session.produce_items_max)
+    is_over = decoder.advance(DECODED_AT_ONCE_MAX)
+    while not is_over:
+        await asyncio.sleep(0)
+        is_over = decoder.advance(DECODED_AT_ONCE_MAX)
+    request.decoded(decoder.frame())
+    await asyncio.sleep(0)
+    session.cancel = None
+    on_decoded(request)
 
 
 async def _append_in_turns(request: ProduceRequest, append_topics: AppendTopics, complete: Complete) -> None:

@@ -10,8 +10,17 @@ from typing import Final
 
 from brokers.engine.handlers.client import Client, Route
 from brokers.engine.handlers.produce.delayed_produce import DelayedProduce
-from brokers.engine.handlers.produce.long_produce import BATCHES_AT_ONCE_MAX, BYTES_AT_ONCE_MAX, append_in_turns
-from brokers.engine.handlers.produce.recompression import LOOKED_AT_BYTES_MIN, recompress_in_background
+from brokers.engine.handlers.produce.long_produce import (
+    BATCHES_AT_ONCE_MAX,
+    BYTES_AT_ONCE_MAX,
+    append_in_turns,
+    decode_in_turns,
+)
+from brokers.engine.handlers.produce.recompression import (
+    LOOKED_AT_BYTES_MIN,
+    recompress_in_background,
+    recompress_in_turns,
+)
 from brokers.engine.handlers.produce.request import (
     PartitionResult,
     ProduceRequest,
@@ -40,7 +49,11 @@ NULL_RECORDS: Final = "The record set is null."
 
 def produce(session: Session, raw: RawRequest) -> None:
     """Records are appended before this ends, or once others did their part."""
-    verify(ProduceRequest(session, raw))
+    request = ProduceRequest(session, raw)
+    if request.is_long:
+        decode_in_turns(request, verify)
+    else:
+        verify(request)
 
 
 def verify(request: ProduceRequest) -> None:
@@ -67,7 +80,9 @@ def recompress(request: ProduceRequest) -> None:
         or request.attributes & CODEC_MASK
         or request.session.engine.table.recompresses
     )
-    if not may_be_slow or not recompress_in_background(request, partial(append, request)):
+    if request.is_long:
+        recompress_in_turns(request, partial(append, request))
+    elif not may_be_slow or not recompress_in_background(request, partial(append, request)):
         append(request)
 
 

@@ -6,13 +6,16 @@ thread's time is charged to the instance.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from time import thread_time
 from typing import Final
 
-from brokers.engine.handlers.common.background import answer_in_background, in_converter
-from brokers.engine.handlers.produce.request import ProduceRequest
+from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.common.background import answer_in_background, answer_in_turns, in_converter, parts_of
+from brokers.engine.handlers.produce.request import ProduceRequest, ProduceTopics
+from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.records import batch as layout
 from brokers.engine.records.compression import declares_at_most
 from brokers.engine.records.validation import (
@@ -41,10 +44,35 @@ def recompress_in_background(request: ProduceRequest, on_recompressed: Callable[
     """Whether batches of this request are recompressed in a thread: then the request is kept, and `on_recompressed` is
     called when it knows what they became.
     """
-    engine, client = request.session.engine, request.client()
-    raw = request.raw
+    sets = _slow_sets(request, request.client(), request.topics)
+    if sets:
+        request.keep()
+        answer_in_background(request.session, _recompress(request, sets, on_recompressed))
+    return bool(sets)
+
+
+def recompress_in_turns(request: ProduceRequest, on_recompressed: Callable[[], object]) -> None:
+    """The same of a request of very many batches, which is looked through some at a time."""
+
+    async def work() -> None:
+        sets: _Sets = []
+        for part, _ in parts_of(request.topics):
+            sets += _slow_sets(request, request.client(), part)
+            await asyncio.sleep(0)
+        if sets:
+            await _recompress(request, sets, on_recompressed)
+        else:
+            request.session.cancel = None
+            on_recompressed()
+
+    answer_in_turns(request.session, int(ApiKey.PRODUCE), request.raw.client_id, work())
+
+
+def _slow_sets(request: ProduceRequest, client: Client, topics: ProduceTopics) -> _Sets:
+    """Where in the frame batches of these topics are that take long, with the rules of their topics."""
+    engine, raw = request.session.engine, request.raw
     sets: _Sets = []
-    for name, wanted in request.topics:
+    for name, wanted in topics:
         route = client.produce_routes.get(name) or client.produce_route(name)
         if route.error:
             continue
@@ -57,10 +85,7 @@ def recompress_in_background(request: ProduceRequest, on_recompressed: Callable[
                 continue
             if _is_slow(raw.buffer[records_start:records_end], rules):
                 sets.append((records_start - raw.start, records_end - raw.start, rules))
-    if sets:
-        request.keep()
-        answer_in_background(request.session, _recompress(request, sets, on_recompressed))
-    return bool(sets)
+    return sets
 
 
 def _is_slow(records: memoryview, rules: BatchRules) -> bool:
@@ -94,7 +119,7 @@ async def _recompress(request: ProduceRequest, sets: _Sets, on_recompressed: Cal
     now_ms = engine.clock.now_ms()
     work = partial(_check, sets, raw.buffer, raw.version, now_ms, recompressed)
     try:
-        request.checking_delay_ms = await in_converter(session, work, request.held)
+        request.checking_delay_ms = await in_converter(session, raw.client_id, work, request.held)
     finally:
         sets.clear()  # of a client that is gone, the thread packs no more
     session.cancel = None

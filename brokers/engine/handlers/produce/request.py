@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.context import HeldFrame
 from brokers.engine.handlers.raw_request import RawRequest
@@ -9,7 +11,7 @@ from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.partitions.verification import OPEN
-from brokers.engine.protocol.fast_codec import decode_produce
+from brokers.engine.protocol.fast_codec import ProduceDecoder, ProduceFrame, decode_produce
 from brokers.engine.protocol.fast_codec_produce import ProduceTopic
 from brokers.engine.records.batch import ATTRIBUTES_AT, HEADER_BYTES
 from brokers.engine.records.validation import INFLATED_AT_ONCE_BYTES_MAX, CheckedAhead, InflationBudget
@@ -19,6 +21,8 @@ from brokers.engine.records.validation import INFLATED_AT_ONCE_BYTES_MAX, Checke
 PartitionResult = tuple[int, int, int, int, int, str | None]
 TopicResult = tuple[bytes, list[PartitionResult]]
 ProduceTopics = list[ProduceTopic]
+# Topics and partitions together; requests of more are decoded in turns.
+DECODED_AT_ONCE_MAX: Final = 500
 # What is appended and not yet committed, with its last offset.
 Appended = tuple[Partition, int]
 # Name and index of a partition, as the client says it.
@@ -60,6 +64,7 @@ class ProduceRequest:
         "is_charged",
         "is_copied",
         "is_kept",
+        "is_long",
         "now_ms",
         "pending",
         "raw",
@@ -77,11 +82,14 @@ class ProduceRequest:
         self.raw = raw
         self.is_charged = self.is_copied = self.is_kept = False
         self.held: HeldFrame | None = None
-        self.transactional_id, self.acks, self.timeout_ms, self.topics = decode_produce(
-            raw.buffer, raw.body, raw.end, raw.version, session.produce_items_max
-        )
-        # Those that any of its batches has, as far as it has a header.
-        self.attributes, self.batch_count = _attributes(raw.buffer, self.topics)
+        decoder = ProduceDecoder(raw.buffer, raw.body, raw.end, raw.version, session.produce_items_max)
+        # Not all of it is decoded: `long_produce.decode_in_turns` goes on.
+        self.is_long = not decoder.advance(DECODED_AT_ONCE_MAX)
+        self.transactional_id: str | None = None
+        self.acks = self.timeout_ms = self.attributes = self.batch_count = 0
+        self.topics: ProduceTopics = []
+        if not self.is_long:
+            self.decoded(decoder.frame())
         # By the verify stage; None: nothing of a transaction.
         self.verification: TransactionVerification | None = None
         # By the recompress stage, by where the record sets begin; None: nothing.
@@ -96,6 +104,11 @@ class ProduceRequest:
         self.accepted_bytes = 0
         # For what the recompress stage took of the instance's share of time.
         self.checking_delay_ms = 0
+
+    def decoded(self, frame: ProduceFrame) -> None:
+        self.transactional_id, self.acks, self.timeout_ms, self.topics = frame
+        # Those that any of its batches has, as far as it has a header.
+        self.attributes, self.batch_count = _attributes(self.raw.buffer, self.topics)
 
     def client(self) -> Client:
         """As the cluster is at this moment: what a stage waited for may have taken long."""

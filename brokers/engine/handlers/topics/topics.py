@@ -35,6 +35,9 @@ from instances.naming import collision_key
 
 TOPICS_PER_CALL_MAX = 1_000
 TOO_MANY = f"At most {TOPICS_PER_CALL_MAX} topics in one request."
+# Far more than there are keys; it takes 1 ms to look at them.
+CONFIGS_PER_RESOURCE_MAX: Final = 500
+TOO_MANY_CONFIGS: Final = f"At most {CONFIGS_PER_RESOURCE_MAX} configurations of one resource."
 NOT_AUTHORISED = "Authorization failed."
 NO_RIGHT = "Topic authorization failed."
 # However long a client is willing to wait.
@@ -84,8 +87,7 @@ class Patience:
 
 async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     if len(request.topics) > TOPICS_PER_CALL_MAX:
-        refused = Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY)
-        return CreateTopicsResponse(topics=[_refused(topic.name, refused) for topic in request.topics])
+        return CreateTopicsResponse(topics=await _all_refused(request.topics))
     names = Counter(topic.name for topic in request.topics)
     may_create_all = not call.denial(ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.CREATE)
     results: list[CreatableTopicResult] = []
@@ -111,6 +113,15 @@ async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopic
     if patience is not None:
         await _complete(call, patience, made)
     return CreateTopicsResponse(topics=results)
+
+
+async def _all_refused(topics: Sequence[CreatableTopic]) -> list[CreatableTopicResult]:
+    refused, turns = Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY), TurnBudget()
+    results = []
+    for topic in topics:
+        results.append(_refused(topic.name, refused))
+        await turns.take()
+    return results
 
 
 def lines_created(response: CreateTopicsResponse) -> int:
@@ -154,6 +165,8 @@ async def _create(
             beside=beside,
         )
 
+    if len(topic.configs) > CONFIGS_PER_RESOURCE_MAX:
+        raise Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY_CONFIGS)
     try:
         try:
             # Of a key given twice the last value counts.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from inspect import isawaitable
 from typing import Final
@@ -29,26 +28,27 @@ from brokers.engine.protocol.messages.producers import (
 from instances import naming
 
 IDS_PER_REQUEST_MAX: Final = 10_000
-DESCRIBED_PER_TURN_MAX: Final = 100
 
 
 async def describe_transactions(call: Call, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
     """What is named beyond the limit, or again and again, is refused."""
-    ids = request.transactional_ids
-    excess = zip(range(IDS_PER_REQUEST_MAX), beyond_duplicate_limit(ids), strict=False)
-    allowed = [at for at, is_excessive in excess if not is_excessive]
-    result: dict[int, TransactionDescription] = {}
-    for begin in range(0, len(allowed), DESCRIBED_PER_TURN_MAX):
-        part = allowed[begin : begin + DESCRIBED_PER_TURN_MAX]
-        result.update(zip(part, await asyncio.gather(*(_describe(call, ids[at]) for at in part)), strict=True))
-        await asyncio.sleep(0)
-    refused = int(ErrorCode.INVALID_REQUEST)
-    return DescribeTransactionsResponse(
-        transaction_states=[
-            result.get(at) or TransactionDescription(error_code=refused, transactional_id=item)
-            for at, item in enumerate(ids)
-        ]
-    )
+    described: list[TransactionDescription] = []
+    turns = TurnBudget()
+    for is_excessive, item in zip(
+        beyond_duplicate_limit(request.transactional_ids), request.transactional_ids, strict=True
+    ):
+        if is_excessive or len(described) >= IDS_PER_REQUEST_MAX:
+            refused = int(ErrorCode.INVALID_REQUEST)
+            described.append(TransactionDescription(error_code=refused, transactional_id=item))
+        else:
+            described.append(await _describe(call, item))
+        await turns.take()
+    return DescribeTransactionsResponse(transaction_states=described)
+
+
+def transactions_described(response: DescribeTransactionsResponse) -> int:
+    """How long an answer is."""
+    return sum(1 + len(each.topics or ()) for each in response.transaction_states)
 
 
 async def _describe(call: Call, transactional_id: str) -> TransactionDescription:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from typing import Final
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.engine import request_turns
 from brokers.engine.request_turns import DecodedPlaces, RequestTurns
 
 
@@ -49,16 +47,32 @@ async def test_who_hangs_up_while_waiting_gives_its_turn_to_the_next() -> None:
     await asyncio.wait_for(stays, 5)
 
 
-@pytest.fixture
-def room(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(request_turns, "DECODED_BYTES_PER_INSTANCE_MAX", 100)
-    yield 100
+async def test_an_instance_that_owes_time_pauses_and_others_do_not_wait_for_it() -> None:
+    debts_ms = {"owes": 100, "pays": 0}
+    asked: list[str] = []
+
+    def debt_ms(instance_id: str) -> int:
+        asked.append(instance_id)
+        return debts_ms[instance_id]
+
+    turns = RequestTurns(asyncio.get_running_loop(), debt_ms)
+    first, second = turns.take("owes"), turns.take("owes")
+    for _ in range(5):
+        await asyncio.wait_for(turns.take("pays"), 5)
+    later = turns.take("owes")
+    assert not any(turn.done() for turn in (first, second, later))
+    assert asked.count("owes") == 1  # who pauses is not asked again and again
+    debts_ms["owes"] = 0
+    await asyncio.wait_for(asyncio.gather(first, second, later), 5)
 
 
-async def test_a_request_larger_than_the_room_is_let_in_alone_and_others_wait_in_their_order(room: int) -> None:
-    places = DecodedPlaces(asyncio.get_running_loop())
-    large = await places.enter("a", 10 * room)
-    waiting = [asyncio.create_task(places.enter("a", room)) for _ in range(2)]
+ROOM_BYTES: Final = 100
+
+
+async def test_a_request_larger_than_the_room_is_let_in_alone_and_others_wait_in_their_order() -> None:
+    places = DecodedPlaces(asyncio.get_running_loop(), ROOM_BYTES)
+    large = await places.enter("a", 10 * ROOM_BYTES)
+    waiting = [asyncio.create_task(places.enter("a", ROOM_BYTES)) for _ in range(2)]
     elsewhere = await asyncio.wait_for(places.enter("b", 1), 5)
     await asyncio.sleep(0)
     assert not any(task.done() for task in waiting)
@@ -75,7 +89,7 @@ async def test_a_request_larger_than_the_room_is_let_in_alone_and_others_wait_in
 @given(plan=st.lists(st.tuples(st.integers(1, 150), st.booleans()), min_size=1, max_size=12))
 def test_whoever_comes_and_goes_in_whatever_order_no_room_is_lost(plan: list[tuple[int, bool]]) -> None:
     async def play() -> None:
-        places = DecodedPlaces(asyncio.get_running_loop())
+        places = DecodedPlaces(asyncio.get_running_loop(), ROOM_BYTES)
         entering = [asyncio.create_task(places.enter("a", count_bytes)) for count_bytes, _ in plan]
         await asyncio.sleep(0)
         for task, (_, hangs_up) in zip(entering, plan, strict=True):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from brokers.engine.handlers.groups import coordinator_forwarding
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
@@ -148,6 +149,18 @@ async def test_calls_about_many_groups_are_answered_by_each_ones_coordinator_in_
     assert [(result.group_id, result.error_code) for result in deleted.results] == [
         *((group, ErrorCode.NON_EMPTY_GROUP) for group in GROUPS),
         ("nobody's", ErrorCode.GROUP_ID_NOT_FOUND),
+    ]
+
+
+async def test_very_many_groups_are_passed_on_in_parts_and_answered_in_the_order_asked(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_forwarding, "IDS_AT_ONCE_MAX", 3)
+    for group in GROUPS:
+        await join(pair.client, group_id=group)
+    answer = await pair.client.call(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=GROUPS))
+    assert [(group.group_id, group.group_state) for group in answer.groups] == [
+        (group, "CompletingRebalance") for group in GROUPS
     ]
 
 

@@ -101,6 +101,22 @@ async def test_a_long_question_is_answered_in_turns_and_in_its_order(ready: Hous
     assert turns() > 4
 
 
+@pytest.mark.parametrize("version", [2, 7, 8, 9])
+async def test_a_topic_of_very_many_partitions_is_answered_in_turns_as_one(ready: House, version: int) -> None:
+    await commit(ready.mine, {ORDERS: 7})
+    async with counted_turns() as turns:
+        error, lines = await fetch(ready.mine, {"orders": list(range(2_000)), "other": [0]}, version=version)
+    assert error == 0
+    assert list(lines) == [*(("orders", index) for index in range(2_000)), ("other", 0)]
+    assert [key for key, line in lines.items() if line.committed_offset != -1] == [ORDERS]
+    assert turns() > 4
+
+
+async def test_what_is_named_again_and_again_is_refused_however_long_the_question_is(ready: House) -> None:
+    error, lines = await fetch(ready.mine, {"orders": [0] * 1_500})
+    assert (error, lines) == (ErrorCode.INVALID_REQUEST, {})
+
+
 async def test_of_what_was_never_committed_nothing_is_known(ready: House) -> None:
     for version in range(1, 10):
         error, lines = await fetch(ready.mine, {"orders": [0], "no-such-topic": [7]}, version=version, group="nobody")

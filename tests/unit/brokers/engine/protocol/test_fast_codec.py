@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -33,6 +34,8 @@ from .strategies import messages
 
 PRODUCE_VERSIONS = range(3, 12)
 FETCH_VERSIONS = range(4, 18)
+ITEMS_MAX = 100_000
+Frame = TypeVar("Frame")
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 ERRORS = st.integers(-1, 120)
@@ -63,6 +66,34 @@ def test_a_produce_is_read_as_the_compiled_codec_reads_it(version: int, data: st
         for name, partitions in frame.topics
     ]
     assert read == _produce_values(request)
+
+
+@settings(max_examples=depth.examples(200))
+@given(st.sampled_from(PRODUCE_VERSIONS), st.integers(1, 5), st.data())
+def test_a_produce_read_in_pieces_is_the_one_read_at_once(version: int, lines: int, data: st.DataObject) -> None:
+    body = codec.encode_request(ApiKey.PRODUCE, version, data.draw(messages(ProduceRequest, version)))
+    decoder = fast_codec.ProduceDecoder(body, 0, len(body), version, ITEMS_MAX)
+    assert _pieces(decoder, lines, decoder.frame) == fast_codec.decode_produce(body, 0, len(body), version)
+
+
+@settings(max_examples=depth.examples(200))
+@given(st.sampled_from(FETCH_VERSIONS), st.integers(1, 5), st.data())
+def test_a_fetch_read_in_pieces_is_the_one_read_at_once(version: int, lines: int, data: st.DataObject) -> None:
+    body = codec.encode_request(ApiKey.FETCH, version, data.draw(messages(FetchRequest, version)))
+    decoder = fast_codec.FetchDecoder(body, 0, len(body), version, ITEMS_MAX)
+    assert _pieces(decoder, lines, decoder.frame) == fast_codec.decode_fetch(body, 0, len(body), version)
+
+
+def _pieces(decoder: Any, lines: int, frame: Callable[[], Frame]) -> Frame:
+    """No piece has more topics and partitions than it may, and the last one says so."""
+    before = 0
+    while True:
+        is_over = decoder.advance(lines)
+        read = sum(1 + len(partitions) for _, partitions in decoder._topics)
+        assert read - before <= lines and (is_over or read > before)
+        if is_over:
+            return frame()
+        before = read
 
 
 PRODUCED = st.lists(
