@@ -52,8 +52,8 @@ GROUPS_TOGETHER_MAX: Final = 50
 
 # Topics as the client calls them, with the partitions it wants; None: all there are.
 Wanted = Sequence[tuple[str, Sequence[int]]] | None
-Lines = Union[Positions, list[Fetched], "_Joined"]
-Found = Sequence[tuple[str, Lines]]
+PositionsOrFetched = Union[Positions, list[Fetched], "_Joined"]
+Found = Sequence[tuple[str, PositionsOrFetched]]
 
 
 def id_refusal(internal_id: str) -> int:
@@ -214,7 +214,7 @@ class Lined:
 
     __slots__ = ("_found", "_of")
 
-    def __init__(self, of: Any, found: Lines) -> None:
+    def __init__(self, of: Any, found: PositionsOrFetched) -> None:
         self._of, self._found = of, found
 
     def __len__(self) -> int:
@@ -232,7 +232,7 @@ class Lined:
             )
 
 
-def lined(of: Any, found: Lines) -> Any:
+def lined(of: Any, found: PositionsOrFetched) -> Any:
     """Not the list that messages say they have; who encodes them takes it for one."""
     return Lined(of, found)
 
@@ -242,8 +242,8 @@ class _Joined:
 
     __slots__ = ("parts",)
 
-    def __init__(self, part: Lines) -> None:
-        self.parts: list[Lines] = [part]
+    def __init__(self, part: PositionsOrFetched) -> None:
+        self.parts: list[PositionsOrFetched] = [part]
 
     def __len__(self) -> int:
         return sum(map(len, self.parts))
@@ -290,7 +290,7 @@ class _Asked:
 
     async def in_turns(self) -> tuple[int, Found]:
         """As `reply`, some topics at a time."""
-        result: list[tuple[str, Lines]] = []
+        result: list[tuple[str, PositionsOrFetched]] = []
         asked = copy(self)
         self._is_excessive = asked._is_excessive = await self._repeated.are_too_many_of(self.wanted or ())
         if self._is_excessive:
@@ -336,7 +336,7 @@ class _Asked:
             reply = await reply
         if self.wanted is not None or isinstance(reply, int):
             return self._shown(reply)
-        found: list[tuple[str, Lines]] = []
+        found: list[tuple[str, PositionsOrFetched]] = []
         for begin in range(0, len(reply), LINES_PER_TURN_MAX):
             found += self._shown(reply[begin : begin + LINES_PER_TURN_MAX])[1]
             await asyncio.sleep(0)
@@ -361,7 +361,7 @@ class _Asked:
         if self.wanted is None:
             return 0, [(name, lines) for name, lines in self._all_shown(reply) if not self._refusal(name)]
         answered = iter(reply)
-        result: list[tuple[str, Lines]] = []
+        result: list[tuple[str, PositionsOrFetched]] = []
         for name, indexes in self.wanted:
             code = self._refusal(name)
             if code:
