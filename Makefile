@@ -7,8 +7,9 @@ UP ?=
 BENCH ?=
 CHAOS ?=
 STEPS ?= 20000
-# Test processes beside each other; tests/testkit/sharing.py says what stays together.
-WORKERS ?= 2
+# Test processes beside each other, one more than processors: most wait for brokers or clocks now and then.
+# tests/testkit/sharing.py says what stays together.
+WORKERS ?= 3
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder --max-worker-restart 0
 # A test may fail once, three in all; each is shown with what it said (docs/decisions/0078).
 SECOND_TRY := --max-suite-reruns 3 --rerun-show-tracebacks

@@ -1,8 +1,8 @@
 """Which modules of the dearest rooms `make test` runs today: a part of each, another one each day (decision 85).
 
-What is named on a command line always runs, and so does all of a room when what it checks was changed. A room is here
-if it takes a large part of the time and other rooms would notice most of what it would: pages have tests without a
-browser, brokers in processes have tests of their parts.
+What is named on a command line always runs, so does a module that was changed, and all of a room when what it checks
+was. A room is here if it takes a large part of the time and other rooms would notice most of what it would: pages have
+tests without a browser, brokers in processes and the whole product have tests of their parts.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ class Room(NamedTuple):
 
 
 ROOMS: Final[Mapping[str, Room]] = {
-    "tests/product/browser": Room(
-        4, ("tests/product/browser", "instances/templates", "tenants/templates", "tenants/static")
+    "tests/product/browser": Room(4, ("tests/product/browser/conftest.py", "tenants/static")),
+    "tests/product/system": Room(3, ("tests/product/system/fleet.py", "config/embedded")),
+    "tests/adversarial": Room(
+        3, ("tests/adversarial/hostile.py", "brokers/engine/network", "brokers/engine/throttling")
     ),
-    "tests/adversarial": Room(3, ("tests/adversarial", "brokers/engine/network", "brokers/engine/throttling")),
-    "tests/component/engine": Room(2, ("tests/component/engine", "brokers/engine/assembly")),
-    "tests/component/brokers": Room(2, ("tests/component/brokers", "brokers/provisioning", "brokers/rebalancing")),
-    "tests/component/pipeline": Room(2, ("tests/component/pipeline", "billing/pipeline")),
-    "tests/unit/brokers/engine/protocol": Room(2, ("tests/unit/brokers/engine/protocol", "brokers/engine/protocol")),
+    "tests/component/engine": Room(2, ("brokers/engine/assembly",)),
+    "tests/component/brokers": Room(2, ("brokers/provisioning", "brokers/rebalancing")),
+    "tests/component/pipeline": Room(2, ("billing/pipeline",)),
+    "tests/unit/brokers/engine/protocol": Room(2, ("brokers/engine/protocol",)),
 }
 
 
@@ -50,7 +51,8 @@ def left_for_other_days(room: str) -> frozenset[Path]:
     if depth.is_changed(covers):
         return frozenset()
     modules = sorted((BASE_DIR / room).rglob("test_*.py"))
-    return frozenset(modules) - frozenset(depth.day_share(modules, days))
+    changed = {BASE_DIR / file for file in depth.changed_files() or ()}
+    return frozenset(modules) - frozenset(depth.day_share(modules, days)) - changed
 
 
 def runs_today(module: Path) -> bool:
