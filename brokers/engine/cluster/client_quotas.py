@@ -42,7 +42,8 @@ def validate(entity: QuotaEntity, limits: Mapping[str, float | None]) -> None:
     # What has a longer name from before the limit can still be removed.
     bytes_max = REMOVED_NAME_BYTES_MAX if all(value is None for value in limits.values()) else QUOTA_NAME_BYTES_MAX
     for name in (entity.user, entity.client_id):
-        if name is not None and not 0 < len(paths.sanitise(name)) <= bytes_max:
+        # The name itself is looked at first: to write it takes 100 ns a byte.
+        if name is not None and not (0 < len(name) <= bytes_max and len(paths.sanitise(name)) <= bytes_max):
             raise errors.Refused(
                 f"Invalid name of a client quota entity: it has 1 to {QUOTA_NAME_BYTES_MAX} bytes, and what is not a "
                 "letter, digit, '-', '_' or '.' counts as three for each byte of UTF-8"

@@ -74,7 +74,7 @@ def check_name(name: str) -> None:
     Raises:
         errors.UnacceptableCredential: nobody can have this name.
     """
-    if not 0 < len(paths.sanitise(name)) <= USER_NAME_BYTES_MAX:
+    if not (0 < len(name) <= USER_NAME_BYTES_MAX and len(paths.sanitise(name)) <= USER_NAME_BYTES_MAX):
         raise errors.UnacceptableCredential(
             f"A user name has 1 to {USER_NAME_BYTES_MAX} bytes, and what is not a letter, digit, '-', '_' or '.' "
             "counts as three for each byte of UTF-8; choose a shorter one."
