@@ -15,6 +15,8 @@ from typing import Protocol
 Watch = Callable[[], None]
 
 READS_IN_FLIGHT_MAX = 512
+# Of these, that are asked for in one turn of the loop: some 50 us each.
+READS_AT_ONCE_MAX = 64
 
 
 class SessionState(enum.Enum):

@@ -123,7 +123,7 @@ class ClusterWatcher:
             if Part.CHANGES in marked:
                 entities |= await self._read_log(Part.CHANGES)
             if Part.CONFIG_CHANGES in marked:
-                entities |= await self._read_log(Part.CONFIG_CHANGES)
+                entities |= {_documents_alone(entity) for entity in await self._read_log(Part.CONFIG_CHANGES)}
         except _Hole:
             log.info("change_log_has_a_hole")
             await self._load()
@@ -267,6 +267,14 @@ def _split(entities: Iterable[str]) -> list[tuple[str, str]]:
     """`kind/name` pairs in order, of what has no more parts than that."""
     pairs = (entity.split("/") for entity in sorted(entities))
     return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2]
+
+
+def _documents_alone(entity: str) -> str:
+    """Of a topic whose configuration changed: the states of its partitions are as they were."""
+    match entity.split("/"):
+        case ["topics", name]:
+            return f"topics/{name}/"
+    return entity
 
 
 def _topics(entities: Iterable[str]) -> dict[str, set[int] | None]:

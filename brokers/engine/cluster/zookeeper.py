@@ -210,7 +210,13 @@ class ZooKeeperTree:
         """Answers in order, None for missing nodes; one wake-up of the loop for a whole window of requests."""
         answers: list[Any] = []
         for start in range(0, len(paths), tree.READS_IN_FLIGHT_MAX):
-            window = [call(path) for path in paths[start : start + tree.READS_IN_FLIGHT_MAX]]
+            window: list[Any] = []
+            for begin in range(start, min(start + tree.READS_IN_FLIGHT_MAX, len(paths)), tree.READS_AT_ONCE_MAX):
+                if window:
+                    await asyncio.sleep(0)
+                window += map(
+                    call, paths[begin : min(begin + tree.READS_AT_ONCE_MAX, start + tree.READS_IN_FLIGHT_MAX)]
+                )
             # One session's answers come in the order of its requests, so the last one in means that all are.
             with contextlib.suppress(tree.NoNode):
                 await self._ask(window[-1])

@@ -91,3 +91,27 @@ async def test_of_a_large_topic_only_what_was_written_is_read() -> None:
     await quiet()
     assert all(partition.leader_epoch == 7 for partition in member.image.topics["orders"].partitions)
     await member.stop()
+
+
+async def test_of_a_topic_whose_configuration_changed_no_state_is_read() -> None:
+    """Else a tenant that sets one key of a topic of 1,000 partitions makes each broker ask for as many nodes."""
+    member = Member(FakeEnsemble().connect(), broker_id=1)
+    await member.start()
+    await member.create_topic(None, "orders", partitions=3)
+    await quiet()
+    asked: list[str] = []
+    get_many = member.tree.get_many
+
+    async def noted(wanted: Sequence[str]) -> list[Node | None]:
+        asked.extend(path for path in wanted if path.endswith("/state") and "/orders/" in path)
+        return await get_many(wanted)
+
+    member.tree.get_many = noted  # type: ignore[method-assign]
+    await member.store.alter_topic_config(
+        member.image, instance_id=None, name="orders", change=lambda config: {**config, "retention.ms": "7"}
+    )
+    await quiet()
+    assert member.image.topics["orders"].config["retention.ms"] == "7"
+    assert len(member.image.topics["orders"].partitions) == 3
+    assert asked == []
+    await member.stop()
