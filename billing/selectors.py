@@ -14,8 +14,10 @@ from django.utils import timezone
 from billing.models import NEVER, Direction, Plan, Price, UsageMinute, UsageOffset
 from billing.pipeline.cluster import Cluster as UsageSource
 from billing.rating import Quote, quote
+from brokers.choices import ProcessState
 from brokers.contract.process import CLUSTER_USER
 from brokers.contract.usage import USAGE_INTERVAL_MS
+from brokers.infra import internal_tls
 from brokers.models import Cluster, Placement
 from instances.interfaces import PlanTerms
 from instances.lifecycle.phases import COUNTED
@@ -216,14 +218,20 @@ def usage_sources() -> list[UsageSource]:
     """Every cluster that has brokers, as the pipeline reads it: internal addresses and the cluster's own identity."""
     sources = []
     for cluster in Cluster.objects.prefetch_related("brokers__host"):
-        addresses = [f"{host}:{port}" for host, port in (broker.internal_address for broker in cluster.brokers.all())]
+        brokers = [broker for broker in cluster.brokers.all() if broker.removed_at is None]
+        addresses = [f"{host}:{port}" for host, port in (broker.internal_address for broker in brokers)]
         if addresses:
+            # In the midst of an upgrade, all brokers let in who knows the secret.
+            running = [broker for broker in brokers if broker.process_state == ProcessState.RUNNING]
+            files = internal_tls.own_files() if all(broker.process_has_tls for broker in running) else None
             sources.append(
                 UsageSource(
                     cluster_id=cluster.pk,
                     bootstrap=",".join(addresses),
                     username=CLUSTER_USER,
                     password=cluster.read_control_secret(),
+                    certificate_file=str(files.certificate) if files else "",
+                    ca_file=str(files.authority) if files else "",
                 )
             )
     return sources

@@ -23,7 +23,8 @@ from brokers.choices import (
     RestartState,
     WantedState,
 )
-from brokers.contract import paths
+from brokers.contract import paths, process_identity
+from brokers.contract.process_identity import ProcessIdentity
 from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_STORAGE_GB, BROKERS_PER_INSTANCE_MIN, MOVES_PER_BROKER
 from instances import naming
 from instances.models import Instance, Route
@@ -49,8 +50,8 @@ _PORT = (MinValueValidator(1), MaxValueValidator(65_535))
 class Cluster(Versioned):
     """Brokers that share one tree in ZooKeeper (CKA-46). An instance lives in exactly one.
 
-    The control secret (password of the internal listener and of admin ports) is in a file that only its owner can read;
-    the row holds the path alone.
+    The control secret opens the internal listeners and admin ports of brokers that have no certificate. It is in a file
+    that only its owner can read; the row holds the path alone.
     """
 
     id = TypedIdField("cl")
@@ -78,8 +79,11 @@ class Cluster(Versioned):
         return paths.chroot(self.pk)
 
     def read_control_secret(self) -> str:
-        """The secret itself. Never goes into an answer, a page, a log or an exception."""
-        return Path(self.control_secret_file).read_text(encoding="ascii").strip()
+        """The secret itself, "" where there is none. Never goes into an answer, a page, a log or an exception."""
+        try:
+            return Path(self.control_secret_file).read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            return ""
 
 
 class Host(Versioned):
@@ -134,6 +138,8 @@ class Broker(Versioned):
     process_state = models.CharField(
         _("process"), max_length=12, choices=ProcessState.choices, default=ProcessState.UNKNOWN, editable=False
     )
+    # Whether the process takes mutual TLS on its internal and admin ports (decision 106).
+    process_has_tls = models.BooleanField(default=False, editable=False)
     process_pid = models.PositiveIntegerField(_("process id"), null=True, blank=True, editable=False)
     process_since = models.DateTimeField(_("process since"), null=True, blank=True, editable=False)
     process_restart_generation = models.PositiveIntegerField(default=0, editable=False)
@@ -166,6 +172,11 @@ class Broker(Versioned):
     @property
     def admin_address(self) -> tuple[str, int]:
         return self.host.internal_host, self.admin_port
+
+    @property
+    def certified_as(self) -> ProcessIdentity | None:
+        """As whom its process shows itself; None: it has no certificate, and is told the cluster's secret."""
+        return process_identity.broker(self.cluster_id, self.number) if self.process_has_tls else None
 
 
 class Placement(models.Model):

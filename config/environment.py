@@ -11,14 +11,22 @@ import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from brokers.contract import process_identity
 from config.web.addresses import Network, networks
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 SERVICES_FILE = "services.json"
 SECRETS_DIR = "secrets"
 TLS_DIR = "tls"
+INTERNAL_TLS_DIR = "internal_tls"
+# Which of our programs this is, by which it finds its certificate.
+PROCESS_VARIABLE = "PENSTOCK_PROCESS"
+# Of an external ZooKeeper that is spoken to under TLS.
+ZOOKEEPER_CA_FILE = "PENSTOCK_ZOOKEEPER_CA_FILE"
+ZOOKEEPER_CONTROL_CERTIFICATE_FILE = "PENSTOCK_ZOOKEEPER_CONTROL_CERTIFICATE_FILE"
+ZOOKEEPER_BROKER_CERTIFICATE_FILE = "PENSTOCK_ZOOKEEPER_BROKER_CERTIFICATE_FILE"
 SECRET_BYTES = 48
 NUMBER_MAX = 1_000_000  # of hours, days or minutes: a time that far away still has a date
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
@@ -102,6 +110,19 @@ def trusted_proxies() -> tuple[Network, ...]:
         ) from error
 
 
+def internal_security() -> str:
+    """How our own processes know each other (`PENSTOCK_INTERNAL_SECURITY`).
+
+    Raises:
+        ValueError: it says what to write instead.
+    """
+    word = os.environ.get("PENSTOCK_INTERNAL_SECURITY") or process_identity.MUTUAL_TLS
+    if word not in process_identity.SECURITIES:
+        names = ", ".join(process_identity.SECURITIES)
+        raise ValueError(f"PENSTOCK_INTERNAL_SECURITY is {word!r}. Write one of {names}.")
+    return word
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
     """Addresses and secrets the settings are made from."""
@@ -116,14 +137,27 @@ class Environment:
     public_url: str
     control_secret_file: Path
     tls_dir: Path
+    internal_security: str
+    internal_tls_dir: Path
+    internal_certificate_file: Path
     # "" where ZooKeeper has no access lists.
     zookeeper_control_file: str
     zookeeper_broker_file: str
+    # "" where it is spoken to in the clear, or its servers ask for no certificate.
+    zookeeper_ca_file: str
+    zookeeper_control_certificate_file: str
+    zookeeper_broker_certificate_file: str
 
     @property
     def celery_broker_url(self) -> str:
-        """Redis' address as Celery spells it: that of a unix socket has another scheme, and another word for `db`."""
+        """Redis' address as Celery spells it: that of a unix socket has another scheme, and another word for `db`. TLS
+        is spoken only where it is told what to ask of the server's certificate.
+        """
         parts = urlsplit(self.redis_url)
+        if parts.scheme == "rediss":
+            named = dict(parse_qsl(parts.query))
+            query = urlencode({"ssl_cert_reqs": "required", "ssl_check_hostname": "true", **named})
+            return urlunsplit(parts._replace(query=query))
         if parts.scheme != "unix":
             return self.redis_url
         query = urlencode([("virtual_host" if name == "db" else name, value) for name, value in parse_qsl(parts.query)])
@@ -143,6 +177,10 @@ class Environment:
             is_written = os.environ.get("ZOOKEEPER_URL") in (None, "", written.get("ZOOKEEPER_URL"))
             return os.environ.get(name) or (written.get(name, "") if is_written else "")
 
+        internal_tls_dir = Path(
+            os.environ.get("PENSTOCK_INTERNAL_TLS_DIR") or directory / SECRETS_DIR / INTERNAL_TLS_DIR
+        )
+        own = process_identity.control(os.environ.get(PROCESS_VARIABLE) or "command")
         kept = os.environ.get("SECRET_KEY") or read_secret(directory, "secret_key")
         return cls(
             state_dir=directory,
@@ -155,8 +193,16 @@ class Environment:
             public_url=address("PENSTOCK_PUBLIC_URL", "http://127.0.0.1:8000").rstrip("/"),
             zookeeper_control_file=of_zookeeper("PENSTOCK_ZOOKEEPER_CONTROL_FILE"),
             zookeeper_broker_file=of_zookeeper("PENSTOCK_ZOOKEEPER_BROKER_FILE"),
+            zookeeper_ca_file=of_zookeeper(ZOOKEEPER_CA_FILE),
+            zookeeper_control_certificate_file=of_zookeeper(ZOOKEEPER_CONTROL_CERTIFICATE_FILE),
+            zookeeper_broker_certificate_file=of_zookeeper(ZOOKEEPER_BROKER_CERTIFICATE_FILE),
             control_secret_file=Path(
                 os.environ.get("PENSTOCK_CONTROL_SECRET_FILE") or directory / SECRETS_DIR / "control_secret"
             ),
             tls_dir=Path(os.environ.get("PENSTOCK_TLS_DIR") or directory / SECRETS_DIR / TLS_DIR),
+            internal_security=internal_security(),
+            internal_tls_dir=internal_tls_dir,
+            internal_certificate_file=Path(
+                os.environ.get("PENSTOCK_INTERNAL_CERTIFICATE_FILE") or internal_tls_dir / own.file_name
+            ),
         )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 import prometheus_client
 import redis
@@ -14,6 +12,8 @@ from django.db import connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
+
+from config.zookeeper_server import connect, servers_of
 
 PROBE_TIMEOUT_S = 1.0
 
@@ -64,9 +64,8 @@ def _ask_redis() -> None:
 
 
 def _ask_zookeeper() -> None:
-    first = settings.ZOOKEEPER_URL.removeprefix("zookeeper://").split("/")[0].split(",")[0]
-    address = urlsplit(f"//{first}")
-    with socket.create_connection((address.hostname or "127.0.0.1", address.port or 2181), PROBE_TIMEOUT_S) as link:
+    first = servers_of(settings.ZOOKEEPER_URL)[0]
+    with connect(first, settings.ZOOKEEPER_TLS, PROBE_TIMEOUT_S) as link:
         link.sendall(b"srvr")
         if not link.recv(1):
             raise ConnectionError("closed without an answer")

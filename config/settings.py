@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import dj_database_url
 from django.utils.translation import gettext_lazy as _
 
+from brokers.contract.zookeeper_tls import zookeeper_tls
 from config.environment import BASE_DIR, Environment, flag, positive, trusted_proxies
 from config.logging import logging_settings
 from config.public_url import is_loopback
@@ -26,9 +27,15 @@ REDIS_URL = ENVIRONMENT.redis_url
 ZOOKEEPER_URL = ENVIRONMENT.zookeeper_url  # host:port[,host:port]; the cluster's chroot comes after it
 ZOOKEEPER_CONTROL_FILE = ENVIRONMENT.zookeeper_control_file  # a file with user:password each, or "" for neither
 ZOOKEEPER_BROKER_FILE = ENVIRONMENT.zookeeper_broker_file
+# Set where ZooKeeper is spoken to under TLS; what brokers show there, their agents tell them.
+ZOOKEEPER_TLS = zookeeper_tls(ENVIRONMENT.zookeeper_ca_file, ENVIRONMENT.zookeeper_control_certificate_file)
+ZOOKEEPER_BROKER_CERTIFICATE_FILE = ENVIRONMENT.zookeeper_broker_certificate_file
 SPARK_MASTER = ENVIRONMENT.spark_master
 CONTROL_SECRET_FILE = ENVIRONMENT.control_secret_file
 TLS_DIR = ENVIRONMENT.tls_dir  # ca.pem, its key, and a file for each broker
+INTERNAL_SECURITY = ENVIRONMENT.internal_security
+INTERNAL_TLS_DIR = ENVIRONMENT.internal_tls_dir  # the same for our own processes among each other
+INTERNAL_CERTIFICATE_FILE = ENVIRONMENT.internal_certificate_file  # that of this process
 
 DEBUG = flag("PENSTOCK_DEBUG", default=False)
 SECRET_KEY = ENVIRONMENT.secret_key

@@ -73,7 +73,7 @@ def available_offsets(cluster: Cluster) -> dict[int, tuple[int, int]]:
     """(log start offset, high watermark) of every usage partition that has a leader. A topic not made yet has none."""
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer(consumer_conf(cluster.bootstrap, cluster.username, cluster.password))
+    consumer = Consumer(consumer_conf(cluster.bootstrap, cluster.login))
     try:
         topics = consumer.list_topics(USAGE_TOPIC, timeout=METADATA_TIMEOUT_S).topics
         result = topics[USAGE_TOPIC].partitions if USAGE_TOPIC in topics else {}
@@ -149,7 +149,7 @@ def _aggregate(
     spark.dataSource.register(UsageSource)
     events = (
         spark.read.format("penstock_usage")
-        .options(bootstrap=cluster.bootstrap, username=cluster.username, password=cluster.password)
+        .options(bootstrap=cluster.bootstrap, **cluster.login)
         .option("ranges", json.dumps([[partition, *span] for partition, span in ranges.items()]))
         .load()
         .persist()

@@ -1,6 +1,6 @@
 """A Spark data source that reads ranges of a usage topic through a Kafka client and yields Arrow batches.
 
-Options: `bootstrap`, `username`, `password` (SASL PLAIN of the internal listener) and `ranges`, a JSON list of
+Options: `bootstrap`, those of `cluster.Cluster.login` (what opens the internal listener) and `ranges`, a JSON list of
 `[partition, start, stop)` triples. Each range is one Spark task.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -57,7 +57,7 @@ class UsageReader(DataSourceReader):
     """Runs on Spark's workers: one consumer per range, no consumer group, offsets from the plan alone."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        self.conf = consumer_conf(options["bootstrap"], options["username"], options["password"])
+        self.conf = consumer_conf(options["bootstrap"], options)
         self.ranges = [OffsetRange(*triple) for triple in json.loads(options["ranges"])]
 
     def partitions(self) -> list[OffsetRange]:
@@ -122,14 +122,30 @@ def as_batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
 
 
-def consumer_conf(bootstrap: str, username: str, password: str) -> dict[str, Any]:
-    """Settings of a consumer that reads by explicit offsets and never commits or joins anything."""
+def _login_conf(login: Mapping[str, str]) -> dict[str, Any]:
+    certificate_file = login.get("certificate_file")
+    if certificate_file:
+        return {
+            "security.protocol": "SSL",
+            "ssl.ca.location": login["ca_file"],
+            "ssl.certificate.location": certificate_file,
+            "ssl.key.location": certificate_file,
+            # A certificate names a process, not a host; only brokers have one that serves (decision 106).
+            "ssl.endpoint.identification.algorithm": "none",
+        }
     return {
-        "bootstrap.servers": bootstrap,
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
-        "sasl.username": username,
-        "sasl.password": password,
+        "sasl.username": login["username"],
+        "sasl.password": login["password"],
+    }
+
+
+def consumer_conf(bootstrap: str, login: Mapping[str, str]) -> dict[str, Any]:
+    """Settings of a consumer that reads by explicit offsets and never commits or joins anything."""
+    return {
+        **_login_conf(login),
+        "bootstrap.servers": bootstrap,
         "group.id": "penstock-usage",
         "client.id": "penstock-usage-pipeline",
         "enable.auto.commit": False,

@@ -1,4 +1,6 @@
-"""The certificates of the brokers of one host: made before a broker starts, renewed while it runs."""
+"""The certificates of the brokers of one host, towards clients and towards the other processes of the installation:
+made before a broker starts, renewed while it runs. Those of the control plane are renewed beside them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ import structlog
 from django.conf import settings
 from django.db import Error as DatabaseError
 
-from brokers.infra.certificates import ensure_certificate
+from brokers.contract import process_identity
+from brokers.contract.process_identity import CONTROL_PROCESSES
+from brokers.infra.certificates import ensure_certificate, ensure_process_certificate
 from brokers.models import Broker
 from instances.models import Route
 
@@ -22,6 +26,19 @@ LOOKED_AT_EVERY_S: Final = 20.0
 
 def file_of(broker: Broker) -> Path:
     return settings.TLS_DIR / f"{_name(broker)}.pem"
+
+
+def internal_file_of(broker: Broker) -> Path:
+    """By which the other processes of the installation know it."""
+    return settings.INTERNAL_TLS_DIR / _identity(broker).file_name
+
+
+def _identity(broker: Broker) -> process_identity.ProcessIdentity:
+    return process_identity.broker(broker.cluster_id, broker.number)
+
+
+def _ensure_internal(broker: Broker) -> Path | None:
+    return ensure_process_certificate(settings.INTERNAL_TLS_DIR, _identity(broker), [broker.host.internal_host])
 
 
 def _name(broker: Broker) -> str:
@@ -46,6 +63,11 @@ class Renewal:
             for broker in wanted.values():
                 if ensure_certificate(settings.TLS_DIR, _name(broker), _hosts(broker)) is None:
                     log.warning("agent.no_certificate", broker_id=broker.number, directory=settings.TLS_DIR.name)
+                if _ensure_internal(broker) is None:
+                    directory = settings.INTERNAL_TLS_DIR.name
+                    log.warning("agent.no_certificate", broker_id=broker.number, directory=directory)
+            for process in CONTROL_PROCESSES:
+                ensure_process_certificate(settings.INTERNAL_TLS_DIR, process_identity.control(process))
         except (OSError, ValueError, DatabaseError) as error:
             log.warning("agent.certificates_not_renewed", reason=f"{type(error).__name__}: {error}")
 

@@ -36,6 +36,7 @@ from brokers.agent.supervision import Act, Seen, decide, failures_after_end
 from brokers.choices import ProcessState, WantedState
 from brokers.contract.agent_channel import AGENT_CHANNEL
 from brokers.contract.process import BrokerProcessSettings
+from brokers.contract.process_identity import CA_FILE, PLAINTEXT
 from brokers.infra.zookeeper import ensemble_of, identity
 from brokers.limits import AGENT_POLL_S, AGENT_STAND_BY_TIMEOUT_S, AGENT_STOP_TIMEOUT_S, AGENT_WATCH_S
 from brokers.models import Broker, Host
@@ -251,6 +252,7 @@ class Agent:
             ProcessState.RUNNING,
             process_pid=charge.process.pid,
             process_restart_generation=broker.restart_generation,
+            process_has_tls=settings.INTERNAL_SECURITY != PLAINTEXT,
         )
 
     def _note_no_start(self, broker: Broker, charge: Charge, reason: str) -> None:
@@ -397,7 +399,12 @@ def process_settings(broker: Broker) -> BrokerProcessSettings:
         control_secret_file=broker.cluster.control_secret_file,
         zookeeper_credentials_file=settings.ZOOKEEPER_BROKER_FILE if own else "",
         zookeeper_control_digest=own.access.control if own else "",
+        zookeeper_ca_file=settings.ZOOKEEPER_TLS.ca_file if settings.ZOOKEEPER_TLS else "",
+        zookeeper_certificate_file=settings.ZOOKEEPER_BROKER_CERTIFICATE_FILE,
         tls_certificate_file=str(broker_certificates.file_of(broker)),
+        internal_security=settings.INTERNAL_SECURITY,
+        internal_certificate_file=str(broker_certificates.internal_file_of(broker)),
+        internal_ca_file=str(settings.INTERNAL_TLS_DIR / CA_FILE),
         rack=broker.rack or None,
         overrides=cluster_defaults(brokers) | {str(key): str(value) for key, value in broker.overrides.items()},
     )

@@ -16,6 +16,8 @@ from brokers.contract.routes import DEFAULT_ROUTE, PLAINTEXT, RouteDocument
 InstanceState = Literal["active", "frozen", "deleting"]
 
 INTERNAL_LISTENER = "INTERNAL"
+_WITH_TLS = "SSL"
+_WITHOUT_TLS = "SASL_PLAINTEXT"
 
 
 def _dump(document: dict[str, Any]) -> bytes:
@@ -27,7 +29,7 @@ class BrokerDocument:
     """`/brokers/ids/<id>`, ephemeral (ZK-6). The node's czxid is the broker epoch.
 
     `stopping`: the broker asks the controller to take its leaderships away (REP-34); it is set in the same node, so the
-    epoch stays.
+    epoch stays. `has_tls`: its internal listener takes mutual TLS (decision 106).
     """
 
     host: str
@@ -36,6 +38,7 @@ class BrokerDocument:
     timestamp_ms: int
     rack: str | None = None
     stopping: bool = False
+    has_tls: bool = False
 
     def to_json(self) -> bytes:
         endpoint = f"{INTERNAL_LISTENER}://{self.host}:{self.port}"
@@ -48,7 +51,7 @@ class BrokerDocument:
             "timestamp": str(self.timestamp_ms),
             "endpoints": [endpoint],
             "rack": self.rack,
-            "listener_security_protocol_map": {INTERNAL_LISTENER: "SASL_PLAINTEXT"},
+            "listener_security_protocol_map": {INTERNAL_LISTENER: _WITH_TLS if self.has_tls else _WITHOUT_TLS},
             "features": {},
         }
         if self.stopping:
@@ -65,6 +68,7 @@ class BrokerDocument:
             timestamp_ms=int(body.get("timestamp", 0)),
             rack=body.get("rack"),
             stopping=bool(body.get("stopping", False)),
+            has_tls=body.get("listener_security_protocol_map", {}).get(INTERNAL_LISTENER) == _WITH_TLS,
         )
 
 

@@ -8,9 +8,11 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-# The two identities of the internal listener (SASL PLAIN, password = the cluster's control secret): `<instance id>`
-# sees exactly what that instance's owner sees; this one sees the cluster under internal names (usage pipeline,
-# operators).
+from brokers.contract.process_identity import PLAINTEXT
+
+# The two identities of the internal listener (SASL EXTERNAL behind a certificate, or PLAIN with the cluster's control
+# secret): `<instance id>` sees exactly what that instance's owner sees; this one sees the cluster under internal names
+# (usage pipeline, operators).
 CLUSTER_USER = "penstock"
 
 # Over the standard input of a process that waits for its predecessor to end: what it says, and what it is told then.
@@ -38,8 +40,16 @@ class BrokerProcessSettings:
     # A file with `user:password`, and how access lists name the control plane; "" where ZooKeeper has no access lists.
     zookeeper_credentials_file: str = ""
     zookeeper_control_digest: str = ""
+    # Where ZooKeeper is spoken to under TLS: its servers' authority, and what a broker shows them ("" for nothing).
+    zookeeper_ca_file: str = ""
+    zookeeper_certificate_file: str = ""
     # Key and certificate in PEM, replaced in one step when they are renewed; "" where routes cannot have TLS.
     tls_certificate_file: str = ""
+    # How it and the other processes of the installation know each other (`process_identity.SECURITIES`), its own key
+    # and certificate for that, and the authority that signed it.
+    internal_security: str = PLAINTEXT
+    internal_certificate_file: str = ""
+    internal_ca_file: str = ""
     # Broker-level Kafka keys that differ from the defaults of spec N, e.g. {"log.segment.bytes": "1073741824"}.
     overrides: dict[str, str] = field(default_factory=dict)
 

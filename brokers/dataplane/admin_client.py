@@ -122,9 +122,10 @@ def _in_turn(
         except LinkDown as error:
             was_sent = error.was_sent
     reasons: list[str] = []
-    for address in _addresses(cluster, broker):
+    for row in _brokers(cluster, broker):
         try:
-            return _asked(key, Link(address, username, cluster.read_control_secret()), request, options), None, was_sent
+            link = Link(row.internal_address, username, cluster.read_control_secret(), row.certified_as)
+            return _asked(key, link, request, options), None, was_sent
         except LinkDown as error:
             reasons.append(str(error))
             was_sent = was_sent or error.was_sent
@@ -137,11 +138,11 @@ def _asked(key: Any, link: Link, request: Any, options: dict[str, Any]) -> Any:
     return answer
 
 
-def _addresses(cluster: Cluster, broker: int | None) -> Iterable[tuple[str, int]]:
+def _brokers(cluster: Cluster, broker: int | None) -> Iterable[Broker]:
     rows = Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host").order_by("number")
     if broker is not None:
         rows = rows.filter(number=broker)
-    return sorted((row.internal_address for row in rows), key=unresponsive_brokers.holds)
+    return sorted(rows, key=lambda row: unresponsive_brokers.holds(row.internal_address))
 
 
 def require_ok(error_code: int, message: str | None = None) -> None:

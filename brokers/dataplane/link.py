@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import threading
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
+from brokers.contract.process_identity import ProcessIdentity
 from brokers.dataplane.unresponsive_brokers import unresponsive_brokers
+from brokers.infra import internal_tls
 from brokers.limits import (
     ADMIN_CLIENT_ANSWER_BYTES_MAX,
     ADMIN_CLIENT_ANSWER_TIMEOUT_S,
@@ -20,6 +23,7 @@ from brokers.limits import (
 
 CLIENT_ID = "penstock-control"
 MECHANISM = "PLAIN"
+MECHANISM_BY_CERTIFICATE = "EXTERNAL"
 SASL_HANDSHAKE_VERSION = 1
 SASL_AUTHENTICATE_VERSION = 2
 
@@ -40,20 +44,30 @@ class LinkLate(LinkDown):
 
 
 class Link:
-    """A connection; not for two threads at once (`Links` sees to that). The password is never kept or shown."""
+    """A connection; not for two threads at once (`Links` sees to that). The password is never kept or shown.
 
-    def __init__(self, address: tuple[str, int], username: str, password: str) -> None:
+    `peer`: the broker shows itself as this one, and lets this process in by its certificate; no password is sent.
+    """
+
+    def __init__(
+        self, address: tuple[str, int], username: str, password: str, peer: ProcessIdentity | None = None
+    ) -> None:
         self.address = address
         self._correlation_id = 0
         try:
             self._socket = socket.create_connection(address, ADMIN_CLIENT_CONNECT_TIMEOUT_S)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if peer is not None:
+                self._socket = internal_tls.secured(self._socket, peer)
         except OSError as error:
             if isinstance(error, TimeoutError):
                 unresponsive_brokers.note(address)
             raise LinkDown(f"no connection to {address[0]}:{address[1]}") from error
         try:
-            self._authenticate(username, password)
+            if peer is None:
+                self._authenticate(username, MECHANISM, f"\0{username}\0{password}".encode())
+            else:
+                self._authenticate(username, MECHANISM_BY_CERTIFICATE, username.encode())
         except LinkDown as error:
             self.close()
             error.was_sent = False  # a greeting changes nothing
@@ -67,8 +81,8 @@ class Link:
         """Whether the other side has neither closed nor broken an idle link, as far as this machine has heard."""
         try:
             self._socket.settimeout(0)
-            self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
+            self._socket.recv(1)  # a byte of an answer that nobody asked for is not missed
+        except (BlockingIOError, ssl.SSLWantReadError):
             return True
         except OSError:
             return False
@@ -108,12 +122,11 @@ class Link:
     def close(self) -> None:
         self._socket.close()
 
-    def _authenticate(self, username: str, password: str) -> None:
+    def _authenticate(self, username: str, mechanism: str, token: bytes) -> None:
         hello = self.call(
-            SaslHandshakeRequest(mechanism=MECHANISM, version=SASL_HANDSHAKE_VERSION),
+            SaslHandshakeRequest(mechanism=mechanism, version=SASL_HANDSHAKE_VERSION),
             timeout_s=ADMIN_CLIENT_HELLO_TIMEOUT_S,
         )
-        token = f"\0{username}\0{password}".encode()
         answer = hello
         if not hello.error_code:
             answer = self.call(

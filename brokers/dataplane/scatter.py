@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 from brokers.choices import WantedState
+from brokers.contract.process_identity import ProcessIdentity
 from brokers.dataplane.admin_client import cluster_of, links
 from brokers.dataplane.link import Link, LinkDown, LinkLate
 from brokers.dataplane.unresponsive_brokers import unresponsive_brokers
@@ -30,13 +31,14 @@ SILENT_WORDS = "does not answer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A broker's internal listener, entered as somebody. The secret is never shown."""
+    """A broker's internal listener, entered as somebody. The secret, never shown, is for one without certificate."""
 
     number: int
     address: tuple[str, int]
     cluster_id: str
     username: str
     secret: str
+    certified_as: ProcessIdentity | None = None
 
     def __repr__(self) -> str:
         return f"Target({self.number}, {self.username})"
@@ -68,6 +70,7 @@ def targets(cluster: Cluster, username: str) -> dict[int, Target]:
             cluster_id=cluster.pk,
             username=username,
             secret=secret,
+            certified_as=row.certified_as,
         )
         for row in rows.select_related("host").order_by("number")
     }
@@ -159,7 +162,8 @@ def _ask(target: Target, request: Any, timeout_s: float) -> Any:
     elif idle is not None:
         idle.close()
     try:
-        return _asked(key, Link(target.address, target.username, target.secret), request, timeout_s)
+        link = Link(target.address, target.username, target.secret, target.certified_as)
+        return _asked(key, link, request, timeout_s)
     except LinkDown as error:
         error.was_sent = error.was_sent or was_sent
         raise

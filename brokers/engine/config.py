@@ -9,7 +9,9 @@ from pathlib import Path
 
 from brokers.contract.connections import CONNECTIONS_PER_INSTANCE_MAX, CREATIONS_PER_INSTANCE_PER_S_MAX
 from brokers.contract.process import BrokerProcessSettings
+from brokers.contract.process_identity import MUTUAL_TLS, PLAINTEXT, SECURITIES
 from brokers.contract.zookeeper_access import Credentials, read_credentials
+from brokers.contract.zookeeper_tls import ZooKeeperTls, zookeeper_tls
 from brokers.engine.errors import SettingsWrong
 from quotas.pacing import BURST_MS
 
@@ -82,8 +84,13 @@ class EngineConfig:
     # Where ZooKeeper has access lists.
     zookeeper_credentials: Credentials | None = None
     zookeeper_control_digest: str = ""
+    zookeeper_tls: ZooKeeperTls | None = None
     # Key and certificate of this broker; None: its routes have no TLS.
     tls_certificate_file: Path | None = None
+    # How the processes of the installation know each other, and with what.
+    internal_security: str = PLAINTEXT
+    internal_certificate_file: Path | None = None
+    internal_ca_file: Path | None = None
 
     def __repr__(self) -> str:
         return f"EngineConfig(broker_id={self.broker_id}, cluster_id={self.cluster_id!r})"
@@ -120,10 +127,14 @@ def from_settings(settings: BrokerProcessSettings) -> EngineConfig:
         internal_port=settings.internal_port,
         admin_port=settings.admin_port,
         rack=settings.rack,
-        control_secret=_read_secret(Path(settings.control_secret_file)),
+        control_secret=_secret(settings),
         zookeeper_credentials=_zookeeper_credentials(settings.zookeeper_credentials_file),
         zookeeper_control_digest=settings.zookeeper_control_digest,
+        zookeeper_tls=zookeeper_tls(settings.zookeeper_ca_file, settings.zookeeper_certificate_file),
         tls_certificate_file=Path(settings.tls_certificate_file) if settings.tls_certificate_file else None,
+        internal_security=settings.internal_security,
+        internal_certificate_file=_internal_file(settings, settings.internal_certificate_file),
+        internal_ca_file=_internal_file(settings, settings.internal_ca_file),
         overrides=dict(settings.overrides),
         connections_max=numbers["max.connections"],
         connections_per_instance_max=numbers["max.connections.per.instance"],
@@ -176,6 +187,27 @@ def _zookeeper_credentials(file: str) -> Credentials | None:
         raise SettingsWrong(f"cannot read ZooKeeper's credentials {file}: {error.strerror}") from error
     except ValueError as error:
         raise SettingsWrong(str(error)) from error
+
+
+def _internal_file(settings: BrokerProcessSettings, name: str) -> Path | None:
+    if settings.internal_security not in SECURITIES:
+        raise SettingsWrong(f"internal_security is one of {', '.join(SECURITIES)}, not {settings.internal_security!r}")
+    if settings.internal_security == PLAINTEXT:
+        return None
+    if not name or not Path(name).is_file():
+        raise SettingsWrong(
+            f"there is no certificate for the internal listener at {name or 'no path'}: let `manage.py up` or "
+            "`manage.py issue_certificate` make it"
+        )
+    return Path(name)
+
+
+def _secret(settings: BrokerProcessSettings) -> str:
+    """Where certificates do, a secret is only for brokers of before them, and need not be there."""
+    file = settings.control_secret_file
+    if settings.internal_security == MUTUAL_TLS and not (file and Path(file).is_file()):
+        return ""
+    return _read_secret(Path(file))
 
 
 def _read_secret(file: Path) -> str:

@@ -24,6 +24,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from brokers.contract.process_identity import CA_NAME, ProcessIdentity, Role
+
 CA_DAYS: Final = 3_650
 CERTIFICATE_DAYS: Final = 90
 # A certificate is made anew when less than this of it is left.
@@ -35,7 +37,7 @@ CA_KEY_FILE: Final = "ca_key.pem"
 ALWAYS: Final = ("localhost", "127.0.0.1")
 
 
-def ensure_ca(directory: Path, now: datetime | None = None) -> Path:
+def ensure_ca(directory: Path, now: datetime | None = None, common_name: str = "Penstock CA") -> Path:
     """The authority's certificate, made once with its key. Whoever has the key can pretend to be any broker."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     file, key_file = directory / CA_FILE, directory / CA_KEY_FILE
@@ -43,7 +45,7 @@ def ensure_ca(directory: Path, now: datetime | None = None) -> Path:
         return file
     moment = now or datetime.now(UTC)
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Penstock CA")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     certificate = (
         _builder(name, name, key.public_key(), moment, CA_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -56,10 +58,16 @@ def ensure_ca(directory: Path, now: datetime | None = None) -> Path:
 
 
 def ensure_certificate(
-    directory: Path, name: str, hosts: Iterable[str], now: datetime | None = None, days: int = CERTIFICATE_DAYS
+    directory: Path,
+    name: str,
+    hosts: Iterable[str],
+    now: datetime | None = None,
+    days: int = CERTIFICATE_DAYS,
+    process: ProcessIdentity | None = None,
 ) -> Path | None:
     """The file of the broker `name`, for clients that connect to one of `hosts`: renewed when it ends soon or when it
-    lacks a host. None: there is no such file, and no authority to make one.
+    lacks a host. None: there is no such file, and no authority to make one. Of a `process` it is what the others know
+    it by; only a broker can be connected to with it.
     """
     file, key_file = directory / f"{name}.pem", directory / CA_KEY_FILE
     wanted = tuple(dict.fromkeys((*hosts, *ALWAYS)))
@@ -77,13 +85,27 @@ def ensure_certificate(
         _builder(subject, ca.subject, key.public_key(), moment, days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in wanted]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(_purposes(process)), critical=False)
+        .add_extension(x509.SubjectAlternativeName([*_uris(process), *map(_general_name, wanted)]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
     _write(file, _pem(key) + certificate.public_bytes(Encoding.PEM))
     return file
+
+
+def ensure_internal_ca(directory: Path, now: datetime | None = None) -> Path:
+    """The authority of the processes among each other: apart from that of tenants' routes, so that no certificate that
+    a client may have opens an internal port.
+    """
+    return ensure_ca(directory, now, CA_NAME)
+
+
+def ensure_process_certificate(
+    directory: Path, process: ProcessIdentity, hosts: Iterable[str] = (), now: datetime | None = None
+) -> Path | None:
+    """As `ensure_certificate`, below the authority inside the installation."""
+    return ensure_certificate(directory, process.file_name.removesuffix(".pem"), hosts, now, process=process)
 
 
 def _serves(pem: bytes, hosts: Iterable[str], now: datetime) -> bool:
@@ -125,6 +147,17 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _purposes(process: ProcessIdentity | None) -> list[x509.ObjectIdentifier]:
+    if process is None:
+        return [ExtendedKeyUsageOID.SERVER_AUTH]
+    serves = process.role is Role.BROKER
+    return [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if serves else [])]
+
+
+def _uris(process: ProcessIdentity | None) -> list[x509.UniformResourceIdentifier]:
+    return [] if process is None else [x509.UniformResourceIdentifier(process.uri)]
 
 
 def _plain(host: str) -> str:

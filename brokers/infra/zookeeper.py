@@ -82,12 +82,13 @@ def session(cluster: Cluster) -> KazooClient:
     with _lock:
         client = _clients.get(key)
         if client is None:
-            own = identity()
+            own, tls = identity(), settings.ZOOKEEPER_TLS
             client = KazooClient(
                 hosts=key[1],
                 timeout=SESSION_TIMEOUT_S,
                 connection_retry={"max_tries": -1},
                 auth_data=[own.credentials.auth] if own else None,
+                **(tls.kazoo_options() if tls else {}),
             )
             _clients[key] = client
             atexit.register(close, *key)

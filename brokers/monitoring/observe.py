@@ -21,7 +21,9 @@ from django.core.cache import cache as shared_cache
 from django.utils import timezone
 from redis import RedisError
 
+from brokers.contract.process_identity import ProcessIdentity
 from brokers.dataplane.unresponsive_brokers import unresponsive_brokers
+from brokers.infra import internal_tls
 from brokers.limits import (
     OBSERVE_ANSWER_TIMEOUT_S,
     OBSERVE_BYTES_MAX,
@@ -42,12 +44,13 @@ STEP_MS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """An admin port to ask, with the path of the file that holds its secret."""
+    """An admin port to ask, and as whom it shows itself; one that has no certificate is told the secret."""
 
     number: int
     host: str
     port: int
     secret: str
+    certified_as: ProcessIdentity | None = None
 
 
 @cacheable
@@ -71,8 +74,13 @@ def get(target: Target, path: str) -> Mapping[str, Any]:
     is_suspected = unresponsive_brokers.holds((target.host, target.port))
     try:
         connection.connect()
+        headers = {}
+        if target.certified_as is None:
+            headers["Authorization"] = f"Bearer {target.secret}"
+        else:
+            connection.sock = internal_tls.secured(connection.sock, target.certified_as)
         connection.sock.settimeout(SILENT_PATIENCE_S if is_suspected else OBSERVE_ANSWER_TIMEOUT_S)
-        connection.request("GET", path, headers={"Authorization": f"Bearer {target.secret}"})
+        connection.request("GET", path, headers=headers)
         response = connection.getresponse()
         raw = response.read(OBSERVE_BYTES_MAX + 1)
         unresponsive_brokers.clear((target.host, target.port))
@@ -127,7 +135,10 @@ def _targets(brokers: Any) -> list[Target]:
         if broker.cluster_id not in secrets:
             secrets[broker.cluster_id] = broker.cluster.read_control_secret()
         host, port = broker.admin_address
-        result.append(Target(number=broker.number, host=host, port=port, secret=secrets[broker.cluster_id]))
+        secret = secrets[broker.cluster_id]
+        result.append(
+            Target(number=broker.number, host=host, port=port, secret=secret, certified_as=broker.certified_as)
+        )
     return result
 
 

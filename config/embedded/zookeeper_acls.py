@@ -23,6 +23,7 @@ from brokers.contract.zookeeper_access import (
     Grant,
     TreeAccess,
 )
+from brokers.contract.zookeeper_tls import ZooKeeperTls
 from config.embedded.process import StartFailed
 
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -79,6 +80,7 @@ class ForeignGuard:
 
     credentials: Sequence[Credentials]
     access: TreeAccess
+    tls: ZooKeeperTls | None = None
 
     def apply(self, address: str) -> None:
         """Give every node of ours its access list, unless that was done.
@@ -87,7 +89,10 @@ class ForeignGuard:
             StartFailed: ZooKeeper does not answer, or the nodes are other identities'.
         """
         client = KazooClient(
-            hosts=address, timeout=CONNECT_TIMEOUT_S, auth_data=[known.auth for known in self.credentials]
+            hosts=address,
+            timeout=CONNECT_TIMEOUT_S,
+            auth_data=[known.auth for known in self.credentials],
+            **(self.tls.kazoo_options() if self.tls else {}),
         )
         try:
             client.start(timeout=CONNECT_TIMEOUT_S)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import socket
+import os
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 import psycopg
 import redis
 
+from brokers.contract.zookeeper_tls import zookeeper_tls
 from config.embedded.process import StartFailed
+from config.environment import ZOOKEEPER_CA_FILE, ZOOKEEPER_CONTROL_CERTIFICATE_FILE
 from config.logging import redact
+from config.zookeeper_server import connect, servers_of
 
 PROBE_TIMEOUT_S = 5
-ZOOKEEPER_PORT = 2_181
 
 
 def check(variable: str, address: str) -> None:
@@ -45,11 +46,11 @@ def _ask_redis(address: str) -> None:
 
 def _ask_zookeeper(address: str) -> None:
     """One server of the ensemble is enough: the others are tried by the clients."""
+    tls = zookeeper_tls(os.environ.get(ZOOKEEPER_CA_FILE, ""), os.environ.get(ZOOKEEPER_CONTROL_CERTIFICATE_FILE, ""))
     failure: OSError | None = None
-    for server in address.removeprefix("zookeeper://").split("/")[0].split(","):
-        parts = urlsplit(f"//{server}")
+    for server in servers_of(address):
         try:
-            socket.create_connection((parts.hostname or "", parts.port or ZOOKEEPER_PORT), PROBE_TIMEOUT_S).close()
+            connect(server, tls, PROBE_TIMEOUT_S).close()
         except OSError as error:
             failure = error
         else:

@@ -10,7 +10,7 @@ import psutil
 
 from config import public_url
 from config.embedded.process import StartFailed, port_is_free
-from config.environment import trusted_proxies
+from config.environment import internal_security, trusted_proxies
 from config.supervisor.options import UpOptions
 
 # One package per kind of thing that a half-finished installation would lack.
@@ -30,6 +30,10 @@ def check(options: UpOptions) -> None:
     if wrong_url:
         raise StartFailed(wrong_url, "Set it to the console's address, such as https://console.example.com.")
     _check_proxies()
+    try:
+        internal_security()
+    except ValueError as error:
+        raise StartFailed(str(error), "Correct the variable, or unset it.") from error
     wanted = [(options.http_port, "the console", "--http-port")]
     wanted += [(port, "a broker's internal listener", "--port-base") for port in options.internal_ports]
     wanted += [(port, "a broker's admin port", "--port-base") for port in options.admin_ports]

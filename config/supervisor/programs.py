@@ -14,7 +14,7 @@ from functools import partial
 from brokers.infra.child_environment import agent_variables, pipeline_variables
 from config.embedded.niceness import give_way
 from config.embedded.process import Child
-from config.environment import BASE_DIR
+from config.environment import BASE_DIR, PROCESS_VARIABLE
 from config.supervisor.state import StateDirectory
 
 WORKER_PROCESSES = 3
@@ -41,7 +41,7 @@ def web(state: StateDirectory, environment: Mapping[str, str], *, http_port: int
             "--bind", f"127.0.0.1:{http_port}",
         ),
         log_file=state.log_file("web"),
-        environment=environment,
+        environment=dict(environment) | {PROCESS_VARIABLE: "web"},
         directory=BASE_DIR,
         stop_timeout_s=WEB_STOP_S,
     )  # fmt: skip
@@ -58,7 +58,7 @@ def worker(state: StateDirectory, environment: Mapping[str, str]) -> Child:
             "--loglevel", "INFO", "--without-gossip", "--without-mingle", "--hostname", "worker@penstock",
         ),
         log_file=state.log_file("worker"),
-        environment=dict(environment) | WORKER_VARIABLES,
+        environment=dict(environment) | WORKER_VARIABLES | {PROCESS_VARIABLE: "worker"},
         directory=BASE_DIR,
         stop_timeout_s=WORKER_STOP_S,
     )  # fmt: skip
@@ -77,7 +77,7 @@ def pipeline(state: StateDirectory, environment: Mapping[str, str]) -> Child:
             "--hostname", "pipeline@penstock",
         ),
         log_file=state.log_file("pipeline"),
-        environment=pipeline_variables(environment) | WORKER_VARIABLES,
+        environment=pipeline_variables(environment) | WORKER_VARIABLES | {PROCESS_VARIABLE: "pipeline"},
         directory=BASE_DIR,
         stop_timeout_s=WORKER_STOP_S,
         before_exec=partial(give_way, PIPELINE_NICENESS),
@@ -90,7 +90,7 @@ def agent(state: StateDirectory, environment: Mapping[str, str], *, host: str) -
         name="agent",
         command=(sys.executable, str(BASE_DIR / "manage.py"), "agent", "--host", host),
         log_file=state.log_file("agent"),
-        environment=agent_variables(environment),
+        environment=agent_variables(environment) | {PROCESS_VARIABLE: "agent"},
         directory=BASE_DIR,
         stop_signal=signal.SIGTERM,
         stop_timeout_s=AGENT_STOP_S,

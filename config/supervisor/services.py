@@ -8,15 +8,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from brokers.contract.process_identity import CONTROL_PROCESSES, MUTUAL_TLS, control
 from brokers.contract.zookeeper_access import Credentials, TreeAccess, read_credentials
-from brokers.infra.certificates import ensure_ca
+from brokers.contract.zookeeper_tls import zookeeper_tls
+from brokers.infra.certificates import ensure_ca, ensure_internal_ca, ensure_process_certificate
 from config.embedded.java import Java, find_java
 from config.embedded.postgres import EmbeddedPostgres
 from config.embedded.process import Child, StartFailed
 from config.embedded.redis import EmbeddedRedis
 from config.embedded.zookeeper import EmbeddedZooKeeper
 from config.embedded.zookeeper_acls import ForeignGuard, Guard
-from config.environment import SECRETS_DIR, TLS_DIR, ensure_secret
+from config.environment import (
+    INTERNAL_TLS_DIR,
+    SECRETS_DIR,
+    TLS_DIR,
+    ZOOKEEPER_BROKER_CERTIFICATE_FILE,
+    ZOOKEEPER_CA_FILE,
+    ZOOKEEPER_CONTROL_CERTIFICATE_FILE,
+    ensure_secret,
+    internal_security,
+)
 from config.supervisor.external import check as check_external
 from config.supervisor.options import UpOptions
 from config.supervisor.state import StateDirectory
@@ -25,6 +36,11 @@ START_TIMEOUT_S = 30.0
 # Files with user:password: as whom the control plane, and brokers, speak to ZooKeeper.
 CONTROL_FILE = "PENSTOCK_ZOOKEEPER_CONTROL_FILE"
 BROKER_FILE = "PENSTOCK_ZOOKEEPER_BROKER_FILE"
+ZOOKEEPER_TLS_VARIABLES = (
+    ZOOKEEPER_CA_FILE,
+    ZOOKEEPER_CONTROL_CERTIFICATE_FILE,
+    ZOOKEEPER_BROKER_CERTIFICATE_FILE,
+)
 
 
 class Service(Protocol):
@@ -78,8 +94,9 @@ def plan(options: UpOptions, state: StateDirectory) -> Services:
             external.append(variable)
             addresses[variable] = given
             if variable == "ZOOKEEPER_URL":
-                addresses |= _guard_foreign(given)
+                addresses |= _guard_foreign(given) | _tls_of_foreign()
         else:
+            _refuse_foreign_tls(variable)
             service, named = build(options, state, java)
             embedded.append(service)
             addresses |= named
@@ -120,10 +137,26 @@ def _guard_foreign(address: str) -> dict[str, str]:
                 f"Name one with {CONTROL_FILE} and another one with {BROKER_FILE}, or neither.",
             ) from error
     control, broker = known
-    ForeignGuard(known, TreeAccess(broker=broker.digest, control=control.digest)).apply(
+    tls = zookeeper_tls(os.environ.get(ZOOKEEPER_CA_FILE, ""), os.environ.get(ZOOKEEPER_CONTROL_CERTIFICATE_FILE, ""))
+    ForeignGuard(known, TreeAccess(broker=broker.digest, control=control.digest), tls).apply(
         address.removeprefix("zookeeper://").split("/")[0]
     )
     return named
+
+
+def _tls_of_foreign() -> dict[str, str]:
+    """What other commands need to reach it."""
+    return {name: os.environ[name] for name in ZOOKEEPER_TLS_VARIABLES if os.environ.get(name)}
+
+
+def _refuse_foreign_tls(variable: str) -> None:
+    """Raises StartFailed: TLS is asked for towards the embedded ZooKeeper, which has a port on loopback alone."""
+    named = [name for name in ZOOKEEPER_TLS_VARIABLES if os.environ.get(name)]
+    if variable == "ZOOKEEPER_URL" and named:
+        raise StartFailed(
+            f"{named[0]} is for a ZooKeeper of yours, and ZOOKEEPER_URL does not name one.",
+            f"Set ZOOKEEPER_URL as well, or unset {', '.join(named)}.",
+        )
 
 
 def _redis(_options: UpOptions, state: StateDirectory, _java: Java) -> tuple[Service, dict[str, str]]:
@@ -143,6 +176,12 @@ _BUILDERS = {"ZOOKEEPER_URL": _zookeeper, "REDIS_URL": _redis, "DATABASE_URL": _
 
 def ensure_secrets(state: StateDirectory) -> None:
     """Generate, once, the secrets our own programs read from the state directory."""
-    for name in ("secret_key", "control_secret"):
-        ensure_secret(state.root, name)
+    ensure_secret(state.root, "secret_key")
+    if internal_security() != MUTUAL_TLS:
+        # Else only brokers of before certificates know it, and it is where they have it from.
+        ensure_secret(state.root, "control_secret")
     ensure_ca(Path(os.environ.get("PENSTOCK_TLS_DIR") or state.root / SECRETS_DIR / TLS_DIR))
+    internal = Path(os.environ.get("PENSTOCK_INTERNAL_TLS_DIR") or state.root / SECRETS_DIR / INTERNAL_TLS_DIR)
+    ensure_internal_ca(internal)
+    for process in CONTROL_PROCESSES:
+        ensure_process_certificate(internal, control(process))

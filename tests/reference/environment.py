@@ -4,7 +4,10 @@ from __future__ import annotations
 
 VARIABLES = {
     "DATABASE_URL": "PostgreSQL, as `postgres://user:password@host:5432/name`",
-    "REDIS_URL": "Redis or Valkey, as `redis://:password@host:6379/0` or `unix://:password@/path/to/socket?db=0`",
+    "REDIS_URL": (
+        "Redis or Valkey, as `redis://:password@host:6379/0`, "
+        "`rediss://:password@host:6379/0?ssl_ca_certs=/path/ca.pem` or `unix://:password@/path/to/socket?db=0`"
+    ),
     "ZOOKEEPER_URL": "ZooKeeper, as `zk1:2181,zk2:2181,zk3:2181`",
     "SPARK_MASTER": "where the pipeline runs; `local[*]` by default",
     "SECRET_KEY": "Django's key; by default `secrets/secret_key` of the state directory",
@@ -14,7 +17,10 @@ VARIABLES = {
         "a file of leaked passwords, which are refused: Have I Been Pwned's SHA-1 digests ordered by hash; none by "
         "default"
     ),
-    "PENSTOCK_CONTROL_SECRET_FILE": "the control secret's file; by default `secrets/control_secret`",
+    "PENSTOCK_CONTROL_SECRET_FILE": (
+        "the file of the secret that opens internal ports where `PENSTOCK_INTERNAL_SECURITY` lets it; by default "
+        "`secrets/control_secret`"
+    ),
     "PENSTOCK_DEBUG": "Django's debug mode; off by default",
     "PENSTOCK_EMAIL_BACKEND": "Django's e-mail backend; by default mails are printed to the log of web",
     "PENSTOCK_EMAIL_FROM": "who mails come from; by default `Penstock <penstock@HOST>` with the public URL's host",
@@ -24,6 +30,16 @@ VARIABLES = {
     "PENSTOCK_EMAIL_TLS": "`1` for STARTTLS; off by default",
     "PENSTOCK_EMAIL_USER": "the name at the mail server",
     "PENSTOCK_ENVIRONMENT": "a name that the operator panel shows",
+    "PENSTOCK_INTERNAL_CERTIFICATE_FILE": (
+        "key and certificate of this program; by default `control-PROCESS.pem` of `PENSTOCK_INTERNAL_TLS_DIR`"
+    ),
+    "PENSTOCK_INTERNAL_SECURITY": (
+        "how brokers, control plane and agents know each other: `tls` (the default), `tls_or_secret`, where the "
+        "control secret opens internal ports as well, or `plaintext`, where it alone does and nothing is encrypted"
+    ),
+    "PENSTOCK_INTERNAL_TLS_DIR": (
+        "where the authority of our own processes and their certificates are; by default `secrets/internal_tls`"
+    ),
     "PENSTOCK_LOG_JSON": "JSON lines unless `0`",
     "PENSTOCK_LOG_LEVEL": "`INFO` by default",
     "PENSTOCK_NATIVE": "`0` builds and uses no compiled modules",
@@ -33,6 +49,10 @@ VARIABLES = {
         "whether operators set up a second factor before anything else; `1` unless the public URL is on loopback"
     ),
     "PENSTOCK_OPERATOR_PASSWORD": "the password for `manage.py create_operator`",
+    "PENSTOCK_PROCESS": (
+        "which program this is, and whose certificate it shows: `web`, `worker`, `agent`, `pipeline`, or `command`, "
+        "the default; set by `up` for what it starts"
+    ),
     "PENSTOCK_PUBLIC_URL": (
         "the console's address, which links in mails begin with; must be set beyond loopback; `https://` turns on "
         "secure cookies, HSTS and the redirect"
@@ -49,6 +69,13 @@ VARIABLES = {
     ),
     "PENSTOCK_STATE_DIR": "the state directory; `var/` by default",
     "PENSTOCK_STATIC_ROOT": "where `collectstatic` puts files, if another program serves them",
+    "PENSTOCK_ZOOKEEPER_BROKER_CERTIFICATE_FILE": (
+        "a file with the key and the certificate that brokers show to an external ZooKeeper, where it asks for one"
+    ),
+    "PENSTOCK_ZOOKEEPER_CA_FILE": (
+        "the authority of an external ZooKeeper's certificates; with it ZooKeeper is spoken to under TLS"
+    ),
+    "PENSTOCK_ZOOKEEPER_CONTROL_CERTIFICATE_FILE": "the same as brokers have, for web, worker and agent",
     "PENSTOCK_ZOOKEEPER_BROKER_FILE": "a file with `user:password`, as whom brokers speak to an external ZooKeeper",
     "PENSTOCK_ZOOKEEPER_CONTROL_FILE": "the same for web, worker and agent; both or neither",
     "PENSTOCK_TRUSTED_PROXIES": (

@@ -35,11 +35,15 @@ from brokers.contract.documents import (
     config_to_json,
 )
 from brokers.contract.process import BrokerProcessSettings
+from brokers.contract.process_identity import CA_FILE, MUTUAL_TLS, TLS_OR_SECRET, control
+from brokers.contract.process_identity import broker as broker_identity
 from brokers.contract.routes import DEFAULT_ROUTE, PLAINTEXT, RouteDocument
+from brokers.contract.zookeeper_tls import ZooKeeperTls
 from brokers.engine.cluster.zookeeper import RECONNECT_DELAY_S_MAX
 from tests.testkit.coordination import coordinator_overrides
 from tests.testkit.ports import unused_port
 from tests.testkit.quotas import quota_at
+from tests.testkit.tls import process_context, process_file
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
@@ -105,9 +109,12 @@ class BrokerProcess:
 
     def admin(self, path: str) -> Any:
         """The JSON answer of the admin port."""
-        request = urllib.request.Request(
-            f"http://{HOST}:{self.settings.admin_port}{path}", headers={"Authorization": f"Bearer {self.secret}"}
-        )
+        address = f"{HOST}:{self.settings.admin_port}{path}"
+        if self.settings.internal_security == MUTUAL_TLS:
+            context = process_context(Path(self.settings.internal_ca_file).parent, control("command"))
+            with urllib.request.urlopen(f"https://{address}", timeout=5, context=context) as answer:
+                return json.load(answer)
+        request = urllib.request.Request(f"http://{address}", headers={"Authorization": f"Bearer {self.secret}"})
         with urllib.request.urlopen(request, timeout=5) as answer:
             return json.load(answer)
 
@@ -162,12 +169,19 @@ class EngineCluster:
     session_timeout_ms: int = 6_000
     # Key and certificate of all of them (`testkit.tls`).
     certificate: Path | None = None
+    cluster_id: str = ""
+    # How they know each other. With `tls` alone the secret opens nothing: tests then show a certificate.
+    internal_security: str = TLS_OR_SECRET
+    # Where brokers find ZooKeeper, if not where the tests do, and how they speak to it.
+    broker_zookeeper_address: str = ""
+    zookeeper_tls: ZooKeeperTls | None = None
     # What the brokers run, with arguments of its own.
     module: Sequence[str] = ("brokers.engine",)
 
     def __post_init__(self) -> None:
-        self.cluster_id = f"test-{secrets.token_hex(4)}"
+        self.cluster_id = self.cluster_id or f"test-{secrets.token_hex(4)}"
         self.secret = secrets.token_hex(16)
+        self.internal_tls = self.directory / "internal_tls"
         self.instances: dict[str, TestInstance] = {}
         self.brokers = [self._prepare(broker_id) for broker_id in range(1, self.size + 1)]
         # Whoever measures how soon the brokers are back must not be a minute late: kazoo waits twice as long each time.
@@ -184,7 +198,9 @@ class EngineCluster:
         settings = BrokerProcessSettings(
             broker_id=broker_id,
             cluster_id=self.cluster_id,
-            zookeeper=f"{self.zookeeper_address}{paths.chroot(self.cluster_id)}",
+            zookeeper=f"{self.broker_zookeeper_address or self.zookeeper_address}{paths.chroot(self.cluster_id)}",
+            zookeeper_ca_file=self.zookeeper_tls.ca_file if self.zookeeper_tls else "",
+            zookeeper_certificate_file=self.zookeeper_tls.certificate_file if self.zookeeper_tls else "",
             data_dirs=tuple(str(home / f"data{number or ''}") for number in range(self.log_dirs)),
             bind_host=HOST,
             internal_host=HOST,
@@ -193,6 +209,9 @@ class EngineCluster:
             control_secret_file=str(secret_file),
             session_timeout_ms=self.session_timeout_ms,
             tls_certificate_file=str(self.certificate or ""),
+            internal_security=self.internal_security,
+            internal_certificate_file=str(process_file(self.internal_tls, broker_identity(self.cluster_id, broker_id))),
+            internal_ca_file=str(self.internal_tls / CA_FILE),
             overrides=coordinator_overrides(self.size) | self.overrides,
         )
         settings_file = home / "settings.json"

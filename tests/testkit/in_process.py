@@ -23,6 +23,8 @@ from brokers.contract.documents import (
     config_to_json,
 )
 from brokers.contract.process import BrokerProcessSettings
+from brokers.contract.process_identity import CA_FILE, MUTUAL_TLS
+from brokers.contract.process_identity import broker as broker_identity
 from brokers.contract.routes import DEFAULT_ROUTE, PLAINTEXT, RouteDocument
 from brokers.engine import lifecycle
 from brokers.engine.assembly.broker import Broker
@@ -37,6 +39,7 @@ from brokers.engine.protocol.messages.topics import (
 from tests.testkit.coordination import coordinator_overrides
 from tests.testkit.fake_store import FakeEnsemble, FakeTree
 from tests.testkit.ports import unused_port
+from tests.testkit.tls import process_file
 from tests.testkit.wire import HOST, WireClient
 
 SECRET = "a-secret-for-tests"
@@ -76,10 +79,19 @@ class InProcessBroker:
         overrides: dict[str, str] | None = None,
         log_dirs: int = 1,
         certificate: Path | None = None,
+        internal_tls: Path | None = None,
     ) -> None:
+        """`internal_tls`: where its certificate is made, with which alone others get in; None: the secret lets them."""
         self.directory = directory
         config = engine_config(directory, broker_id, coordinator_overrides(1) | (overrides or {}), log_dirs)
         self.config = replace(config, tls_certificate_file=certificate)
+        if internal_tls is not None:
+            self.config = replace(
+                self.config,
+                internal_security=MUTUAL_TLS,
+                internal_certificate_file=process_file(internal_tls, broker_identity(config.cluster_id, broker_id)),
+                internal_ca_file=internal_tls / CA_FILE,
+            )
         self.ensemble = ensemble or FakeEnsemble()
         self._clients: list[WireClient] = []
 

@@ -75,6 +75,12 @@ class WireClient:
         token = f"{authorization_id}\0{username}\0{secret}".encode()
         return await self.call(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=token))
 
+    async def ask_as(self, username: str) -> Any:
+        """SASL EXTERNAL behind a certificate; the answer to the authentication."""
+        handshake = await self.call(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="EXTERNAL"))
+        assert handshake.error_code == 0, handshake
+        return await self.call(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=username.encode()))
+
     async def close(self) -> None:
         self.writer.close()
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from brokers.contract.process import CLUSTER_USER
+from brokers.contract.process_identity import ProcessIdentity, Role
 from instances.naming import is_instance_id
 
 ANONYMOUS = "ANONYMOUS"
@@ -19,6 +20,13 @@ class Principal:
     user: str
     instance_id: str | None
     internal: bool = False
+    # Of the internal listener: whose certificate it is; None for whoever knows the cluster's secret.
+    process: ProcessIdentity | None = None
+
+    def may_follow_as(self, broker_id: int) -> bool:
+        """Whether it may fetch as this broker (REP-6)."""
+        process = self.process
+        return process is None or (process.role is Role.BROKER and process.name.endswith(f":{broker_id}"))
 
     @property
     def wire_name(self) -> str:

@@ -78,7 +78,7 @@ def prove_plain(token: bytes, secret: str) -> str:
     parsed = parse_plain(token)
     if not secret or not hmac.compare_digest(parsed.password.encode(), secret.encode()):
         raise SaslFailed("authentication failed")
-    if parsed.authorization_id not in ("", parsed.username) and _client_in(parsed.authorization_id) is None:
+    if parsed.authorization_id not in ("", parsed.username) and client_in(parsed.authorization_id) is None:
         raise SaslFailed("authentication failed")
     return parsed.username
 
@@ -102,10 +102,10 @@ def passed_on_for(token: bytes) -> PassedOn | None:
     Raises:
         SaslFailed: wrong shape.
     """
-    return _client_in(parse_plain(token).authorization_id)
+    return client_in(parse_plain(token).authorization_id)
 
 
-def _client_in(authorization_id: str) -> PassedOn | None:
+def client_in(authorization_id: str) -> PassedOn | None:
     address, space, user = authorization_id.partition(" ")
     try:
         ip_address(address)

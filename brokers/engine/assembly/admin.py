@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from brokers.engine.assembly import authentication_counts, connection_counts, coordination_counts
+from brokers.engine.assembly.admin_rights import refusal
 from brokers.engine.assembly.cluster_report import ClusterReport
+from brokers.engine.assembly.internal_security import InternalSecurity
 from brokers.engine.assembly.long_turns import api_name
 from brokers.engine.assembly.storage_capacity import StorageCapacity
 from brokers.engine.assembly.storage_samples import storage_samples
@@ -25,7 +27,7 @@ from brokers.engine.loop_turns import LONG_TURN_S
 from brokers.engine.network.listener import Listeners
 from brokers.engine.replication.roles import Roles
 from brokers.engine.telemetry import metrics
-from brokers.engine.telemetry.admin_http import Reply, Request, is_authorized
+from brokers.engine.telemetry.admin_http import Reply, Request
 from brokers.engine.telemetry.metrics import Sample
 from brokers.native import finder as native
 from brokers.native import notes
@@ -46,7 +48,7 @@ class AdminPort:
     roles: Roles
     session: ClusterSession
     controller: ControllerLoop
-    secret: str
+    security: InternalSecurity
     started_at_ms: int
     ready_reasons: set[str]
     counts: coordination_counts.Counts
@@ -54,16 +56,16 @@ class AdminPort:
     _report: ClusterReport = field(default_factory=ClusterReport)
 
     def answer(self, request: Request) -> Reply:
+        secret = self.engine.control_secret if self.security.accepts_secret else None
+        refused = refusal(request, cluster_id=self.security.cluster_id, secret=secret)
+        if refused is not None:
+            return refused
         if request.path == "/healthz":
             return Reply.json({"ok": True})
         if request.path == "/readyz":
             return self._ready()
         if request.path == "/metrics":
             return Reply(200, metrics.render(self._samples), metrics.CONTENT_TYPE)
-        if not request.path.startswith("/v1/"):
-            return Reply.json({"error": "no such path"}, 404)
-        if not is_authorized(request, self.secret):
-            return Reply.json({"error": "the control secret is needed"}, 401)
         if request.path == "/v1/status":
             return Reply.json(self._status())
         if request.path == "/v1/cluster":

@@ -11,11 +11,13 @@ from dataclasses import replace
 import structlog
 
 from brokers.contract.documents import BrokerDocument
+from brokers.contract.process_identity import PLAINTEXT
 from brokers.contract.usage import USAGE_INTERVAL_MS
 from brokers.contract.zookeeper_access import TreeAccess
 from brokers.engine import garbage, lifecycle
 from brokers.engine.assembly import dynamic_configs
 from brokers.engine.assembly.admin import AdminPort
+from brokers.engine.assembly.admin_server import AdminServer
 from brokers.engine.assembly.cleaning import LogCleaning
 from brokers.engine.assembly.coordination import Coordination
 from brokers.engine.assembly.coordinator_forwarding import SWEEP_INTERVAL_S as FORWARDER_SWEEP_INTERVAL_S
@@ -23,6 +25,7 @@ from brokers.engine.assembly.coordinator_forwarding import CoordinatorForwarding
 from brokers.engine.assembly.disk_floor import DiskFloor, floor_from_overrides
 from brokers.engine.assembly.disks import Disks
 from brokers.engine.assembly.handover import hand_over
+from brokers.engine.assembly.internal_security import InternalSecurity
 from brokers.engine.assembly.long_turns import LongTurnLog
 from brokers.engine.assembly.metering import Metering
 from brokers.engine.assembly.mmap_counters import MmapCounters
@@ -33,7 +36,7 @@ from brokers.engine.assembly.tls_contexts import RELOAD_INTERVAL_S, TlsContexts
 from brokers.engine.clock import SystemClock
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import ClusterError
-from brokers.engine.cluster.image import BrokerInfo, ClusterImage
+from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.session import ClusterSession
 from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.cluster.tree import Tree
@@ -46,9 +49,7 @@ from brokers.engine.controller.placement import Placer
 from brokers.engine.coordinators import settings as coordinator_settings
 from brokers.engine.errors import StartFailed
 from brokers.engine.garbage import GarbageCollection
-from brokers.engine.handlers.auth.sasl import SaslSession
 from brokers.engine.handlers.context import Engine
-from brokers.engine.handlers.dispatch import DISPATCH_TABLE
 from brokers.engine.handlers.logins import EXPIRY_INTERVAL_S
 from brokers.engine.handlers.transactions.producer_ids import BlockProducerIds
 from brokers.engine.loop_turns import LoopTurns
@@ -57,14 +58,10 @@ from brokers.engine.network.listener import Listeners
 from brokers.engine.network.reports import NetworkReports
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
 from brokers.engine.partitions.topic_config import topic_defaults
-from brokers.engine.replication.coordinator_forwarders import ForwardedIdentity
-from brokers.engine.replication.interfaces import LinkOwner
-from brokers.engine.replication.link import SocketLink
 from brokers.engine.storage.compaction import settings as cleaner_settings
 from brokers.engine.storage.compaction.settings import THREADS_MAX
 from brokers.engine.storage.directories import DirectoryRefused
 from brokers.engine.storage.files import StorageFailed
-from brokers.engine.telemetry.admin_http import AdminServer
 from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.native import finder as native
 
@@ -72,7 +69,6 @@ log = structlog.get_logger(__name__)
 
 SWEEP_INTERVAL_MS = 10_000
 COUNTERS_INTERVAL_S = 600.0
-INTERNAL_LISTENER = "internal"
 # Threads that wait for the disk where a client reads what is not in the page cache; a disk gains nothing from many.
 UNCACHED_READERS = 4
 # Threads that convert records for old clients. They take turns with the loop: many would leave it a small share.
@@ -111,6 +107,7 @@ def _broker_document(config: EngineConfig, started_at_ms: int) -> BrokerDocument
         admin_port=config.admin_port,
         timestamp_ms=started_at_ms,
         rack=config.rack,
+        has_tls=config.internal_security != PLAINTEXT,
     )
 
 
@@ -138,15 +135,18 @@ class Broker:
         self.readers = ThreadPoolExecutor(UNCACHED_READERS, "cold-read")
         self.engine = self._engine(defaults)
         self.listeners = self._listeners()
+        self.security = InternalSecurity(config, self.engine.loop)
         # The order of subscriptions is the order of dependence: what is set, led, may be used, then who comes in.
         self.dynamic = dynamic_configs.DynamicSettings(config, self.engine)
-        self.storage = StorageCapacity(self.engine, self._connect)
+        # Before anybody connects to a broker that has come, or is connected to by it.
+        self.current.subscribe(self.security.on_image)
+        self.storage = StorageCapacity(self.engine, self.security.link)
         self.replication = Replication(
-            config, self.engine, self.watcher, lambda: self.session.broker_epoch, self._connect
+            config, self.engine, self.watcher, lambda: self.session.broker_epoch, self.security.link
         )
-        self.coordination = Coordination(self.engine, self._connect)
+        self.coordination = Coordination(self.engine, self.security.link)
         self.replication.on_made = self.coordination.follow
-        self.coordinator_forwarding = CoordinatorForwarding(self.engine, self._connect_for)
+        self.coordinator_forwarding = CoordinatorForwarding(self.engine, self.security.link_for)
         self.tls_contexts = TlsContexts(config.tls_certificate_file)
         self.tenant_listeners = TenantListeners(self.engine, self.listeners, config.bind_host, self.tls_contexts)
         self.metering = self._metering(mmap_counters)
@@ -160,7 +160,8 @@ class Broker:
         self.session.on_registered(self.storage.on_registered)
         self.session.on_registered(self.tenant_listeners.on_registered)
         self.ready_reasons = {STARTING}
-        self.admin = AdminServer(self._admin_port().answer)
+        rules, report = self.security.admin_rules(), self.listeners.reports.handshake_failed
+        self.admin = AdminServer(self._admin_port().answer, rules, report)
 
     # -- one room each ------------------------------------------------------------------------------------------------
 
@@ -228,18 +229,12 @@ class Broker:
             roles=self.replication.roles,
             session=self.session,
             controller=self.controller,
-            secret=self.config.control_secret,
+            security=self.security,
             started_at_ms=self.started_at_ms,
             ready_reasons=self.ready_reasons,
             counts=self.coordination.counts,
             storage=self.storage,
         )
-
-    def _connect(self, broker: BrokerInfo, owner: LinkOwner) -> SocketLink:
-        return SocketLink(broker, owner, self.config.control_secret, self.engine.loop)
-
-    def _connect_for(self, broker: BrokerInfo, owner: LinkOwner, forwarded_identity: ForwardedIdentity) -> SocketLink:
-        return SocketLink(broker, owner, self.config.control_secret, self.engine.loop, *forwarded_identity)
 
     # -- start and stop -----------------------------------------------------------------------------------------------
 
@@ -251,16 +246,7 @@ class Broker:
         except OSError as error:
             raise StartFailed(f"admin port {config.admin_port}: {error.strerror}") from error
         try:
-            internal = self.listeners.bind(
-                INTERNAL_LISTENER,
-                config.internal_host,
-                config.internal_port,
-                lambda connection: SaslSession(
-                    self.engine, connection, DISPATCH_TABLE, self.listeners.reports.authentication_failed
-                ),
-                config.connections_max,
-                is_protected=True,
-            )
+            internal = self.security.bind(self.engine, self.listeners)
         except OSError as error:
             raise StartFailed(f"internal port {config.internal_port}: {error.strerror}") from error
         try:
@@ -318,6 +304,7 @@ class Broker:
         periodic.every(PORT_RETRY_INTERVAL_S, self.tenant_listeners.retry)
         periodic.every(EXPIRY_INTERVAL_S, self.engine.authentication.expire)
         periodic.every(RELOAD_INTERVAL_S, self.tls_contexts.reload)
+        periodic.every(RELOAD_INTERVAL_S, self.security.reload)
         periodic.every(FORWARDER_SWEEP_INTERVAL_S, self.coordinator_forwarding.sweep)
         periodic.every(COUNTERS_INTERVAL_S, self._drop_counters)
 
@@ -343,6 +330,7 @@ class Broker:
         self.coordinator_forwarding.close()
         self.storage.close()
         self.listeners.close_all("the broker stops")
+        self.security.close()
         if self._controller_task is not None:
             self._controller_task.cancel()
             await asyncio.gather(self._controller_task, return_exceptions=True)
@@ -380,7 +368,10 @@ async def run(config: EngineConfig) -> int:
     stop.listen(asyncio.get_running_loop())
     lifecycle.close_to_others(config.data_dirs)
     tree = ZooKeeperTree(
-        config.zookeeper, session_timeout_ms=config.session_timeout_ms, identity=_zookeeper_identity(config)
+        config.zookeeper,
+        session_timeout_ms=config.session_timeout_ms,
+        identity=_zookeeper_identity(config),
+        tls=config.zookeeper_tls,
     )
     broker = Broker(config, stop, tree)
     try:

@@ -26,7 +26,7 @@ NO_CHANGE = -1
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
     """A live broker under its internal address. `epoch` is the czxid of its registration (ZK-6); `stopping`: it wants
-    to lead nothing any more (REP-34).
+    to lead nothing any more (REP-34). `has_tls`: its internal listener takes mutual TLS.
     """
 
     id: int
@@ -36,6 +36,7 @@ class BrokerInfo:
     rack: str | None
     epoch: int
     stopping: bool = False
+    has_tls: bool = False
 
 
 @dataclass(frozen=True, slots=True)

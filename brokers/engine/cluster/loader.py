@@ -72,6 +72,7 @@ async def read_brokers(tree: Tree, watch: Watch | None) -> dict[int, BrokerInfo]
             rack=document.rack,
             epoch=node.czxid,
             stopping=document.stopping,
+            has_tls=document.has_tls,
         )
     return brokers
 

@@ -21,6 +21,7 @@ from kazoo.protocol.states import KazooState
 from kazoo.security import ACL, Id
 
 from brokers.contract.zookeeper_access import DIGEST, Credentials, Grant, TreeAccess
+from brokers.contract.zookeeper_tls import ZooKeeperTls
 from brokers.engine.cluster import tree
 from brokers.engine.cluster.errors import StoreUnavailable
 from brokers.engine.cluster.tree import Check, Create, Delete, Node, Operation, SessionState, Set, TreeError, Watch
@@ -89,7 +90,14 @@ class ZooKeeperTree:
     open to everybody who reaches ZooKeeper.
     """
 
-    def __init__(self, hosts: str, *, session_timeout_ms: int, identity: Identity | None = None) -> None:
+    def __init__(
+        self,
+        hosts: str,
+        *,
+        session_timeout_ms: int,
+        identity: Identity | None = None,
+        tls: ZooKeeperTls | None = None,
+    ) -> None:
         self._identity = identity
         self._loop = asyncio.get_running_loop()
         self._timeout_s = session_timeout_ms / 1000
@@ -109,6 +117,7 @@ class ZooKeeperTree:
                 "max_delay": RECONNECT_DELAY_S_MAX,
             },
             logger=logger,
+            **(tls.kazoo_options() if tls else {}),
         )
         self._client.add_listener(self._on_kazoo_state)
 

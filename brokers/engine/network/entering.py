@@ -9,7 +9,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from functools import partial
-from socket import socket
+from socket import MSG_PEEK, socket
 from typing import Final, Protocol
 
 from brokers.contract.connections import HANDSHAKE_MS_MAX, PROXY_HEADER_MS_MAX
@@ -22,6 +22,9 @@ from brokers.engine.network.listener_rules import ListenerRules
 from brokers.engine.network.proxy_protocol import NotProxyHeader, client_of, missing_bytes
 from brokers.engine.network.received import Received
 from brokers.engine.network.tls_stream import TlsStream
+
+# The first byte of a record of TLS that begins a handshake. A frame of Kafka's that began with it would be too long.
+TLS_HANDSHAKE: Final = b"\x16"
 
 
 class EntryOwner(Protocol):
@@ -172,8 +175,32 @@ class Entering:
 
     def _on_hello(self) -> None:
         if self._tls is None:
+            if self._owner.rules.admits_plaintext is not None and self._is_plaintext():
+                return
             self._handshakes.begin(self._owner.group, self, partial(self._end, endings.HANDSHAKE))
         self._step()
+
+    def _is_plaintext(self) -> bool:
+        """Whether the peer does not begin with a handshake; it is then let in, or turned away."""
+        try:
+            first = self._socket.recv(1, MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return True  # nothing there yet
+        except OSError as error:
+            self.close(error.strerror or "connection lost")
+            return True
+        if first == TLS_HANDSHAKE:
+            return False
+        admits = self._owner.rules.admits_plaintext
+        if not first:
+            self.close("closed by the peer")
+        elif admits is not None and admits():
+            self._stop_waiting()
+            self._enter(self._socket)
+        else:
+            self._owner.on_handshake_failed(self.client_host, ConnectionRefusedError(0, "the peer does not speak TLS"))
+            self._end(endings.HANDSHAKE)
+        return True
 
     def _step(self) -> None:
         self._unwatch()

@@ -58,6 +58,11 @@ class TlsStream:
         return self._tls.getpeercert(binary_form=True)
 
     @property
+    def verified_certificate(self) -> dict[str, Any]:
+        """The same, taken apart: subject, names and the like. Empty unless it was verified."""
+        return self._tls.getpeercert() or {}
+
+    @property
     def as_socket(self) -> socket:
         return cast(socket, self)
 

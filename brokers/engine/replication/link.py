@@ -1,5 +1,7 @@
-"""One connection to another broker over a socket: connects, says who it is (WIRE-18), sends frames, receives into one
-buffer that the next answer overwrites.
+"""One connection to another broker over a socket: connects, says as whom it asks (WIRE-18), sends frames, receives into
+one buffer that the next answer overwrites.
+
+Who it is, its certificate says; a broker of before certificates is told the cluster's secret.
 """
 
 from __future__ import annotations
@@ -7,18 +9,20 @@ from __future__ import annotations
 import asyncio
 import os
 from socket import IPPROTO_TCP, MSG_NOSIGNAL, SO_KEEPALIVE, SOCK_STREAM, SOL_SOCKET, TCP_NODELAY, socket
+from ssl import SSLError
 from struct import Struct
 from typing import Final
 
 from brokers.contract.process import CLUSTER_USER
 from brokers.engine.cluster.image import BrokerInfo
-from brokers.engine.network.buffers import RentedBuffer
+from brokers.engine.network.buffers import SHARED_BYTES, RentedBuffer
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import decode_response, encode_request
 from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
 from brokers.engine.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from brokers.engine.replication.interfaces import LinkOwner
+from brokers.engine.replication.peer_tls import PeerTls
 
 CONNECT_S_MAX: Final = 5.0
 # What most answers fit into; a longer one has a larger buffer made, which goes when it was not needed for a while.
@@ -47,12 +51,23 @@ class SocketLink:
         loop: asyncio.AbstractEventLoop,
         user: str = CLUSTER_USER,
         passing_on_for: str = "",
+        tls: PeerTls | None = None,
     ) -> None:
-        """`passing_on_for`: the client in whose stead `user` asks (`sasl.PassedOn.authorization_id`)."""
+        """`passing_on_for`: the client in whose stead `user` asks (`sasl.PassedOn.authorization_id`). Without `tls` it
+        is the secret that lets it in.
+        """
         self._owner = owner
         self._loop = loop
-        self._secret = secret
-        self._login = f"{passing_on_for}\0{user}"
+        # Where the socket is watched: of TLS it is a stream's.
+        self._watching = loop
+        self._broker_id = broker.id
+        self._tls = tls
+        if tls is not None:
+            self._mechanism = "EXTERNAL"
+            self._login = f"{user} {passing_on_for}" if passing_on_for else user
+        else:
+            self._mechanism = "PLAIN"
+            self._login = f"{passing_on_for}\0{user}\0{secret}"
         self._socket: socket | None = None
         self._buffer = RentedBuffer(BUFFER_BYTES)
         self._filled = 0
@@ -72,24 +87,39 @@ class SocketLink:
                 self._socket = socket(family, kind, protocol)
                 self._socket.setblocking(False)
                 await self._loop.sock_connect(self._socket, address)
+                self._socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+                self._socket.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
+                await self._secure()
         except TimeoutError:
             self._fail(f"{host}:{port} does not answer")
             return
+        except SSLError as error:
+            self._fail(f"{host}:{port}: {error.reason or error}")
+            return
         except OSError as error:
             # The loop writes messages of its own; a name that is not found has no number of the system's.
-            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
             self._fail(f"{host}:{port}: {reason}")
             return
         self._task = None
-        self._socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
-        self._socket.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
-        self._loop.add_reader(self._socket.fileno(), self._on_readable)
+        assert self._socket is not None, "it is connected"
+        self._watching.add_reader(self._socket.fileno(), self._on_readable)
         self.send(self._greeting())
+
+    async def _secure(self) -> None:
+        """The socket changes hands, and is closed by them if nothing comes of it."""
+        sock, tls = self._socket, self._tls
+        if tls is None or sock is None:
+            return
+        self._socket = None
+        stream = await tls.shake_hands(sock, self._broker_id)
+        self._socket = stream.as_socket
+        self._watching = stream.as_loop
 
     def _greeting(self) -> bytes:
         """Both steps at once: the peer answers them in turn."""
-        token = f"{self._login}\0{self._secret}".encode()
-        requests = (SaslHandshakeRequest(mechanism="PLAIN"), SaslAuthenticateRequest(auth_bytes=token))
+        token = self._login.encode()
+        requests = (SaslHandshakeRequest(mechanism=self._mechanism), SaslAuthenticateRequest(auth_bytes=token))
         frames = []
         for (api_key, version), request in zip(_GREETING, requests, strict=True):
             body = encode_request(api_key, version, request)
@@ -102,7 +132,7 @@ class SocketLink:
         _, body = decode_response_header(api_key, version, view, start, end)
         answer = decode_response(api_key, version, view, body, end)
         if answer.error_code:
-            self._fail("the peer does not know the cluster's secret")
+            self._fail("the peer does not let this broker in")
             return
         self._greeted += 1
         if self._greeted == len(_GREETING):
@@ -115,7 +145,7 @@ class SocketLink:
         if sock is None:
             return
         try:
-            count = sock.recv_into(self._buffer.view[self._filled :])
+            count = sock.recv_into(self._room())
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -136,6 +166,18 @@ class SocketLink:
             self._owner.on_frame(self._buffer.view, _SIZE.size, end)
         else:
             self._take_frames(end)
+
+    def _room(self) -> memoryview:
+        """Where to receive. A stream of TLS waits for all of what is longer than `SHARED_BYTES`: it is given the rest
+        of an answer, and nothing else.
+        """
+        filled = self._filled
+        if self._tls is None:
+            return self._buffer.view[filled:]
+        if filled < _SIZE.size:
+            return self._buffer.view[filled : filled + SHARED_BYTES]
+        (size_bytes,) = _SIZE.unpack_from(self._buffer.view, 0)
+        return self._buffer.view[filled : _SIZE.size + size_bytes]
 
     def _take_frames(self, end: int) -> None:
         """Hands over whole frames, moves what is left to the front, and makes room for the rest of it."""
@@ -209,7 +251,7 @@ class SocketLink:
             return
         if count < len(frame):
             self._unsent = frame[count:]
-            self._loop.add_writer(sock.fileno(), self._on_writable)
+            self._watching.add_writer(sock.fileno(), self._on_writable)
 
     def _on_writable(self) -> None:
         sock = self._socket
@@ -224,7 +266,7 @@ class SocketLink:
             return
         self._unsent = self._unsent[count:]
         if not self._unsent:
-            self._loop.remove_writer(sock.fileno())
+            self._watching.remove_writer(sock.fileno())
 
     # -- going down ----------------------------------------------------------------------------------------------------
 
@@ -247,8 +289,8 @@ class SocketLink:
         if sock is not None:
             fd = sock.fileno()
             if fd >= 0:
-                self._loop.remove_reader(fd)
-                self._loop.remove_writer(fd)
+                self._watching.remove_reader(fd)
+                self._watching.remove_writer(fd)
             sock.close()
         self._buffer.free()
 

@@ -1,11 +1,7 @@
-"""The admin port: a few GET requests over HTTP/1.1, answered on the loop, one connection per question.
-
-It shares the loop with the data path on purpose: an answer proves that the loop turns.
-"""
+"""What is said on the admin port: a few GET requests over HTTP/1.1, one for each connection."""
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import json
 from collections.abc import Callable
@@ -13,14 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
-HEAD_BYTES_MAX: Final = 8_192
-REQUEST_TIMEOUT_S: Final = 5.0
-CONNECTIONS_MAX: Final = 64
+from brokers.contract.process_identity import ProcessIdentity
 
 _REASONS: Final = {
     200: "OK",
     400: "Bad Request",
     401: "Unauthorized",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     503: "Service Unavailable",
@@ -29,11 +24,12 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`path` is decoded; `query` holds the first value of each key."""
+    """`path` is decoded; `query` holds the first value of each key. `process` is who showed a certificate."""
 
     path: str
     query: dict[str, str]
     bearer: str | None
+    process: ProcessIdentity | None = None
 
     def number(self, key: str, default: int) -> int:
         """Raises ValueError for something that is no whole number."""
@@ -56,10 +52,10 @@ Answer = Callable[[Request], Reply]
 
 def is_authorized(request: Request, secret: str) -> bool:
     """The bearer token is the control secret; the comparison takes the same time wherever they differ."""
-    return request.bearer is not None and hmac.compare_digest(request.bearer.encode(), secret.encode())
+    return bool(secret) and request.bearer is not None and hmac.compare_digest(request.bearer.encode(), secret.encode())
 
 
-def parse(head: bytes) -> Request | Reply:
+def parse(head: bytes, process: ProcessIdentity | None = None) -> Request | Reply:
     """The request in `head`, or the reply to one that is none."""
     try:
         first, *lines = head.decode("ascii").split("\r\n")
@@ -76,51 +72,21 @@ def parse(head: bytes) -> Request | Reply:
         if name.strip().lower() == "authorization":
             scheme, _, token = value.strip().partition(" ")
             bearer = token.strip() if scheme.lower() == "bearer" else None
-    return Request(unquote(parts.path), query, bearer)
+    return Request(unquote(parts.path), query, bearer, process)
 
 
-class AdminServer:
-    """`answer` must not wait."""
-
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
-        self._server: asyncio.Server | None = None
-        self._open = 0
-
-    async def start(self, host: str, port: int) -> None:
-        """Raises OSError when the port cannot be bound."""
-        self._server = await asyncio.start_server(self._serve, host, port, limit=HEAD_BYTES_MAX)
-
-    async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            await self._server.wait_closed()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+def reply_to(head: bytes, process: ProcessIdentity | None, answer: Answer) -> bytes:
+    """The whole response to one request."""
+    request = parse(head, process)
+    if isinstance(request, Request):
         try:
-            if self._open <= CONNECTIONS_MAX:
-                async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                    head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(self._reply(head))
-                    await writer.drain()
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
-            return
-        finally:
-            self._open -= 1
-            writer.close()
-
-    def _reply(self, head: bytes) -> bytes:
-        request = parse(head)
-        if isinstance(request, Request):
-            try:
-                request = self._answer(request)
-            except ValueError:
-                request = Reply.json({"error": "a number is not one"}, 400)
-        lines = (
-            f"HTTP/1.1 {request.status} {_REASONS[request.status]}\r\n"
-            f"Content-Type: {request.content_type}\r\n"
-            f"Content-Length: {len(request.body)}\r\n"
-            "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
-        )
-        return lines.encode() + request.body
+            request = answer(request)
+        except ValueError:
+            request = Reply.json({"error": "a number is not one"}, 400)
+    lines = (
+        f"HTTP/1.1 {request.status} {_REASONS[request.status]}\r\n"
+        f"Content-Type: {request.content_type}\r\n"
+        f"Content-Length: {len(request.body)}\r\n"
+        "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
+    )
+    return lines.encode() + request.body

@@ -98,7 +98,7 @@ class Driver:
 
     def reported(self) -> dict[str, int]:
         """What the broker has reported so far: the last counter of every key, summed per direction."""
-        consumer = Consumer(consumer_conf(self.cluster["bootstrap"], CLUSTER_USER, self.cluster["password"]))
+        consumer = Consumer(consumer_conf(self.cluster["bootstrap"], self.cluster))
         counters: dict[tuple[Any, ...], int] = {}
         try:
             for partition in consumer.list_topics(USAGE_TOPIC, timeout=10).topics[USAGE_TOPIC].partitions:

@@ -55,9 +55,10 @@ class ExpirationTask:
 
 
 def fetch_as_follower(session: Session, version: int, correlation_id: int, frame: FetchFrame) -> None:
-    """`frame.replica_id` says that it is a follower; only the cluster's own identity may."""
+    """`frame.replica_id` says that it is a follower; only the cluster's own identity may, and only as itself."""
     view = session.view()
-    if not view.internal or view.instance_id is not None or version < TOPIC_IDS_FROM:
+    may_follow = view.internal and view.instance_id is None and session.principal.may_follow_as(frame.replica_id)
+    if not may_follow or version < TOPIC_IDS_FROM:
         refuse(session, version, correlation_id, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         return
     result = _session(session.engine, frame)

@@ -8,8 +8,18 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from brokers.infra.certificates import CA_KEY_FILE, CERTIFICATE_DAYS, RENEWAL_DAYS, ensure_ca, ensure_certificate
+from brokers.contract.process_identity import ProcessIdentity, broker, control
+from brokers.infra.certificates import (
+    CA_KEY_FILE,
+    CERTIFICATE_DAYS,
+    RENEWAL_DAYS,
+    ensure_ca,
+    ensure_certificate,
+    ensure_internal_ca,
+    ensure_process_certificate,
+)
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 
@@ -75,3 +85,23 @@ def test_openssl_takes_both(directory: Path) -> None:
     assert file is not None
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(file)
     ssl.create_default_context(cafile=directory / "ca.pem")
+
+
+def test_our_own_processes_have_an_authority_apart_and_only_brokers_serve_with_it(tmp_path: Path) -> None:
+    tenants, internal = tmp_path / "tls", tmp_path / "internal"
+    ensure_ca(tenants, NOW)
+    ensure_internal_ca(internal, NOW)
+    assert (tenants / "ca_key.pem").read_bytes() != (internal / "ca_key.pem").read_bytes()
+
+    def made(process: ProcessIdentity) -> tuple[list[str], set[x509.ObjectIdentifier]]:
+        certificate = read(ensure_process_certificate(internal, process, ["10.0.0.1"], NOW))
+        certificate.verify_directly_issued_by(read(internal / "ca.pem"))
+        with pytest.raises(ValueError, match="Issuer"):
+            certificate.verify_directly_issued_by(read(tenants / "ca.pem"))
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        purposes = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        return names.get_values_for_type(x509.UniformResourceIdentifier), set(purposes)
+
+    client, server = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH
+    assert made(broker("cl-a1b2c3d4", 1)) == (["urn:penstock:broker:cl-a1b2c3d4:1"], {client, server})
+    assert made(control("web")) == (["urn:penstock:control:web"], {client})

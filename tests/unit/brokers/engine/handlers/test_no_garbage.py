@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.engine.assembly.broker import INTERNAL_LISTENER
+from brokers.engine.assembly.internal_security import INTERNAL_LISTENER
 from tests.testkit.records import fetch
 from tests.unit.brokers.engine.handlers.test_delayed_produce import Pair, pair  # noqa: F401
 

@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from brokers.engine.telemetry.admin_http import AdminServer, Reply, Request, is_authorized, parse
+from brokers.engine.assembly.admin_server import AdminServer
+from brokers.engine.telemetry.admin_http import Reply, Request, is_authorized, parse
 from brokers.engine.telemetry.metrics import Sample, render
 from config.embedded.process import free_port
 

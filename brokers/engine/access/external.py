@@ -1,0 +1,56 @@
+"""SASL EXTERNAL (RFC 4422, appendix A) on the internal listener: who asks, the certificate has said; the token says for
+whom. It is `<user>`, or `<user> <client>` where a broker passes on what a client of an instance asks (WIRE-18).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from brokers.contract.process import CLUSTER_USER
+from brokers.contract.process_identity import ProcessIdentity, Role
+from brokers.engine.access.principals import Principal, of_internal_login
+from brokers.engine.access.sasl import TOKEN_BYTES_MAX, PassedOn, SaslFailed, client_in
+
+MECHANISM = "EXTERNAL"
+
+
+class Asker(NamedTuple):
+    """`address` is the client's whose call is passed on; None: the peer asks for itself."""
+
+    principal: Principal
+    address: str | None = None
+
+
+def may_enter(process: ProcessIdentity | None, cluster_id: str) -> bool:
+    """Whether a process has any business on the internal listener."""
+    return process is not None and process.role is not Role.METRICS and process.is_of(cluster_id)
+
+
+def asks_for_cluster(process: ProcessIdentity) -> Asker:
+    """What whoever says nothing is: the cluster itself."""
+    principal = of_internal_login(CLUSTER_USER)
+    assert principal is not None, "it is the name of one"
+    return Asker(replace(principal, process=process))
+
+
+def asks_as(token: bytes, process: ProcessIdentity) -> Asker:
+    """Raises SaslFailed: the token is none, or the role does not allow it."""
+    if not token:
+        return asks_for_cluster(process)
+    if len(token) > TOKEN_BYTES_MAX:
+        raise SaslFailed("the token is too long")
+    try:
+        username, _, behalf = token.decode().partition(" ")
+    except UnicodeDecodeError:
+        raise SaslFailed("the token is not UTF-8") from None
+    principal = of_internal_login(username)
+    client = client_in(behalf) if behalf else None
+    if principal is None or (behalf and not _may_pass_on(process, principal, client)):
+        raise SaslFailed("authentication failed")
+    principal = replace(principal, process=process)
+    return Asker(principal) if client is None else Asker(replace(principal, user=client.user), client.address)
+
+
+def _may_pass_on(process: ProcessIdentity, principal: Principal, client: PassedOn | None) -> bool:
+    return client is not None and principal.instance_id is not None and process.role is Role.BROKER

@@ -1,0 +1,186 @@
+"""The admin port: HTTP, with or without TLS before it, answered on the loop, one connection per question.
+
+It shares the loop with the data path on purpose: an answer proves that the loop turns. Handshakes run beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from brokers.contract.process_identity import ProcessIdentity, identity_in
+from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
+from brokers.engine.network.entering import Entering
+from brokers.engine.network.fair_turns import InstanceTurns
+from brokers.engine.network.handshakes import Handshakes
+from brokers.engine.network.interfaces import OwnedConnection
+from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules
+from brokers.engine.network.tls_stream import TlsStream
+from brokers.engine.telemetry.admin_http import Answer, reply_to
+
+HEAD_BYTES_MAX: Final = 8_192
+# What is too long is read as well: whoever sent it hears of the end then.
+READ_BYTES_MAX: Final = 4 * HEAD_BYTES_MAX
+REQUEST_TIMEOUT_S: Final = 5.0
+CONNECTIONS_MAX: Final = 64
+BACKLOG: Final = 128
+HANDSHAKE_THREADS: Final = 1
+_END: Final = b"\r\n\r\n"
+
+Report = Callable[[str, str, Exception], object]
+
+
+class AdminServer:
+    """`answer` must not wait. `entering.EntryOwner`: with `rules` that say so, a peer speaks TLS."""
+
+    def __init__(self, answer: Answer, rules: ListenerRules = OPEN_TO_ALL, report: Report | None = None) -> None:
+        """`report` hears of handshakes that fail: the listener, the peer and the error."""
+        self.rules = rules
+        self.unread = UnreadBytes()
+        self.turns = InstanceTurns(None)
+        self._answer = answer
+        self._report = report
+        self._loop = asyncio.get_running_loop()
+        self._handshakes = Handshakes(self._loop, HANDSHAKE_THREADS)
+        self._buffers = FrameBuffers()
+        self._socket: socket.socket | None = None
+        self._open: set[OwnedConnection | _Question] = set()
+
+    @property
+    def group(self) -> object:
+        return self
+
+    async def start(self, host: str, port: int) -> None:
+        """Raises OSError when the port cannot be bound."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            bound.setblocking(False)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind((host, port))
+            bound.listen(BACKLOG)
+        except OSError:
+            bound.close()
+            raise
+        self._socket = bound
+        self._loop.add_reader(bound.fileno(), self._on_acceptable, bound)
+
+    async def stop(self) -> None:
+        bound, self._socket = self._socket, None
+        if bound is not None:
+            self._loop.remove_reader(bound.fileno())
+            bound.close()
+        for connection in tuple(self._open):
+            connection.close("the broker stops")
+        self._handshakes.close()
+
+    def _on_acceptable(self, bound: socket.socket) -> None:
+        """One in each turn of the loop."""
+        try:
+            accepted, address = bound.accept()
+        except OSError:
+            return
+        if len(self._open) >= CONNECTIONS_MAX:
+            accepted.close()
+            return
+        accepted.setblocking(False)
+        if self.rules.tls is None:
+            self.enter(accepted, str(address[0]))
+            return
+        entering = Entering(accepted, str(address[0]), self, self._buffers, self._loop, self._handshakes)
+        self._open.add(entering)
+        entering.start(is_proxied=False)
+
+    # -- as `entering.EntryOwner` -------------------------------------------------------------------------------------
+
+    def refuses(self, client_host: str) -> bool:
+        return False
+
+    def enter(self, accepted: socket.socket | TlsStream, client_host: str) -> None:
+        process = identity_in(accepted.verified_certificate) if isinstance(accepted, TlsStream) else None
+        question = _Question(accepted, process, self._loop, self._answer, self._open.discard)
+        self._open.add(question)
+        question.start()
+
+    def end(self, connection: OwnedConnection, reason: str) -> None:
+        connection.close(reason)
+
+    def on_handshake_failed(self, peer_host: str, error: Exception) -> None:
+        if self._report is not None:
+            self._report("admin", peer_host, error)
+
+    def on_malformed(self, peer_host: str, error: Exception) -> None:
+        self.on_handshake_failed(peer_host, error)
+
+    def on_fault(self, peer_host: str, error: Exception) -> None:
+        self.on_handshake_failed(peer_host, error)
+
+    def on_closed(self, connection: OwnedConnection, reason: str) -> None:
+        self._open.discard(connection)
+
+
+class _Question:
+    """One request and its answer."""
+
+    def __init__(
+        self,
+        accepted: socket.socket | TlsStream,
+        process: ProcessIdentity | None,
+        loop: asyncio.AbstractEventLoop,
+        answer: Answer,
+        on_closed: Callable[[_Question], object],
+    ) -> None:
+        self._socket = accepted.as_socket if isinstance(accepted, TlsStream) else accepted
+        self._loop = accepted.as_loop if isinstance(accepted, TlsStream) else loop
+        self._process = process
+        self._answer = answer
+        self._on_closed = on_closed
+        self._head = b""
+        self._unsent = memoryview(b"")
+        self._buffer = memoryview(bytearray(READ_BYTES_MAX))
+        self._deadline = loop.call_later(REQUEST_TIMEOUT_S, self.close, "no request in time")
+        self._is_closed = False
+
+    def start(self) -> None:
+        self._loop.add_reader(self._socket.fileno(), self._on_readable)
+
+    def _on_readable(self) -> None:
+        try:
+            count = self._socket.recv_into(self._buffer)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close("connection lost")
+            return
+        self._head += self._buffer[:count]
+        head, end, _ = self._head.partition(_END)
+        if end and len(head) <= HEAD_BYTES_MAX:
+            self._loop.remove_reader(self._socket.fileno())
+            self._unsent = memoryview(reply_to(head + end, self._process, self._answer))
+            self._loop.add_writer(self._socket.fileno(), self._send)
+            self._send()
+        elif not count or len(self._head) > HEAD_BYTES_MAX:
+            self.close("no request")
+
+    def _send(self) -> None:
+        try:
+            self._unsent = self._unsent[self._socket.send(self._unsent) :]
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close("connection lost")
+            return
+        if not self._unsent:
+            self.close("answered")
+
+    def close(self, reason: str) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._deadline.cancel()
+        self._loop.remove_reader(self._socket.fileno())
+        self._loop.remove_writer(self._socket.fileno())
+        self._socket.close()
+        self._on_closed(self)

@@ -1,0 +1,198 @@
+"""How this broker and the other processes of its installation know each other: certificates of their own authority, and
+the secret of before them as long as a broker of the cluster has none (decision 106).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from brokers.contract.process import CLUSTER_USER
+from brokers.contract.process_identity import MUTUAL_TLS, PLAINTEXT, identity_in
+from brokers.engine.access import external
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage
+from brokers.engine.config import EngineConfig
+from brokers.engine.errors import StartFailed
+from brokers.engine.handlers.auth.certificate_session import CertificateSession, UnwelcomeSession
+from brokers.engine.handlers.auth.sasl import SaslSession
+from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.dispatch import DISPATCH_TABLE
+from brokers.engine.handlers.session import Session
+from brokers.engine.network import endings
+from brokers.engine.network.connection import Connection
+from brokers.engine.network.interfaces import Session as AnySession
+from brokers.engine.network.listener import Listener, Listeners
+from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules
+from brokers.engine.network.tls_stream import TlsStream
+from brokers.engine.replication.coordinator_forwarders import ForwardedIdentity
+from brokers.engine.replication.interfaces import LinkOwner
+from brokers.engine.replication.link import SocketLink
+from brokers.engine.replication.peer_tls import PeerTls
+
+log = structlog.get_logger(__name__)
+
+INTERNAL_LISTENER: Final = "internal"
+
+
+class InternalSecurity:
+    """Of one broker process: the rules of its internal listener, and its links to the others'."""
+
+    def __init__(self, config: EngineConfig, loop: asyncio.AbstractEventLoop) -> None:
+        self._config = config
+        self._loop = loop
+        self._are_others_of_before = False
+        self._files = (config.internal_certificate_file, config.internal_ca_file)
+        self._read: tuple[tuple[int, int], ...] = ()
+        self._server: ssl.SSLContext | None = None
+        self._client: ssl.SSLContext | None = None
+        self._listener: Listener | None = None
+        self._peer_tls = PeerTls(loop, config.cluster_id, self._client_context) if self.has_tls else None
+        self.reload()
+        if self.has_tls and self._server is None:
+            raise StartFailed("the certificate for the internal listener cannot be used: see the line before")
+
+    @property
+    def has_tls(self) -> bool:
+        return self._config.internal_security != PLAINTEXT
+
+    @property
+    def cluster_id(self) -> str:
+        return self._config.cluster_id
+
+    @property
+    def accepts_secret(self) -> bool:
+        """Whether the cluster's secret opens anything; one that is "" never does."""
+        return self._config.internal_security != MUTUAL_TLS or self._are_others_of_before
+
+    # -- who comes ----------------------------------------------------------------------------------------------------
+
+    def bind(self, engine: Engine, listeners: Listeners) -> Listener:
+        """Takes the internal port. Raises OSError."""
+        config = self._config
+
+        def by_secret(connection: Connection) -> SaslSession:
+            return SaslSession(engine, connection, DISPATCH_TABLE, listeners.reports.authentication_failed)
+
+        def by_certificate(connection: Connection, stream: TlsStream) -> AnySession:
+            process = identity_in(stream.verified_certificate)
+            tell_failed = listeners.reports.authentication_failed
+            if process is None or not external.may_enter(process, config.cluster_id):
+                return UnwelcomeSession(connection, tell_failed, process)
+            return CertificateSession(engine, connection, DISPATCH_TABLE, tell_failed, process)
+
+        rules = OPEN_TO_ALL
+        if self.has_tls:
+            rules = ListenerRules(
+                tls=self.server_context, admits_plaintext=lambda: self.accepts_secret, make_session=by_certificate
+            )
+        self._listener = listeners.bind(
+            INTERNAL_LISTENER, config.internal_host, config.internal_port, by_secret, config.connections_max,
+            is_protected=True, rules=rules,
+        )  # fmt: skip
+        return self._listener
+
+    def admin_rules(self) -> ListenerRules:
+        """Of the admin port, where who speaks no TLS is told of health (`admin_rights`)."""
+        return ListenerRules(tls=self.server_context, admits_plaintext=_always) if self.has_tls else OPEN_TO_ALL
+
+    def on_image(self, _before: ClusterImage, image: ClusterImage) -> None:
+        """Whoever came by the secret goes when the last broker that needed it has become another one."""
+        accepted_it = self.accepts_secret
+        self._are_others_of_before = any(not broker.has_tls for broker in image.brokers.values())
+        if not self.has_tls or accepted_it == self.accepts_secret:
+            return
+        if self.accepts_secret:
+            log.info("cluster_secret_accepted")
+        else:
+            log.info("cluster_secret_refused")
+            self._end_by_secret()
+
+    def _end_by_secret(self) -> None:
+        if self._listener is None:
+            return
+        for connection in tuple(self._listener.connections):
+            if isinstance(connection, Connection) and _came_by_secret(connection.session):
+                self._listener.end(connection, endings.NOT_ALLOWED)
+
+    # -- to whom it goes ----------------------------------------------------------------------------------------------
+
+    def link(self, broker: BrokerInfo, owner: LinkOwner) -> SocketLink:
+        """As the cluster itself."""
+        return self._link(broker, owner, CLUSTER_USER, "")
+
+    def link_for(self, broker: BrokerInfo, owner: LinkOwner, forwarded_identity: ForwardedIdentity) -> SocketLink:
+        """For a client of an instance."""
+        return self._link(broker, owner, *forwarded_identity)
+
+    def _link(self, broker: BrokerInfo, owner: LinkOwner, user: str, passing_on_for: str) -> SocketLink:
+        """To a broker of before certificates with the secret, if it says so in its registration."""
+        tls = self._peer_tls if broker.has_tls else None
+        return SocketLink(broker, owner, self._config.control_secret, self._loop, user, passing_on_for, tls)
+
+    # -- keys ---------------------------------------------------------------------------------------------------------
+
+    def server_context(self) -> ssl.SSLContext:
+        assert self._server is not None, "it was read at the start"
+        return self._server
+
+    def _client_context(self) -> ssl.SSLContext:
+        assert self._client is not None, "it was read at the start"
+        return self._client
+
+    def reload(self) -> None:
+        """Takes up another certificate. One that cannot be used leaves the one before in force. To be called often."""
+        certificate, authority = self._files
+        if certificate is None or authority is None:
+            return
+        try:
+            seen = tuple((file.stat().st_mtime_ns, file.stat().st_ino) for file in (certificate, authority))
+            if seen == self._read:
+                return
+            self._read = seen
+            server, client = _server_context(certificate, authority), _client_context(certificate, authority)
+        except (OSError, ValueError) as error:  # ssl's own errors are OSErrors
+            log.error("internal_certificate_not_usable", file=certificate.name, reason=str(error))
+        else:
+            self._server, self._client = server, client
+            log.info("internal_certificate_read", file=certificate.name)
+
+    def close(self) -> None:
+        if self._peer_tls is not None:
+            self._peer_tls.close()
+
+
+def _came_by_secret(session: object) -> bool:
+    if isinstance(session, Session):
+        return session.principal.process is None
+    return isinstance(session, SaslSession)
+
+
+def _always() -> bool:
+    return True
+
+
+def _server_context(certificate: Path, authority: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _set_up(context, certificate, authority)
+    # A ticket is of no use to a peer that stays, and would come behind the handshake unasked.
+    context.num_tickets = 0
+    return context
+
+
+def _client_context(certificate: Path, authority: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Who it is, its certificate says by its role and number, not by a host's name.
+    context.check_hostname = False
+    _set_up(context, certificate, authority)
+    return context
+
+
+def _set_up(context: ssl.SSLContext, certificate: Path, authority: Path) -> None:
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(authority)
+    context.load_cert_chain(certificate)

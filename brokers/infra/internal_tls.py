@@ -1,0 +1,73 @@
+"""The control plane as its brokers know it: by the certificate of this process (decision 106).
+
+Contexts are made anew when the files are replaced; connections keep the one of their handshake.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+from django.conf import settings
+
+from brokers.contract.process_identity import CA_FILE, ProcessIdentity, identity_in
+
+
+class Files(NamedTuple):
+    """Key and certificate of this process, and the authority of all of them."""
+
+    certificate: Path
+    authority: Path
+
+
+class _Known(NamedTuple):
+    seen: tuple[object, ...]
+    context: ssl.SSLContext
+
+
+_lock = threading.Lock()
+_known: dict[Files, _Known] = {}
+
+
+def own_files() -> Files:
+    """Of this process."""
+    return Files(Path(settings.INTERNAL_CERTIFICATE_FILE), Path(settings.INTERNAL_TLS_DIR) / CA_FILE)
+
+
+def client_context() -> ssl.SSLContext:
+    """Raises OSError where there is no certificate, or it cannot be used."""
+    files = own_files()
+    seen = tuple((status.st_mtime_ns, status.st_ino) for status in map(Path.stat, files))
+    with _lock:
+        known = _known.get(files)
+        if known is None or known.seen != seen:
+            known = _known[files] = _Known(seen, _made(files))
+        return known.context
+
+
+def _made(files: Files) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Who it is, its certificate says by its role and number, not by a host's name.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_verify_locations(files.authority)
+    context.load_cert_chain(files.certificate)
+    return context
+
+
+def secured(plain: socket.socket, peer: ProcessIdentity) -> ssl.SSLSocket:
+    """A connected socket under TLS, towards `peer` and nobody else; closed where that fails. Raises OSError."""
+    try:
+        result = client_context().wrap_socket(plain)
+    except OSError:
+        plain.close()
+        raise
+    shown = identity_in(result.getpeercert())
+    if shown != peer:
+        result.close()
+        raise ConnectionRefusedError(0, f"its certificate is not that of {peer.uri}")
+    return result

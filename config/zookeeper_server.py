@@ -1,0 +1,33 @@
+"""One server of a ZooKeeper ensemble, asked over a socket: whether it is there, and speaks TLS where it shall."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from urllib.parse import urlsplit
+
+from brokers.contract.zookeeper_tls import ZooKeeperTls
+
+PORT = 2_181
+
+
+def servers_of(url: str) -> list[str]:
+    """`host:port` each."""
+    return url.removeprefix("zookeeper://").split("/")[0].split(",")
+
+
+def connect(server: str, tls: ZooKeeperTls | None, timeout_s: float) -> socket.socket:
+    """A connection to `host[:port]`. Raises OSError, also where its certificate is not one to believe."""
+    parts = urlsplit(f"//{server}")
+    host = parts.hostname or "127.0.0.1"
+    link = socket.create_connection((host, parts.port or PORT), timeout_s)
+    if tls is None:
+        return link
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file)
+        if tls.certificate_file:
+            context.load_cert_chain(tls.certificate_file)
+        return context.wrap_socket(link, server_hostname=host)
+    except OSError:
+        link.close()
+        raise

@@ -1,0 +1,110 @@
+"""The control plane in front of brokers that know it by its certificate alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.core.cache import cache
+from kafka.protocol.admin import DescribeClusterRequest
+
+from billing.pipeline.job import available_offsets
+from billing.selectors import usage_sources
+from brokers.agent.broker_certificates import Renewal, internal_file_of
+from brokers.choices import ProcessState
+from brokers.contract import process_identity
+from brokers.contract.process_identity import MUTUAL_TLS, control
+from brokers.dataplane import admin_client, scatter
+from brokers.dataplane.link import Link, LinkDown
+from brokers.models import Cluster
+from brokers.monitoring import observe
+from tenants.errors import Unavailable
+from tests.testkit.engine import EngineCluster
+from tests.testkit.fleet import make_fleet
+from tests.testkit.tls import process_file
+
+CLUSTER_ID = "cl-certifie"
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(scope="module")
+def engines(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineCluster]:
+    directory = tmp_path_factory.mktemp("certified")
+    with EngineCluster(
+        zookeeper_address, directory, size=2, internal_security=MUTUAL_TLS, cluster_id=CLUSTER_ID
+    ) as running:
+        process_file(running.internal_tls, control("web"))
+        yield running
+    admin_client.links().close()
+
+
+@pytest.fixture()
+def cluster(engines: EngineCluster, tmp_path: Path, settings: object, db: None) -> Iterator[Cluster]:
+    """The same brokers as the control plane knows them, which has a certificate and no secret."""
+    cache.clear()
+    settings.INTERNAL_TLS_DIR = engines.internal_tls  # type: ignore[attr-defined]
+    settings.INTERNAL_CERTIFICATE_FILE = engines.internal_tls / control("web").file_name  # type: ignore[attr-defined]
+    Cluster.objects.create(pk=CLUSTER_ID, name="certified")
+    fleet = make_fleet(tmp_path, brokers=2, name="certified")
+    Path(fleet.control_secret_file).unlink()
+    for engine in engines.brokers:
+        own = engine.settings
+        fleet.brokers.filter(number=own.broker_id).update(
+            internal_port=own.internal_port,
+            admin_port=own.admin_port,
+            process_has_tls=True,
+            process_state=ProcessState.RUNNING,
+        )
+    yield fleet
+    admin_client.links().close()
+
+
+def test_requests_to_one_broker_to_all_and_to_admin_ports_are_answered(cluster: Cluster) -> None:
+    assert admin_client.ask_as_cluster(cluster, DescribeClusterRequest(version=0)).error_code == 0
+    targets = scatter.targets(cluster, "penstock")
+    asked = [(target, DescribeClusterRequest(version=0)) for target in targets.values()]
+    assert [number for number, _ in scatter.scatter(asked).answers] == [1, 2]
+    answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/status")
+    assert sorted(answers.bodies) == [1, 2]
+
+
+def test_an_idle_link_is_known_to_be_alive(cluster: Cluster) -> None:
+    row = cluster.brokers.select_related("host").get(number=1)
+    link = Link(row.internal_address, "penstock", "", row.certified_as)
+    assert link.is_alive
+    assert link.call(DescribeClusterRequest(version=0)).error_code == 0
+    assert link.is_alive
+    link.close()
+
+
+def test_another_broker_in_its_place_is_told_nothing(cluster: Cluster) -> None:
+    first, second = cluster.brokers.select_related("host").order_by("number")
+    with pytest.raises(LinkDown):
+        Link(first.internal_address, "penstock", "", second.certified_as)
+
+
+def test_without_a_certificate_of_ones_own_nobody_answers(cluster: Cluster, settings: object, tmp_path: Path) -> None:
+    settings.INTERNAL_CERTIFICATE_FILE = tmp_path / "none.pem"  # type: ignore[attr-defined]
+    with pytest.raises(Unavailable):
+        admin_client.ask_as_cluster(cluster, DescribeClusterRequest(version=0))
+
+
+def test_the_pipeline_reads_with_its_certificate(cluster: Cluster) -> None:
+    (source,) = usage_sources()
+    assert source.certificate_file
+    assert isinstance(available_offsets(source), dict)
+
+
+def test_the_agent_makes_the_certificates_of_brokers_and_of_the_control_plane(
+    cluster: Cluster, settings: object, tmp_path: Path
+) -> None:
+    settings.TLS_DIR, settings.INTERNAL_TLS_DIR = tmp_path / "tls", tmp_path / "internal"  # type: ignore[attr-defined]
+    process_file(tmp_path / "internal", control("web"))
+    (tmp_path / "internal" / control("web").file_name).unlink()
+    brokers = list(cluster.brokers.select_related("host"))
+    Renewal().renew(brokers, 0.0)
+    assert all(internal_file_of(broker).is_file() for broker in brokers)
+    names = {control(process).file_name for process in process_identity.CONTROL_PROCESSES}
+    assert names <= {file.name for file in (tmp_path / "internal").iterdir()}

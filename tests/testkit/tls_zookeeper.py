@@ -1,0 +1,59 @@
+"""A ZooKeeper with a port under TLS, which asks for certificates, beside the one that the testkit looks through."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from config.embedded import zookeeper
+from config.embedded.java import Java
+from config.embedded.zookeeper import EmbeddedZooKeeper
+
+NETTY = "org.apache.zookeeper.server.NettyServerCnxnFactory"
+# Beside those of a server that speaks no TLS.
+JARS = ("netty-tcnative-classes-*", "netty-codec-compression-*")
+
+
+class TlsZooKeeper(EmbeddedZooKeeper):
+    """`certificate` holds key and certificate, `authority` who signed those of its clients."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        port: int,
+        secure_port: int,
+        certificate: Path,
+        authority: Path,
+        java: Java,
+        log_file: Path,
+        options: Sequence[str] = (),
+    ) -> None:
+        super().__init__(
+            directory,
+            port=port,
+            java=java,
+            log_file=log_file,
+            options=(*options, f"-Dzookeeper.serverCnxnFactory={NETTY}"),
+        )
+        command = list(self.child.command)
+        jars = Path(zookeeper.class_path().split(":")[0]).parent
+        further = [str(next(jars.glob(f"{pattern}.jar"))) for pattern in JARS]
+        at = command.index("-cp") + 1
+        command[at] = ":".join([command[at], *further])
+        self.child.command = tuple(command)
+        self.secure_address = f"127.0.0.1:{secure_port}"
+        self._secure = {
+            "secureClientPort": secure_port,
+            "secureClientPortAddress": "127.0.0.1",
+            "serverCnxnFactory": NETTY,
+            "ssl.keyStore.location": certificate,
+            "ssl.keyStore.type": "PEM",
+            "ssl.trustStore.location": authority,
+            "ssl.trustStore.type": "PEM",
+            "ssl.clientAuth": "need",
+            "ssl.hostnameVerification": "false",
+        }
+
+    def _configuration(self) -> str:
+        return super()._configuration() + "".join(f"{key}={value}\n" for key, value in self._secure.items())

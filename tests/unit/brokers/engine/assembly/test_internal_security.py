@@ -1,0 +1,146 @@
+"""The internal listener of a broker with a certificate: what it lets in beside others with and without one."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from brokers.contract.process import CLUSTER_USER
+from brokers.contract.process_identity import control
+from brokers.engine.cluster.image import BrokerInfo
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import encode_request
+from brokers.engine.protocol.headers import encode_request_frame
+from brokers.engine.protocol.messages.versions import ApiVersionsRequest
+from tests.testkit.fake_store import FakeEnsemble
+from tests.testkit.in_process import SECRET, InProcessBroker
+from tests.testkit.tls import process_context
+from tests.testkit.wire import WireClient
+
+
+async def logs_in(broker: InProcessBroker) -> bool:
+    """Whether the secret lets a stranger in."""
+    client = await WireClient.connect(broker.config.internal_port)
+    try:
+        return bool((await client.log_in(CLUSTER_USER, SECRET)).error_code == 0)
+    except (ConnectionError, asyncio.IncompleteReadError):
+        return False
+    finally:
+        await client.close()
+
+
+@dataclass
+class Owner:
+    """Of a link; notes what it is told."""
+
+    is_up: bool = False
+    frames: int = 0
+    reasons: list[str] = field(default_factory=list)
+
+    def on_up(self) -> None:
+        self.is_up = True
+
+    def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
+        self.frames += 1
+
+    def on_down(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+def known(broker: InProcessBroker, *, broker_id: int | None = None, has_tls: bool = True) -> BrokerInfo:
+    """As the cluster's image has it."""
+    config = broker.config
+    return BrokerInfo(
+        broker_id or config.broker_id, "127.0.0.1", config.internal_port, config.admin_port, None, 1, has_tls=has_tls
+    )
+
+
+async def test_a_broker_registers_that_it_takes_tls(tmp_path: Path) -> None:
+    async with InProcessBroker(tmp_path / "1", internal_tls=tmp_path / "tls") as broker:
+        assert broker.broker.current.image.brokers[1].has_tls
+
+
+async def test_the_secret_opens_while_a_broker_without_certificate_is_registered_and_no_longer(tmp_path: Path) -> None:
+    ensemble, tls = FakeEnsemble(), tmp_path / "tls"
+    async with InProcessBroker(tmp_path / "1", ensemble=ensemble, internal_tls=tls) as broker:
+        assert not await logs_in(broker)
+        async with InProcessBroker(tmp_path / "2", broker_id=2, ensemble=ensemble):
+            await broker.until(lambda: 2 in broker.broker.current.image.brokers)
+            assert await logs_in(broker)
+            staying = await broker.client(broker.config.internal_port)
+            assert (await staying.log_in(CLUSTER_USER, SECRET)).error_code == 0
+        await broker.until(lambda: 2 not in broker.broker.current.image.brokers)
+        assert await staying.is_closed()
+        assert not await logs_in(broker)
+
+
+async def test_a_link_is_up_by_certificate_and_carries_answers_of_any_length(tmp_path: Path) -> None:
+    tls = tmp_path / "tls"
+    async with (
+        InProcessBroker(tmp_path / "1", internal_tls=tls) as one,
+        InProcessBroker(tmp_path / "2", broker_id=2, internal_tls=tls) as two,
+    ):
+        owner = Owner()
+        link = one.broker.security.link(known(two), owner)
+        await one.until(lambda: owner.is_up)
+        body = encode_request(
+            ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="t", client_software_version="1")
+        )
+        frame = encode_request_frame(ApiKey.API_VERSIONS, 3, 1, "tests", body)
+        for _ in range(500):
+            link.send(frame)
+        await one.until(lambda: owner.frames == 500)
+        link.close()
+
+
+async def test_a_link_to_a_broker_that_is_another_one_does_not_come_up(tmp_path: Path) -> None:
+    tls = tmp_path / "tls"
+    async with (
+        InProcessBroker(tmp_path / "1", internal_tls=tls) as one,
+        InProcessBroker(tmp_path / "2", broker_id=2, internal_tls=tls) as two,
+        InProcessBroker(tmp_path / "3", broker_id=2, internal_tls=tmp_path / "others") as stranger,
+    ):
+        for meant in (known(two, broker_id=3), known(stranger)):
+            owner = Owner()
+            one.broker.security.link(meant, owner)
+            await one.until(lambda owner=owner: owner.reasons)
+            assert not owner.is_up
+        assert "is not that of broker 3" in str(owner.reasons) or "CERTIFICATE" in str(owner.reasons)
+
+
+async def test_a_link_that_is_closed_in_the_middle_of_its_handshake_leaves_nothing(tmp_path: Path) -> None:
+    tls = tmp_path / "tls"
+    async with (
+        InProcessBroker(tmp_path / "1", internal_tls=tls) as one,
+        InProcessBroker(tmp_path / "2", broker_id=2, internal_tls=tls) as two,
+    ):
+        owners = [Owner() for _ in range(20)]
+        for turns, owner in enumerate(owners):
+            link = one.broker.security.link(known(two), owner)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            link.close()
+        assert not [owner for owner in owners if owner.reasons]
+        # Those that came are told that nobody is there; one more gets in.
+        owner = Owner()
+        one.broker.security.link(known(two), owner)
+        await one.until(lambda: owner.is_up)
+        await two.until(lambda: two.broker.listeners.count == 1)
+
+
+async def test_the_admin_port_tells_health_without_tls_and_the_rest_to_the_control_plane(tmp_path: Path) -> None:
+    tls = tmp_path / "tls"
+
+    async def status_of(path: str, *, certified: bool) -> bytes:
+        context = process_context(tls, control("web")) if certified else None
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.config.admin_port, ssl=context)
+        writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+        answer = await reader.read()
+        writer.close()
+        return answer.split(b" ", 2)[1]
+
+    async with InProcessBroker(tmp_path / "1", internal_tls=tls) as broker:
+        assert await status_of("/healthz", certified=False) == b"200"
+        assert await status_of("/v1/status", certified=False) == b"403"
+        assert await status_of("/v1/status", certified=True) == b"200"
