@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from socket import socket
 from typing import Final
 
@@ -56,7 +57,7 @@ class PeerTls:
         try:
             await asyncio.shield(step)
         except asyncio.CancelledError:
-            step.add_done_callback(lambda done: (done.cancelled() or done.exception(), tls.close()))
+            step.add_done_callback(partial(_close_after, tls))
             raise
 
     async def _until(self, tls: ssl.SSLSocket, watch: Callable[..., object], unwatch: Callable[[int], object]) -> None:
@@ -74,6 +75,12 @@ class PeerTls:
         """Steps that are in a thread end first; they wait for no peer."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _close_after(tls: ssl.SSLSocket, step: asyncio.Future[None]) -> None:
+    if not step.cancelled():
+        step.exception()  # nobody else asks how it ended
+    tls.close()
 
 
 def _wake(ready: asyncio.Future[None]) -> None:
