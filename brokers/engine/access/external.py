@@ -41,12 +41,12 @@ def asks_as(token: bytes, process: ProcessIdentity) -> Asker:
     if len(token) > TOKEN_BYTES_MAX:
         raise SaslFailed("the token is too long")
     try:
-        username, _, behalf = token.decode().partition(" ")
+        username, _, named_client = token.decode().partition(" ")
     except UnicodeDecodeError:
         raise SaslFailed("the token is not UTF-8") from None
     principal = of_internal_login(username)
-    client = client_in(behalf) if behalf else None
-    if principal is None or (behalf and not _may_pass_on(process, principal, client)):
+    client = client_in(named_client) if named_client else None
+    if principal is None or (named_client and not _may_pass_on(process, principal, client)):
         raise SaslFailed("authentication failed")
     principal = replace(principal, process=process)
     return Asker(principal) if client is None else Asker(replace(principal, user=client.user), client.address)
