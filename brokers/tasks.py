@@ -16,6 +16,7 @@ from brokers.monitoring import cluster_overview, delays, health, lag_sampling, w
 from brokers.operations import compiled_uptake, job_runner
 from brokers.provisioning import reconciler, sweep
 from brokers.provisioning.steps import NotYet
+from instances.services import note_certificate_ends
 
 log = structlog.get_logger(__name__)
 
@@ -63,6 +64,13 @@ def tidy() -> int:
     """Remove what a crash of the reconciler may leave behind without anybody noticing."""
     close_old_connections()
     return sweep.tidy()
+
+
+@shared_task(name="brokers.watch_certificates", ignore_result=True)
+def watch_certificates() -> int:
+    """Tell owners of certificates of their routes that end soon."""
+    close_old_connections()
+    return note_certificate_ends(timezone.now())
 
 
 @shared_task(name="brokers.observe", ignore_result=True)

@@ -31,6 +31,7 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "sample lags of groups": every(SAMPLE_LAGS_EVERY_S, "brokers.sample_lags"),
     "sweep instances": every(SWEEP_EVERY_S, "brokers.sweep"),
     "move replicas": every(WORK_EVERY_S, "brokers.work"),
+    "watch certificates": every(TIDY_EVERY_S, "brokers.watch_certificates"),
     "tidy clusters": every(TIDY_EVERY_S, "brokers.tidy"),
     "forget idempotency records": every(TIDY_EVERY_S, "tenants.forget_idempotency_records"),
     "forget ended sessions": every(TIDY_EVERY_S, "tenants.forget_ended_sessions"),

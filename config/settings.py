@@ -251,7 +251,6 @@ SPECTACULAR_SETTINGS = tenants_conf.SPECTACULAR_SETTINGS | {
     "ENUM_NAME_OVERRIDES": {
         "ClusterTypeEnum": "instances.choices.ClusterType",
         "RouteSecurityEnum": "instances.routes.kinds.SECURITIES",
-        "OfferedSecurityEnum": "instances.routes.kinds.OFFERED",
         "UserStateEnum": "instances.api.user_serializers.STATES",
     },
 }

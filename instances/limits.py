@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from instances.routes.kinds import CIDRS_MAX, ROUTE_NAME_CHARS_MAX, ROUTES_MAX
+from instances.routes.certificate_entries import (
+    CLIENT_CA_BYTES_MAX,
+    CLIENT_CA_CERTIFICATES_MAX,
+    CLIENT_CHAIN_MAX,
+    PRIVATE_KEY_BYTES_MAX,
+    REVOCATION_LIST_BYTES_MAX,
+    REVOKED_MAX,
+    RSA_BITS_MAX,
+    SERVER_CHAIN_BYTES_MAX,
+    SERVER_CHAIN_MAX,
+)
+from instances.routes.kinds import CIDRS_MAX, MAPPING_RULES_CHARS_MAX, ROUTE_NAME_CHARS_MAX, ROUTES_MAX
+from instances.routes.principal_mapping import DISTINGUISHED_NAME_CHARS_MAX, PROGRAM_SIZE_MAX, RULES_MAX
 from instances.topics.limits import ALLOW_LIST_BYTES_MAX, PARTITIONS_PER_TOPIC_MAX, REPLICATION_FACTOR_MAX
 from instances.users.limits import SECRETS_PER_USER_MAX, USER_NAME_BYTES_MAX, USERS_PER_INSTANCE_MAX
 from tenants.limits import Limit, register
@@ -91,6 +103,49 @@ def publish() -> None:
         ),
         Limit("routes_per_instance_max", ROUTES_MAX, "routes", "Ways into one instance, each with ports of its own."),
         Limit("route_cidrs_max", CIDRS_MAX, "entries", "Addresses and networks in one list of a route."),
+        Limit(
+            "client_ca_bytes_max",
+            CLIENT_CA_BYTES_MAX,
+            "bytes",
+            "Certificates of the authorities that may sign those of a route's clients, as PEM.",
+        ),
+        Limit("client_ca_certificates_max", CLIENT_CA_CERTIFICATES_MAX, "certificates", "Of these authorities."),
+        Limit(
+            "client_chain_certificates_max",
+            CLIENT_CHAIN_MAX,
+            "certificates",
+            "From a client's certificate to that of an authority, both included.",
+        ),
+        Limit("revocation_list_bytes_max", REVOCATION_LIST_BYTES_MAX, "bytes", "Revocation list of a route, as PEM."),
+        Limit("revoked_certificates_max", REVOKED_MAX, "certificates", "Revoked certificates of a route."),
+        Limit(
+            "route_certificate_bytes_max",
+            SERVER_CHAIN_BYTES_MAX,
+            "bytes",
+            "A route's own certificate with those between it and its authority, as PEM.",
+        ),
+        Limit("route_certificates_max", SERVER_CHAIN_MAX, "certificates", "Of these."),
+        Limit("route_private_key_bytes_max", PRIVATE_KEY_BYTES_MAX, "bytes", "Private key of a route's certificate."),
+        Limit("route_rsa_bits_max", RSA_BITS_MAX, "bits", "RSA key of a route's certificate, 2,048 at least."),
+        Limit(
+            "principal_mapping_chars_max",
+            MAPPING_RULES_CHARS_MAX,
+            "characters",
+            "Rules that name the users by certificate of a route.",
+        ),
+        Limit("principal_mapping_rules_max", RULES_MAX, "rules", "Of these."),
+        Limit(
+            "principal_mapping_program_max",
+            PROGRAM_SIZE_MAX,
+            "instructions",
+            "Patterns of these rules together, as RE2 compiles them.",
+        ),
+        Limit(
+            "distinguished_name_chars_max",
+            DISTINGUISHED_NAME_CHARS_MAX,
+            "characters",
+            "Subject of a client's certificate; the name that rules make of it is a user's (`user_name_bytes_max`).",
+        ),
         Limit("route_name_chars_max", ROUTE_NAME_CHARS_MAX, "characters", "Length of a route's name."),
         Limit("partitions_per_topic_max", PARTITIONS_PER_TOPIC_MAX, "partitions", "Partitions of one topic."),
         Limit(

@@ -32,7 +32,7 @@ from instances.limits import (
     NAME_CHARS_MAX,
     REPLICATION_FACTOR_MAX,
 )
-from instances.routes.kinds import PROTOCOLS, ROUTE_NAME_CHARS_MAX
+from instances.routes.kinds import DEFAULT_MAPPING_RULES, MAPPING_RULES_CHARS_MAX, PROTOCOLS, ROUTE_NAME_CHARS_MAX
 from tenants.ids import TypedIdField
 from tenants.limits import SUSPENSION_NOTE_CHARS_MAX
 from tenants.models import Tenant
@@ -203,6 +203,16 @@ class Route(models.Model):
     advertised_host = models.CharField(_("advertised host"), max_length=HOST_CHARS_MAX, blank=True, default="")
     connections_max = models.PositiveIntegerField(_("connections, at most"), null=True, blank=True)
     proxies = models.JSONField(_("proxies"), default=list)
+    principal_mapping_rules = models.TextField(
+        _("names of users by certificate"),
+        max_length=MAPPING_RULES_CHARS_MAX,
+        default=DEFAULT_MAPPING_RULES,
+        db_default=DEFAULT_MAPPING_RULES,  # processes of a version before write rows without it
+    )
+    # What may be shown of its certificates (`RouteCertificates`), null where there is none.
+    certificate = models.JSONField(_("certificate"), null=True, editable=False)
+    client_ca = models.JSONField(_("authority of clients"), null=True, editable=False)
+    revocation = models.JSONField(_("revoked certificates"), null=True, editable=False)
     endpoints = models.JSONField(_("addresses"), default=dict, editable=False)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
 
@@ -232,7 +242,34 @@ class Route(models.Model):
     def etag(self) -> tuple[object, ...]:
         """What changes when the owner changes the route, and does not when it gets another port."""
         lists = tuple(self.allow_list), tuple(self.proxies)
-        return self.pk, self.security, self.advertised_host, self.connections_max, *lists
+        certificates = self.certificate, self.client_ca, self.revocation
+        rules = self.principal_mapping_rules
+        return self.pk, self.security, self.advertised_host, self.connections_max, *lists, rules, *certificates
+
+
+class RouteCertificates(models.Model):
+    """What brokers need of a route's certificates; its summaries are the route's own columns.
+
+    The private key is encrypted (`certificate_checks`), `revoked` as `certificate_entries` has it, `crl_numbers` by
+    authority. `warned` says of which ends the owner was told, so that nobody is told twice.
+    """
+
+    route = models.OneToOneField(
+        Route, on_delete=models.CASCADE, primary_key=True, related_name="certificates", verbose_name=_("route")
+    )
+    client_ca_pem = models.TextField(blank=True, default="")
+    revoked = models.BinaryField(default=bytes)
+    crl_numbers = models.JSONField(default=dict)
+    certificate_pem = models.TextField(blank=True, default="")
+    private_key_pem = models.TextField(blank=True, default="")
+    warned = models.JSONField(default=dict)
+
+    class Meta:
+        verbose_name = _("certificates of a route")
+        verbose_name_plural = _("certificates of routes")
+
+    def __str__(self) -> str:
+        return str(self.route)
 
 
 class Operation(models.Model):

@@ -128,6 +128,15 @@ def instance_acl(instance_id: str, node_name: str) -> str:
     return f"{INSTANCES}/{instance_id}/acls/{node_name}"
 
 
+def instance_certificates(instance_id: str) -> str:
+    return f"{INSTANCES}/{instance_id}/certificates"
+
+
+def instance_route_certificates(instance_id: str, route_name: str) -> str:
+    """Of one route (see `certificates.CertificatesDocument`)."""
+    return f"{INSTANCES}/{instance_id}/certificates/{route_name}"
+
+
 def instance_creations(instance_id: str) -> str:
     """Set by whoever makes partitions of the instance, so that two brokers never give the same room away."""
     return f"{CREATIONS}/{instance_id}"

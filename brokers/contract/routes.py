@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from instances.routes.kinds import DEFAULT_ROUTE, PLAINTEXT, SECURITIES, WITH_SASL, WITH_TLS
+from instances.routes.kinds import (
+    DEFAULT_MAPPING_RULES,
+    DEFAULT_ROUTE,
+    MTLS,
+    PLAINTEXT,
+    SECURITIES,
+    WITH_SASL,
+    WITH_TLS,
+)
 
 __all__ = ["DEFAULT_ROUTE", "PLAINTEXT", "SECURITIES", "RouteDocument", "first_plaintext_ports"]
 
@@ -16,7 +24,8 @@ class RouteDocument:
     """One way into an instance. `ports` to bind and advertised `endpoints` (`host:port`) are by broker id.
 
     An empty `allow_list` admits everybody. `connections_max` None: as many as the instance has. A peer among `proxies`
-    speaks PROXY protocol version 2 and says for whom.
+    speaks PROXY protocol version 2 and says for whom. `principal_mapping_rules` name users by certificate (`mtls`);
+    the certificates themselves are documents of their own (`certificates.CertificatesDocument`).
     """
 
     name: str
@@ -26,6 +35,7 @@ class RouteDocument:
     allow_list: tuple[str, ...] = ()
     connections_max: int | None = None
     proxies: tuple[str, ...] = ()
+    principal_mapping_rules: str = DEFAULT_MAPPING_RULES
 
     @property
     def has_sasl(self) -> bool:
@@ -34,6 +44,10 @@ class RouteDocument:
     @property
     def has_tls(self) -> bool:
         return self.security in WITH_TLS
+
+    @property
+    def has_client_certificates(self) -> bool:
+        return self.security == MTLS
 
     def to_body(self) -> dict[str, Any]:
         return {
@@ -44,6 +58,7 @@ class RouteDocument:
             "allow_list": list(self.allow_list),
             "connections_max": self.connections_max,
             "proxies": list(self.proxies),
+            "principal_mapping_rules": self.principal_mapping_rules,
         }
 
     @classmethod
@@ -57,6 +72,7 @@ class RouteDocument:
             allow_list=tuple(body["allow_list"]),
             connections_max=body.get("connections_max"),
             proxies=tuple(body.get("proxies", ())),
+            principal_mapping_rules=body.get("principal_mapping_rules", DEFAULT_MAPPING_RULES),
         )
 
 

@@ -19,6 +19,7 @@ ALL: Final = CHANGE | ADMIN
 DIGEST: Final = "digest"
 CLUSTERS_ROOT: Final = "/penstock"
 CHROOT_PARTS: Final = 2  # as `paths.chroot` makes it
+_CERTIFICATES: Final = paths.instance_certificates("").rpartition("/")[2]
 _CONTROL_ROOT: Final = paths.INSTANCES.rpartition("/")[0]
 
 
@@ -83,8 +84,8 @@ class TreeAccess:
 def _permissions(path: str) -> tuple[int, int]:
     """What brokers and the control plane may do. Only the control plane changes access lists.
 
-    What an operator promised a tenant (the instance document, its ports) is the control plane's to write; the rest of
-    the tree is the brokers'.
+    What an operator promised a tenant (the instance document, its ports) and who may come in by certificate is the
+    control plane's to write; the rest of the tree is the brokers'.
     """
     if path != _CONTROL_ROOT and not path.startswith(f"{_CONTROL_ROOT}/"):
         return CHANGE, ADMIN | READ | _control_elsewhere(path)
@@ -103,6 +104,8 @@ def _brokers_in_control_tree(path: str) -> int:
         return CHANGE
     if path.startswith(f"{paths.INSTANCES}/"):
         parts = path.removeprefix(f"{paths.INSTANCES}/").split("/")
+        if len(parts) > 1 and parts[1] == _CERTIFICATES:
+            return READ
         return READ | CREATE if len(parts) == 1 else CHANGE  # the document itself, or its topics
     if path.startswith(f"{paths.INSTANCE_PORTS}/"):
         return READ

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import secrets
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,6 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from brokers.contract.certificates import ROUTE_KEYS_FILE
 from brokers.contract.process_identity import CA_NAME, ProcessIdentity, Role
 
 CA_DAYS: Final = 3_650
@@ -34,6 +36,7 @@ RENEWAL_DAYS: Final = 30
 CLOCK_SKEW: Final = timedelta(hours=1)
 CA_FILE: Final = "ca.pem"
 CA_KEY_FILE: Final = "ca_key.pem"
+ROUTE_KEYS_BYTES: Final = 32
 ALWAYS: Final = ("localhost", "127.0.0.1")
 
 
@@ -54,6 +57,17 @@ def ensure_ca(directory: Path, now: datetime | None = None, common_name: str = "
     )
     _write(key_file, _pem(key))
     _write(file, certificate.public_bytes(Encoding.PEM))
+    return file
+
+
+def ensure_route_keys(directory: Path) -> Path:
+    """What private keys of uploaded certificates are encrypted with, made once. Web processes and brokers read it; who
+    has it and the database has those keys.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = directory / ROUTE_KEYS_FILE
+    if not (file.exists() and file.stat().st_size):
+        _write(file, secrets.token_urlsafe(ROUTE_KEYS_BYTES).encode())
     return file
 
 

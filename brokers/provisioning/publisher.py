@@ -16,6 +16,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, Roll
 from kazoo.security import ACL
 
 from brokers.contract import documents, paths
+from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.documents import InstanceAck, InstanceDocument, InstanceTopicDocument
 from brokers.infra import zookeeper
 
@@ -119,6 +120,39 @@ class Publisher:
                 self._create_in(write, path, b"")
         self._create_in(write, paths.CHANGE_PREFIX, _change(f"instances/{instance_id}"), sequence=True)
         return _committed(write)
+
+    def publish_certificates(self, instance_id: str, wanted: Mapping[str, CertificatesDocument]) -> None:
+        """Make what brokers know of certificates what is given, by route; of an instance that is published."""
+        parent = paths.instance_certificates(instance_id)
+        try:
+            present = self._client.get_children(self._at(parent))
+        except NoNodeError:
+            present = []
+        if not present and (not wanted or self._read(self._at(paths.instance(instance_id))) is None):
+            return
+        self._ensure([paths.CHANGES, parent])
+        for name in sorted({*present, *wanted}):
+            self._publish_certificates(instance_id, name, wanted.get(name))
+
+    def _publish_certificates(self, instance_id: str, name: str, wanted: CertificatesDocument | None) -> None:
+        relative = paths.instance_route_certificates(instance_id, name)
+        raw = None if wanted is None else wanted.to_json()
+        for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
+            present = self._read(self._at(relative))
+            if raw == (None if present is None else present[0]):
+                return
+            write = self._client.transaction()
+            if present is None:
+                self._create_in(write, relative, raw)
+            elif raw is None:
+                write.delete(self._at(relative), present[1])
+            else:
+                write.set_data(self._at(relative), raw, present[1])
+            change = _change(f"instances/{instance_id}/certificates/{name}")
+            self._create_in(write, paths.CHANGE_PREFIX, change, sequence=True)
+            if _committed(write):
+                return
+        raise LostRace(f"the certificates of {instance_id} keep changing")
 
     def announce(self, instance_id: str) -> None:
         """Say again that brokers should read an instance's document; harmless when they have."""
@@ -297,9 +331,11 @@ class Publisher:
         except NodeExistsError:
             return
 
-    def _create_in(self, write: TransactionRequest, relative: str, raw: bytes, *, sequence: bool = False) -> None:
+    def _create_in(
+        self, write: TransactionRequest, relative: str, raw: bytes | None, *, sequence: bool = False
+    ) -> None:
         """A node as a part of a transaction; its parent must be there."""
-        write.create(self._at(relative), raw, acl=_acl(relative), sequence=sequence)
+        write.create(self._at(relative), raw or b"", acl=_acl(relative), sequence=sequence)
 
 
 def _acl(relative: str) -> list[ACL] | None:

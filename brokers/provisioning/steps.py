@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from django.db import transaction
 from django.utils import timezone
 
+from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.documents import InstanceDocument, InstanceSettings, InstanceTopicDocument
 from brokers.contract.routes import RouteDocument, first_plaintext_ports
 from brokers.models import Broker, Cluster, Placement, PortLease
@@ -17,7 +18,7 @@ from instances.choices import ConditionType, OperationType, Reason, Step
 from instances.lifecycle import operations
 from instances.lifecycle.conditions import kept
 from instances.lifecycle.phases import Phase
-from instances.models import Instance, Operation, TopicAllowList
+from instances.models import Instance, Operation, RouteCertificates, TopicAllowList
 from instances.services.common import set_phase
 from instances.services.ending import suspend_instance
 from instances.services.tenant_suspension import reason_of
@@ -163,7 +164,11 @@ def publish(work: Work, publisher: Publisher, leases: list[PortLease]) -> bool:
     """Write the instance's document and its allow-lists; True when the document was not there already."""
     work.started(Step.LIMITS_PUBLISHED)
     instance = work.instance
+    certificates = certificates_of(instance)
+    # Before the document, so that a broker which confirms that has them; there is nowhere to put them before the first.
+    publisher.publish_certificates(instance.pk, certificates)
     written = publisher.publish_instance(instance.pk, document_of(instance, leases))
+    publisher.publish_certificates(instance.pk, certificates)
     for row in TopicAllowList.objects.filter(instance=instance):
         internal = naming.internal_topic(instance.pk, row.topic)
         if publisher.topic_exists(internal):
@@ -207,10 +212,26 @@ def route_documents(instance: Instance, leases: list[PortLease]) -> tuple[RouteD
             allow_list=tuple(route.allow_list),
             connections_max=route.connections_max,
             proxies=tuple(route.proxies),
+            principal_mapping_rules=route.principal_mapping_rules,
         )
         for route in instance.routes_in_order
         if route.pk in endpoints
     )
+
+
+def certificates_of(instance: Instance) -> dict[str, CertificatesDocument]:
+    """By route, as far as it has any."""
+    rows = RouteCertificates.objects.filter(route__instance=instance).select_related("route")
+    documents = {
+        row.route.name: CertificatesDocument(
+            client_ca_pem=row.client_ca_pem,
+            revoked=bytes(row.revoked),
+            certificate_pem=row.certificate_pem,
+            private_key_pem=row.private_key_pem,
+        )
+        for row in rows
+    }
+    return {name: document for name, document in documents.items() if not document.is_empty}
 
 
 def replace_ports(work: Work, leases: list[PortLease], acks: Acks) -> None:

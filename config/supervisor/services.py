@@ -11,7 +11,7 @@ from typing import Protocol
 from brokers.contract.process_identity import CONTROL_PROCESSES, MUTUAL_TLS, control
 from brokers.contract.zookeeper_access import Credentials, TreeAccess, read_credentials
 from brokers.contract.zookeeper_tls import zookeeper_tls
-from brokers.infra.certificates import ensure_ca, ensure_internal_ca, ensure_process_certificate
+from brokers.infra.certificates import ensure_ca, ensure_internal_ca, ensure_process_certificate, ensure_route_keys
 from config.embedded.java import Java, find_java
 from config.embedded.postgres import EmbeddedPostgres
 from config.embedded.process import Child, StartFailed
@@ -180,7 +180,9 @@ def ensure_secrets(state: StateDirectory) -> None:
     if internal_security() != MUTUAL_TLS:
         # Else only brokers of before certificates know it, and it is where they have it from.
         ensure_secret(state.root, "control_secret")
-    ensure_ca(Path(os.environ.get("PENSTOCK_TLS_DIR") or state.root / SECRETS_DIR / TLS_DIR))
+    tls_directory = Path(os.environ.get("PENSTOCK_TLS_DIR") or state.root / SECRETS_DIR / TLS_DIR)
+    ensure_ca(tls_directory)
+    ensure_route_keys(tls_directory)
     internal = Path(os.environ.get("PENSTOCK_INTERNAL_TLS_DIR") or state.root / SECRETS_DIR / INTERNAL_TLS_DIR)
     ensure_internal_ca(internal)
     for process in CONTROL_PROCESSES:

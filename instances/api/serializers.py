@@ -18,7 +18,13 @@ from instances.limits import (
     STORAGE_GB_MAX,
 )
 from instances.models import HOST_CHARS_MAX, Instance, Operation, Route
-from instances.routes.kinds import CIDRS_MAX, OFFERED, ROUTE_NAME_CHARS_MAX, SECURITIES
+from instances.routes.certificate_entries import (
+    CLIENT_CA_BYTES_MAX,
+    PRIVATE_KEY_BYTES_MAX,
+    REVOCATION_LIST_BYTES_MAX,
+    SERVER_CHAIN_BYTES_MAX,
+)
+from instances.routes.kinds import CIDRS_MAX, MAPPING_RULES_CHARS_MAX, ROUTE_NAME_CHARS_MAX, SECURITIES
 from tenants.api.strict import Choice, Flag, Integer, StrictSerializer, Text
 
 CONNECTIONS_MAX = 1_000_000
@@ -73,6 +79,36 @@ class RouteAddressOut(serializers.Serializer):
     address = serializers.CharField()
 
 
+class CertificateOut(serializers.Serializer):
+    """A route's own certificate; its key is shown nowhere."""
+
+    subject = serializers.CharField()
+    issuer = serializers.CharField()
+    not_before = serializers.DateTimeField()
+    not_after = serializers.DateTimeField(help_text="The earliest end in the chain.")
+    fingerprint_sha256 = serializers.CharField()
+    names = serializers.ListField(child=serializers.CharField(), help_text="Hosts it is for.")
+
+
+class ClientCaOut(serializers.Serializer):
+    """Authorities that sign certificates of clients."""
+
+    subjects = serializers.ListField(child=serializers.CharField())
+    not_after = serializers.DateTimeField(help_text="The earliest end among them.")
+    fingerprints_sha256 = serializers.ListField(child=serializers.CharField())
+
+
+class RevocationOut(serializers.Serializer):
+    """What of the clients' certificates is revoked."""
+
+    crl_number = serializers.IntegerField(allow_null=True, help_text="null: lists of several authorities.")
+    this_update = serializers.DateTimeField()
+    next_update = serializers.DateTimeField(
+        allow_null=True, help_text="The list stays in force when this has passed; an event says so."
+    )
+    count = serializers.IntegerField()
+
+
 class RouteOut(serializers.Serializer):
     """One way into the instance."""
 
@@ -87,6 +123,12 @@ class RouteOut(serializers.Serializer):
     proxies = serializers.ListField(
         child=serializers.CharField(), help_text="They say with PROXY protocol version 2 for whom they speak."
     )
+    certificate = CertificateOut(allow_null=True, help_text="null: of this installation's authority (/ca.pem).")
+    client_ca = ClientCaOut(allow_null=True, help_text="For mtls. null: nobody comes in.")
+    principal_mapping_rules = serializers.CharField(
+        help_text="For mtls: names of users by certificate (Kafka's ssl.principal.mapping.rules)."
+    )
+    revocation = RevocationOut(allow_null=True, help_text="For mtls. null: nothing is revoked.")
 
     def to_representation(self, route: Route) -> dict[str, Any]:
         shown = {name: getattr(route, name) for name in self.fields if name not in ("addresses", "advertised_host")}
@@ -186,7 +228,7 @@ class Cidrs(serializers.ListField):
 class RoutePatch(StrictSerializer):
     """What to change; what is not given stays."""
 
-    security = Choice(required=False, choices=OFFERED)
+    security = Choice(required=False, choices=SECURITIES)
     allow_list = Cidrs(help_text="From where clients may connect; empty allows every address.")
     advertised_host = Text(
         required=False,
@@ -202,6 +244,12 @@ class RoutePatch(StrictSerializer):
         help_text="On each broker; null: as many as the instance may have.",
     )
     proxies = Cidrs(help_text="Load balancers that speak PROXY protocol version 2; they must, and nobody else may.")
+    principal_mapping_rules = Text(
+        required=False,
+        max_length=MAPPING_RULES_CHARS_MAX,
+        help_text="For mtls: RULE:pattern/replacement/[LU] or DEFAULT, separated by commas, as Kafka's "
+        "ssl.principal.mapping.rules; the patterns are RE2's.",
+    )
     confirm_plaintext = Flag(
         required=False, help_text="Needed for security plaintext where brokers can be reached from other machines."
     )
@@ -215,7 +263,26 @@ class RouteIn(RoutePatch):
     """One more way into an instance."""
 
     name = RouteNameField(help_text="Unique in the instance; it cannot be changed.")
-    security = Choice(choices=OFFERED)
+    security = Choice(choices=SECURITIES)
+
+
+class ClientCaIn(StrictSerializer):
+    """Certificates of authorities, one behind the other."""
+
+    ca_pem = Text(max_length=CLIENT_CA_BYTES_MAX)
+
+
+class RevocationListIn(StrictSerializer):
+    """A list of revoked certificates, or one of each authority, one behind the other."""
+
+    crl_pem = Text(max_length=REVOCATION_LIST_BYTES_MAX)
+
+
+class RouteCertificateIn(StrictSerializer):
+    """A certificate for servers, those between it and its authority behind it, and its key."""
+
+    certificate_pem = Text(max_length=SERVER_CHAIN_BYTES_MAX)
+    private_key_pem = Text(max_length=PRIVATE_KEY_BYTES_MAX, help_text="Without a password; RSA or EC.")
 
 
 class InstanceIn(StrictSerializer):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from instances.api import acls, groups, instances, prometheus, routes, topics, users, watching
+from instances.api import acls, groups, instances, prometheus, route_certificates, routes, topics, users, watching
 from tenants.api.addresses import NAME
 
 urlpatterns = [
@@ -14,6 +14,18 @@ urlpatterns = [
     path("instances/<str:instance_id>/retry", instances.InstanceRetry.as_view()),
     path("instances/<str:instance_id>/routes", routes.RouteCollection.as_view()),
     path("instances/<str:instance_id>/routes/<str:name>", routes.RouteResource.as_view()),
+    path(
+        "instances/<str:instance_id>/routes/<str:name>/client-ca",
+        route_certificates.RouteClientCa.as_view(),
+    ),
+    path(
+        "instances/<str:instance_id>/routes/<str:name>/revocation-list",
+        route_certificates.RouteRevocationList.as_view(),
+    ),
+    path(
+        "instances/<str:instance_id>/routes/<str:name>/certificate",
+        route_certificates.RouteCertificate.as_view(),
+    ),
     path("instances/<str:instance_id>/topics", topics.TopicCollection.as_view()),
     path(f"instances/<str:instance_id>/topics/<{NAME}:name>", topics.TopicResource.as_view()),
     path("instances/<str:instance_id>/groups", groups.GroupCollection.as_view()),

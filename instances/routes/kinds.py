@@ -27,7 +27,10 @@ PROTOCOLS: Final[Mapping[str, str]] = {
     MTLS: "SSL",
 }
 SECURITIES: Final = tuple(PROTOCOLS)
-# What brokers open and tenants may choose; users by certificate are to come.
-OFFERED: Final = (PLAINTEXT, SASL_PLAINTEXT, TLS, SASL_TLS)
+# What brokers open and tenants may choose.
+OFFERED: Final = SECURITIES
 WITH_SASL: Final = frozenset({SASL_PLAINTEXT, SASL_TLS})
 WITH_TLS: Final = frozenset({TLS, SASL_TLS, MTLS})
+# Kafka's `ssl.principal.mapping.rules`: a user by certificate is its distinguished name.
+DEFAULT_MAPPING_RULES: Final = "DEFAULT"
+MAPPING_RULES_CHARS_MAX: Final = 4_096

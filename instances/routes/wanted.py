@@ -13,6 +13,7 @@ from instances import interfaces
 from instances.choices import RouteSecurity
 from instances.models import Instance, Route
 from instances.routes.kinds import CIDRS_MAX, DEFAULT_ROUTE, PLAINTEXT, ROUTES_MAX
+from instances.routes.principal_mapping import PrincipalMapping, RulesRefused
 from instances.topics.allow_lists import normalised
 from tenants.errors import Conflict, Invalid, Message
 
@@ -20,7 +21,9 @@ from tenants.errors import Conflict, Invalid, Message
 DEFAULT_ROUTES: Final[Sequence[Mapping[str, Any]]] = (
     {"name": DEFAULT_ROUTE, "security": RouteSecurity.SASL_PLAINTEXT.value},
 )
-COLUMNS: Final = ("security", "allow_list", "advertised_host", "connections_max", "proxies")
+COLUMNS: Final = (
+    "security", "allow_list", "advertised_host", "connections_max", "proxies", "principal_mapping_rules",
+)  # fmt: skip
 CONFIRM_PLAINTEXT: Final = "confirm_plaintext"
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?")
@@ -51,9 +54,18 @@ def checked(given: Mapping[str, Any], at: str) -> dict[str, Any]:
             result[name] = normalised(result[name], f"{at}/{name}")
     if result.get("advertised_host"):
         result["advertised_host"] = _host(result["advertised_host"], f"{at}/advertised_host")
+    if "principal_mapping_rules" in result:
+        _check_rules(result["principal_mapping_rules"], f"{at}/principal_mapping_rules")
     if result.get("security") == PLAINTEXT and not given.get(CONFIRM_PLAINTEXT):
         _require_loopback(at)
     return result
+
+
+def _check_rules(rules: str, at: str) -> None:
+    try:
+        PrincipalMapping(rules)
+    except RulesRefused as error:
+        raise Invalid.at(at, f"These rules cannot be used: {error}.", code="mapping_rules") from None
 
 
 def _require_loopback(at: str) -> None:

@@ -1,6 +1,7 @@
 """Writes: one transaction, one audit row, the outside world on commit. `acting` is the actor."""
 
 from instances.services.acls import create_acls, delete_acls, restore_acls
+from instances.services.certificate_ends import note_certificate_ends
 from instances.services.changing import configure_instance, protect_instance, rename_instance, resize_instance
 from instances.services.common import hold_topic, hold_user
 from instances.services.creating import create_instance, retry_instance
@@ -10,6 +11,14 @@ from instances.services.group_common import group_ref, offsets_of
 from instances.services.groups import delete_group, delete_offsets, undo_offsets
 from instances.services.observing import note_health, observed_conditions
 from instances.services.offsets import Reset, plan_reset, reset_offsets
+from instances.services.route_certificates import (
+    remove_certificate,
+    remove_client_ca,
+    remove_revocation_list,
+    set_certificate,
+    set_client_ca,
+    set_revocation_list,
+)
 from instances.services.routes import create_route, delete_route, update_route
 from instances.services.topics import create_topic, delete_topic, set_allow_list, update_topic
 from instances.services.users import add_secret, create_user, delete_user, remove_secret, update_user
@@ -35,11 +44,15 @@ __all__ = [
     "hold_topic",
     "hold_user",
     "keep_delays",
+    "note_certificate_ends",
     "note_health",
     "observed_conditions",
     "offsets_of",
     "plan_reset",
     "protect_instance",
+    "remove_certificate",
+    "remove_client_ca",
+    "remove_revocation_list",
     "remove_secret",
     "rename_instance",
     "reset_offsets",
@@ -49,6 +62,9 @@ __all__ = [
     "resume_instance",
     "retry_instance",
     "set_allow_list",
+    "set_certificate",
+    "set_client_ca",
+    "set_revocation_list",
     "suspend_instance",
     "undo_offsets",
     "update_route",

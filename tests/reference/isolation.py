@@ -85,6 +85,20 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     WORD: ("harmless", "One of the protocol's or broker's own words, or a filter for them."),
 }
 
+# Of the handshake of a route with client certificates (tests/unit/brokers/engine/network/test_client_certificates.py).
+HANDSHAKE: Final[Mapping[str, tuple[str, str]]] = {
+    "certificate": (
+        "mapped",
+        "Verified by the authorities of the route alone: one of another instance, or of an authority of the same "
+        "name, is refused. Its revocation goes by the key that signed it.",
+    ),
+    "user by certificate": (
+        "mapped",
+        "Its subject through the route's own rules: a user of the port's instance, whatever it is called.",
+    ),
+    "TLS session": ("mapped", "Tickets are of one route and of what it trusts now; elsewhere they are worth nothing."),
+}
+
 # By field, or by (API, field) where a name means something else there.
 FIELDS: Final[Mapping[str | tuple[ApiKey, str], str]] = {
     **dict.fromkeys(("name", "topic", "topic_names", "resource_name"), TOPIC),
@@ -363,6 +377,8 @@ def isolation_page_parts(table: Callable[[Sequence[str], Iterable[Sequence[str]]
             "Numbers are the cluster's: producer ids, broker ids, epochs. A producer id of another instance opens",
             "nothing, since partitions and transactional ids are the instance's own.",
         ),
+        "## What a client shows before its first request\n",
+        table(["kind", "kept apart", "how"], [[f"**{name}**", how, text] for name, (how, text) in HANDSHAKE.items()]),
         "## What every request costs\n",
         *(_wrapped(f"* {bound}") for bound in _common_bounds()),
         "\n## The attacks\n",

@@ -18,8 +18,10 @@ from brokers.operations.seed import seed_fleet
 from instances import interfaces
 from instances.interfaces import PlanTerms
 from instances.lifecycle.phases import Phase
-from instances.models import Instance
+from instances.models import Instance, Route, RouteCertificates
+from instances.routes import certificate_checks
 from tenants.models import Tenant
+from tests.testkit.client_certificates import Authority
 from tests.testkit.instances import with_open_route
 
 _numbers = itertools.count(1)
@@ -112,6 +114,33 @@ def make_running(tenant: Tenant, **fields: object) -> Instance:
         "first_running_at": timezone.now(),
     }
     return make_instance(tenant, **(known | fields))
+
+
+def make_secured_route(instance: Instance, authority: Authority, name: str = "secure") -> Route:
+    """A route with client certificates, which has an authority, a list, and a certificate of its own."""
+    from django.utils import timezone
+
+    now = timezone.now()
+    ca = certificate_checks.client_ca(authority.pem, now)
+    revoked = certificate_checks.revocation_list(authority.revoked(), authority.pem, {}, now)
+    own = certificate_checks.server_certificate(*authority.server("before.example"), b"for tests", now)
+    route = Route.objects.create(
+        instance=instance,
+        name=name,
+        security="mtls",
+        client_ca=ca.summary,
+        revocation=revoked.summary,
+        certificate=own.summary,
+    )
+    RouteCertificates.objects.create(
+        route=route,
+        client_ca_pem=ca.pem,
+        revoked=revoked.revoked,
+        crl_numbers=revoked.numbers,
+        certificate_pem=own.pem,
+        private_key_pem=own.encrypted_key_pem,
+    )
+    return route
 
 
 def place(instance: Instance, cluster: Cluster) -> Placement:

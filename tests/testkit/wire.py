@@ -85,5 +85,5 @@ class WireClient:
         self.writer.close()
         try:
             await self.writer.wait_closed()
-        except ConnectionError:
+        except (ConnectionError, ssl.SSLError):  # the broker had closed it, or refused its certificate
             return

@@ -16,7 +16,7 @@ from brokers.engine.network.entering import Entering
 from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.network.handshakes import Handshakes
 from brokers.engine.network.interfaces import OwnedConnection
-from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules
+from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules, MakeSession
 from brokers.engine.network.tls_stream import TlsStream
 from brokers.engine.telemetry.admin_http import Answer, reply_to
 
@@ -98,7 +98,9 @@ class AdminServer:
     def refuses(self, client_host: str) -> bool:
         return False
 
-    def enter(self, accepted: socket.socket | TlsStream, client_host: str) -> None:
+    def enter(
+        self, accepted: socket.socket | TlsStream, client_host: str, make_session: MakeSession | None = None
+    ) -> None:
         process = identity_in(accepted.verified_certificate) if isinstance(accepted, TlsStream) else None
         question = _Question(accepted, process, self._loop, self._answer, self._open.discard)
         self._open.add(question)

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from ssl import SSLContext
 from typing import Final
 
+from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.routes import RouteDocument
 from brokers.engine.access.authorizer import AddressList, compile_list, peer_address
 from brokers.engine.access.principals import of_tenant_port
+from brokers.engine.assembly.tls_contexts import TlsContexts
+from brokers.engine.assembly.tls_routes import RouteRefused, TlsRoute
+from brokers.engine.handlers.auth.certificate_sessions import CertificateRoute
 from brokers.engine.handlers.auth.tenant_sasl import ReportFailure, SaslRoute, TenantSaslSession
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.dispatch import DISPATCH_TABLE
 from brokers.engine.handlers.session import Session
 from brokers.engine.network.connection import Connection
-from brokers.engine.network.listener import MakeSession
-from brokers.engine.network.listener_rules import ListenerRules
+from brokers.engine.network.listener_rules import ListenerRules, MakeSession
 from brokers.engine.protocol.apis import ADVERTISED_TENANT
 from instances.routes.kinds import DEFAULT_ROUTE, OFFERED
 
-# Gives the context for a handshake that begins now, or None where this broker has no certificate.
-TlsContexts = Callable[[RouteDocument], Callable[[], SSLContext] | None]
-
 SEPARATOR: Final = "/"
-
-
-class RouteRefused(Exception):
-    """This broker cannot open a route as it is protected."""
 
 
 def listener_name(instance_id: str, route_name: str) -> str:
@@ -55,28 +49,42 @@ class AddressFilter:
         return self._list.admits(peer_address(address))
 
 
-def rules_of(route: RouteDocument, tls_contexts: TlsContexts) -> ListenerRules:
+def tls_of(engine: Engine, instance_id: str, route: RouteDocument, contexts: TlsContexts) -> TlsRoute | None:
+    """None: the route has no TLS."""
+    if not route.has_tls:
+        return None
+    clients = None
+    if route.has_client_certificates:
+        clients = CertificateRoute(engine, instance_id, route.name, DISPATCH_TABLE)
+    return TlsRoute(contexts, clients)
+
+
+def rules_of(route: RouteDocument, tls: TlsRoute | None, certificates: CertificatesDocument) -> ListenerRules:
     """Raises RouteRefused."""
     if route.security not in OFFERED:
         raise RouteRefused(f"this broker does not know the security {route.security!r}")
-    tls = None
-    if route.has_tls:
-        tls = tls_contexts(route)
-        if tls is None:
-            raise RouteRefused("this broker has no certificate")
+    if tls is not None:
+        tls.apply(route, certificates)
     return ListenerRules(
         admits=AddressFilter(route.allow_list) if route.allow_list else None,
         proxies=AddressFilter(route.proxies) if route.proxies else None,
         connections_max=route.connections_max,
-        tls=tls,
+        tls=None if tls is None else tls.context,
+        identify=None if tls is None else tls.identify,
     )
 
 
 def session_maker(engine: Engine, instance_id: str, route: RouteDocument, report_failure: ReportFailure) -> MakeSession:
     """CKA-9: the port decides the instance, no credential can change it; what is proven is which of its users."""
+    if route.has_client_certificates:
+        return _nobody
     if route.has_sasl:
         return _MakeSaslSession(SaslRoute(engine, instance_id, route.name, DISPATCH_TABLE, report_failure))
     return _MakeAnonymousSession(engine, instance_id, route.name)
+
+
+def _nobody(_connection: Connection) -> Session:
+    raise AssertionError("who comes by certificate is known before its session is made")
 
 
 class _MakeAnonymousSession:

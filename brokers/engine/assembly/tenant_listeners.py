@@ -6,20 +6,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 
 import structlog
 
+from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.documents import InstanceAck, InstanceDocument
 from brokers.contract.routes import RouteDocument
 from brokers.engine.assembly.port_retries import PortRetries
-from brokers.engine.assembly.route_sessions import (
-    RouteRefused,
-    TlsContexts,
-    instance_of,
-    listener_name,
-    rules_of,
-    session_maker,
-)
+from brokers.engine.assembly.route_sessions import instance_of, listener_name, rules_of, session_maker, tls_of
+from brokers.engine.assembly.tls_contexts import TlsContexts
+from brokers.engine.assembly.tls_routes import NO_CERTIFICATES, RouteRefused, TlsRoute
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage, InstanceImage
 from brokers.engine.handlers.context import Engine
@@ -43,6 +40,9 @@ class TenantListeners:
         self._bind_host = bind_host
         self._tls_contexts = tls_contexts
         self._applied: dict[str, InstanceDocument] = {}
+        self._certificates: dict[str, Mapping[str, CertificatesDocument]] = {}
+        # By the name of a listener that is open.
+        self._tls: dict[str, TlsRoute] = {}
         # By instance: its routes here by the names of their listeners, and those of them that are open.
         self._wanted: dict[str, dict[str, RouteDocument]] = {}
         self._open: dict[str, dict[str, RouteDocument]] = {}
@@ -94,27 +94,33 @@ class TenantListeners:
         for instance_id in [known for known in self._applied if known not in after.instances]:
             self._remove(instance_id)
         for instance_id, instance in after.instances.items():
-            if self._applied.get(instance_id) is not instance.document:
+            if not self._has_applied(instance_id, instance.document, after):
                 self._awaited[instance_id] = None
         self._apply_some()
         if self._awaited:
             self._has_awaited.set()
 
+    def _has_applied(self, instance_id: str, document: InstanceDocument, image: ClusterImage) -> bool:
+        certificates = image.certificates.of_instance(instance_id)
+        return self._applied.get(instance_id) is document and self._certificates.get(instance_id) == certificates
+
     def _apply_some(self) -> None:
         """As much as one turn has room for; to open a port takes some tenths of a millisecond."""
-        monotonic_ms, instances = self._engine.clock.monotonic_ms, self._engine.current.image.instances
+        monotonic_ms, image = self._engine.clock.monotonic_ms, self._engine.current.image
         ends_ms = monotonic_ms() + PIECE_MS_MAX
         while self._awaited and self._serving and monotonic_ms() < ends_ms:
             instance_id = next(iter(self._awaited))
             del self._awaited[instance_id]
-            instance = instances.get(instance_id)
-            if instance is not None and self._applied.get(instance_id) is not instance.document:
+            instance = image.instances.get(instance_id)
+            if instance is not None and not self._has_applied(instance_id, instance.document, image):
+                self._certificates[instance_id] = image.certificates.of_instance(instance_id)
                 self._apply(instance_id, instance.document)
 
     def _remove(self, instance_id: str) -> None:
         self._want(instance_id, {}, "the instance is gone")
         del self._applied[instance_id], self._wanted[instance_id], self._open[instance_id]
         self._unable.pop(instance_id, None)
+        self._certificates.pop(instance_id, None)
         self._acknowledge(instance_id, None)
 
     def _apply(self, instance_id: str, document: InstanceDocument) -> None:
@@ -146,6 +152,7 @@ class TenantListeners:
             if now is None or (now.security, now.ports[here]) != (route.security, route.ports[here]):
                 self._listeners.close(name, reason)
                 del is_open[name]
+                self._tls.pop(name, None)
         for name in self._wanted.get(instance_id, ()):
             if name not in wanted:
                 self._retries.done(name)
@@ -174,16 +181,20 @@ class TenantListeners:
 
     def _open_or_change(self, name: str, route: RouteDocument, port: int) -> None:
         instance_id = instance_of(name)
-        before = self._open[instance_id].get(name)
+        certificates = self._certificates.get(instance_id, {}).get(route.name, NO_CERTIFICATES)
+        before, tls = self._open[instance_id].get(name), self._tls.get(name)
         if before is None:
             report_failure = self._listeners.reports.tenant_authentication_failed
             make_session = session_maker(self._engine, instance_id, route, report_failure)
-            rules = rules_of(route, self._tls_contexts)
+            tls = tls_of(self._engine, instance_id, route, self._tls_contexts)
+            rules = rules_of(route, tls, certificates)
             self._listeners.open(name, self._bind_host, port, make_session, group=instance_id, rules=rules)
-        elif _rules(before) != _rules(route):
+            if tls is not None:
+                self._tls[name] = tls
+        elif tls is not None or _rules(before) != _rules(route):
             listener = self._listeners.get(name)
             assert listener is not None, "it is open"
-            self._listeners.set_rules(listener, rules_of(route, self._tls_contexts))
+            self._listeners.set_rules(listener, rules_of(route, tls, certificates))
 
     def retry(self) -> None:
         """Tries the ports that could not be opened, each at its own pace. To be called often."""

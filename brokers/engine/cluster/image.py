@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from brokers.contract.acls import AclDocument
+from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.documents import InstanceDocument
 from brokers.contract.partitions import NO_LEADER
 from brokers.contract.users import UserDocument
@@ -132,6 +133,7 @@ class ClusterImage:
     quotas: QuotaImage = field(default_factory=QuotaImage)
     users: InstanceDocuments[UserDocument] = field(default_factory=InstanceDocuments)
     acls: InstanceDocuments[AclDocument] = field(default_factory=InstanceDocuments)
+    certificates: InstanceDocuments[CertificatesDocument] = field(default_factory=InstanceDocuments)
     broker_configs: BrokerConfigs = field(default_factory=BrokerConfigs)
     config_change: int = field(default=NO_CHANGE, compare=False)
     creations: Mapping[str, int] = field(default_factory=dict, compare=False)
@@ -164,6 +166,7 @@ class ClusterImage:
         quotas: QuotaImage | None = None,
         users: InstanceDocuments[UserDocument] | None = None,
         acls: InstanceDocuments[AclDocument] | None = None,
+        certificates: InstanceDocuments[CertificatesDocument] | None = None,
         broker_configs: BrokerConfigs | None = None,
         config_change: int | None = None,
         creations: Mapping[str, int] | None = None,
@@ -177,6 +180,7 @@ class ClusterImage:
             next_topics, next_by_id = _apply_topics(self.topics, self.topics_by_id, topics)
         next_quotas = self.quotas if quotas is None else quotas
         next_users, next_acls = users or self.users, acls or self.acls
+        next_certificates = certificates or self.certificates
         gone = [id for id, document in (instances or {}).items() if document is None]
         return replace(
             self,
@@ -189,6 +193,7 @@ class ClusterImage:
             quotas=next_quotas.without(gone) if gone else next_quotas,
             users=next_users.without(gone) if gone else next_users,
             acls=next_acls.without(gone) if gone else next_acls,
+            certificates=next_certificates.without(gone) if gone else next_certificates,
             broker_configs=self.broker_configs if broker_configs is None else broker_configs,
             config_change=self.config_change if config_change is None else config_change,
             creations=_without({**self.creations, **(creations or {})}, gone) if creations or gone else self.creations,

@@ -1,5 +1,5 @@
-"""What an instance keeps in documents of its own below its node: users and access control lists. One immutable value
-for all instances, which shares with the next one whatever did not change.
+"""What an instance keeps in documents of its own below its node: users, access control lists, certificates. One
+immutable value for all instances, which shares with the next one whatever did not change.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ T = TypeVar("T")
 
 USERS: Final = "users"
 ACLS: Final = "acls"
+CERTIFICATES: Final = "certificates"
 
 # By the name of the instance and of the node.
 Changes = Mapping[tuple[str, str], T | None]

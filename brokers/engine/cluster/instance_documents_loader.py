@@ -1,4 +1,4 @@
-"""Reads users and access control lists of instances (`instance_documents`)."""
+"""Reads users, access control lists and certificates of instances (`instance_documents`)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from typing import Final, TypeVar
 
 from brokers.contract import paths
 from brokers.contract.acls import AclDocument
+from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.users import UserDocument
 from brokers.engine.cluster import loader
-from brokers.engine.cluster.instance_documents import ACLS, USERS, InstanceDocuments
+from brokers.engine.cluster.instance_documents import ACLS, CERTIFICATES, USERS, InstanceDocuments
 from brokers.engine.cluster.tree import Tree
 
 T = TypeVar("T")
 
 PARSED_AT_ONCE_MAX: Final = 200
+# One document of certificates may weigh as much as 300 KiB.
+CERTIFICATES_PARSED_AT_ONCE_MAX: Final = 2
 
 
 async def read_users(tree: Tree, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], UserDocument | None]:
@@ -31,6 +34,28 @@ async def read_acls(tree: Tree, wanted: Sequence[tuple[str, str]]) -> dict[tuple
     known before: it may deny more than that did.
     """
     return await _read(tree, wanted, paths.instance_acl, AclDocument.from_json, _closed)
+
+
+async def read_certificates(
+    tree: Tree, wanted: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], CertificatesDocument | None]:
+    """By instance and route; None where there are none. A document that makes no sense lets nobody in."""
+    return await _read(
+        tree,
+        wanted,
+        paths.instance_route_certificates,
+        CertificatesDocument.from_json,
+        _nobody,
+        CERTIFICATES_PARSED_AT_ONCE_MAX,
+    )
+
+
+async def read_all_certificates(
+    tree: Tree, instance_ids: Iterable[str], before: InstanceDocuments[CertificatesDocument]
+) -> InstanceDocuments[CertificatesDocument]:
+    """Of these instances; see `read_certificates`."""
+    wanted = await _list(tree, instance_ids, CERTIFICATES)
+    return before.only(wanted).with_changes(await read_certificates(tree, wanted))
 
 
 async def read_all_users(
@@ -57,6 +82,10 @@ def _as_it_was(_node_name: str) -> UserDocument:
     raise _Unknown
 
 
+def _nobody(_route_name: str) -> CertificatesDocument:
+    return CertificatesDocument()
+
+
 def _closed(node_name: str) -> AclDocument:
     try:
         return AclDocument.closed(node_name)
@@ -76,11 +105,12 @@ async def _read(
     path_of: Callable[[str, str], str],
     parse: Callable[[bytes], T],
     instead: Callable[[str], T],
+    parsed_at_once_max: int = PARSED_AT_ONCE_MAX,
 ) -> dict[tuple[str, str], T | None]:
     nodes = await tree.get_many([path_of(*each) for each in wanted]) if wanted else []
     result: dict[tuple[str, str], T | None] = {}
     for number, (each, node) in enumerate(zip(wanted, nodes, strict=True), start=1):
-        if number % PARSED_AT_ONCE_MAX == 0:
+        if number % parsed_at_once_max == 0:
             await asyncio.sleep(0)
         try:
             result[each] = None if node is None else loader.understand(path_of(*each), node, parse)

@@ -20,7 +20,7 @@ from brokers.engine.cluster import instance_documents_loader as documents_loader
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import StoreUnavailable
 from brokers.engine.cluster.image import NO_CHANGE, ClusterImage, TopicImage
-from brokers.engine.cluster.instance_documents import ACLS, USERS, named_in
+from brokers.engine.cluster.instance_documents import ACLS, CERTIFICATES, USERS, named_in
 from brokers.engine.cluster.quota_image import QuotaImage
 from brokers.engine.cluster.tree import Node, Tree
 
@@ -151,6 +151,7 @@ class ClusterWatcher:
         quotas = await loader.read_quotas(self._tree, quota_paths) if quota_paths else {}
         users = await documents_loader.read_users(self._tree, named_in(entities, USERS))
         acls = await documents_loader.read_acls(self._tree, named_in(entities, ACLS))
+        certificates = await documents_loader.read_certificates(self._tree, named_in(entities, CERTIFICATES))
         configured = broker_config_loader.ids_of(
             path.removeprefix(_BROKER_CONFIG) for path in entities if path.startswith(_BROKER_CONFIG)
         )
@@ -165,6 +166,7 @@ class ClusterWatcher:
                 quotas=image.quotas.with_changes(quotas) if quotas else None,
                 users=image.users.with_changes(users) if users else None,
                 acls=image.acls.with_changes(acls) if acls else None,
+                certificates=image.certificates.with_changes(certificates) if certificates else None,
                 broker_configs=image.broker_configs.with_changes(broker_configs) if broker_configs else None,
                 config_change=config_change,
                 creations=reservations.versions_in(entities),
@@ -193,6 +195,7 @@ class ClusterWatcher:
         quotas = await loader.read_quotas(self._tree, await loader.list_quota_entities(self._tree))
         users = await documents_loader.read_all_users(self._tree, instance_ids, before.users)
         acls = await documents_loader.read_all_acls(self._tree, instance_ids, before.acls)
+        certificates = await documents_loader.read_all_certificates(self._tree, instance_ids, before.certificates)
         configured = broker_config_loader.ids_of(await self._tree.children(paths.BROKER_CONFIGS) or [])
         broker_configs = await broker_config_loader.read(self._tree, configured)
         not_understood = await self._not_understood(name for name, topic in topics.items() if topic is None)
@@ -207,6 +210,7 @@ class ClusterWatcher:
             quotas=QuotaImage().with_changes(quotas),
             users=users,
             acls=acls,
+            certificates=certificates,
             broker_configs=before.broker_configs.only(configured).with_changes(broker_configs),
             config_change=config_change,
             creations=creations,

@@ -146,6 +146,9 @@ class Authentication:
         of.counts.succeeded += 1
         of.last_used_ms.setdefault(name, {})[secret.id] = self.clock.now_ms()
 
+    def came_by_certificate(self, instance_id: str) -> None:
+        self._of_instance(instance_id).counts.succeeded += 1
+
     def counts(self) -> Iterator[tuple[str, AuthenticationCounts]]:
         """By instance, in the order of their ids."""
         for instance_id, of in sorted(self._of.items(), key=lambda item: item[0]):

@@ -94,10 +94,12 @@ class Logins:
         self._expiring: dict[tuple[str, str], int] = {}
         self._closing: deque[Login] = deque()
 
-    def add(self, login: Login, user: UserDocument) -> None:
+    def add(self, login: Login, user: UserDocument | None) -> None:
+        """`user` None: it came by certificate, and there is no user of its name."""
         of_instance = self._open.setdefault(login.instance_id, {})
         of_instance.setdefault(login.user, {})[login] = None
-        self._note_expiry(login.instance_id, user)
+        if user is not None:
+            self._note_expiry(login.instance_id, user)
 
     def remove(self, login: Login) -> None:
         of_instance = self._open.get(login.instance_id, {})
@@ -144,7 +146,10 @@ class Logins:
     def _revoke(self, instance_id: str, name: str, user: UserDocument | None) -> None:
         now_ms = self._now_ms()
         of_user: Iterable[Login] = self._open.get(instance_id, {}).get(name, ())
-        lost = [login for login in of_user if not login.holds(user, now_ms)]
+        self.close([login for login in of_user if not login.holds(user, now_ms)])
+
+    def close(self, lost: list[Login]) -> None:
+        """Of these the connections, some in each turn of the loop."""
         if lost and not self._closing:
             self.loop.call_soon(self._close_some)
         self._closing.extend(lost)

@@ -18,7 +18,7 @@ from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
 from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.network.handshakes import Handshakes
 from brokers.engine.network.interfaces import OwnedConnection
-from brokers.engine.network.listener_rules import ListenerRules
+from brokers.engine.network.listener_rules import ListenerRules, MakeSession
 from brokers.engine.network.proxy_protocol import NotProxyHeader, client_of, missing_bytes
 from brokers.engine.network.received import Received
 from brokers.engine.network.tls_stream import TlsStream
@@ -45,8 +45,8 @@ class EntryOwner(Protocol):
     def refuses(self, client_host: str) -> bool:
         """Whether this client may not come in; it is then counted and told."""
 
-    def enter(self, accepted: socket | TlsStream, client_host: str) -> None:
-        """Everything before the first request is over."""
+    def enter(self, accepted: socket | TlsStream, client_host: str, make_session: MakeSession | None = None) -> None:
+        """Everything before the first request is over. `make_session`, where a certificate said who has come."""
 
     def end(self, connection: OwnedConnection, reason: str) -> None:
         """Closes it for one of the reasons of `endings`."""
@@ -72,6 +72,7 @@ class Entering:
         "_in_thread",
         "_is_watching",
         "_loop",
+        "_make_session",
         "_owner",
         "_socket",
         "_tls",
@@ -102,6 +103,7 @@ class Entering:
         self._loop = loop
         self._handshakes = handshakes
         self._tls: ssl.SSLSocket | None = None
+        self._make_session: MakeSession | None = None
         self._header = b""
         self._in_thread = self._closed = self._is_watching = False
         self._deadline: asyncio.TimerHandle | None = None
@@ -216,6 +218,9 @@ class Entering:
             assert tls is not None, "the route has no TLS"
             self._tls = tls().wrap_socket(self._socket, server_side=True, do_handshake_on_connect=False)
         self._tls.do_handshake()
+        identify = self._owner.rules.identify
+        if identify is not None:
+            self._make_session = identify(self._tls)
 
     def _on_step(self, error: BaseException | None) -> None:
         self._in_thread = False
@@ -244,7 +249,8 @@ class Entering:
         self._closed = True
         self._handshakes.end(self._owner.group, self)
         self._owner.on_closed(self, "entered")
-        self._owner.enter(accepted, self.client_host)
+        make_session, self._make_session = self._make_session, None
+        self._owner.enter(accepted, self.client_host, make_session)
 
     def _stop_waiting(self) -> None:
         if self._deadline is not None:

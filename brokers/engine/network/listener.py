@@ -20,9 +20,9 @@ from brokers.engine.network.endings import Deadlines
 from brokers.engine.network.entering import Entering
 from brokers.engine.network.fair_turns import FairTurns, InstanceTurns
 from brokers.engine.network.handshakes import Handshakes
-from brokers.engine.network.interfaces import OwnedConnection, Session
+from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.network.listener_group import ListenerGroup
-from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules
+from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules, MakeSession
 from brokers.engine.network.reports import NetworkReports
 from brokers.engine.network.tls_stream import TlsStream
 from brokers.engine.network.unsent import UnsentBytes
@@ -51,12 +51,6 @@ class Counters:
     faults: int = 0
     refused: dict[str, int] = field(default_factory=dict)
     ended: dict[str, int] = field(default_factory=dict)
-
-
-class MakeSession(Protocol):
-    """Whoever understands the frames of one listener; plugged in by the assembly."""
-
-    def __call__(self, connection: Connection) -> Session: ...
 
 
 class OnHeldBack(Protocol):
@@ -148,8 +142,8 @@ class Listener:
             self.owner.note_refusal(self, client_host, cause)
         return cause is not None
 
-    def enter(self, accepted: Accepted, client_host: str) -> None:
-        self.owner.enter(self, accepted, client_host)
+    def enter(self, accepted: Accepted, client_host: str, make_session: MakeSession | None = None) -> None:
+        self.owner.enter(self, accepted, client_host, make_session)
 
     def end(self, connection: OwnedConnection, reason: str) -> None:
         self.owner.end(connection, reason)
@@ -356,15 +350,21 @@ class Listeners:
             self.enter(listener, accepted, address)
         return None
 
-    def enter(self, listener: Listener, accepted: Accepted, address: str) -> None:
-        """The connection begins: its client's address is known, and whatever comes before the first request is over."""
+    def enter(
+        self, listener: Listener, accepted: Accepted, address: str, make_session: MakeSession | None = None
+    ) -> None:
+        """The connection begins: its client's address is known, and whatever comes before the first request is over.
+        `make_session` of who is known already.
+        """
         if isinstance(accepted, TlsStream):
             connection = Connection(accepted.as_socket, address, listener, self.buffers, accepted.as_loop)
         else:
             connection = Connection(accepted, address, listener, self.buffers, self.loop)
         self._keep(listener, connection)
         make_tls_session = listener.rules.make_session
-        if make_tls_session is not None and isinstance(accepted, TlsStream):
+        if make_session is not None:
+            connection.start(make_session(connection))
+        elif make_tls_session is not None and isinstance(accepted, TlsStream):
             connection.start(make_tls_session(connection, accepted))
         else:
             connection.start(listener.make_session(connection))

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from ssl import SSLContext
+from ssl import SSLContext, SSLSocket
 from typing import Final, Protocol
 
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.interfaces import Session
-from brokers.engine.network.tls_stream import TlsStream
 
 # Whether an address, as the peer's text, is in a list.
 Admits = Callable[[str], bool]
+# Whoever understands the frames of one connection; plugged in by the assembly.
+MakeSession = Callable[[Connection], Session]
+# Who has come, by its certificate: makes the session of a connection in its name. Called in a thread, when a handshake
+# is over. Raises ValueError: nobody who may come in.
+Identify = Callable[[SSLSocket], MakeSession]
 
 
 class MakeTlsSession(Protocol):
@@ -24,9 +28,9 @@ class MakeTlsSession(Protocol):
 @dataclass(frozen=True, slots=True, eq=False)
 class ListenerRules:
     """`admits` None: everybody may come. `proxies` speak PROXY protocol version 2 before anything else; None: nobody
-    does. `tls` gives the context of the handshake that begins now; None: there is none. `admits_plaintext`: whether a
-    peer that begins without TLS may come in all the same; None: it is taken for a handshake that fails. `make_session`
-    is for whoever came in with TLS, if not the listener's own.
+    does. `tls` gives the context of the handshake that begins now; None: there is none. With `identify` it asks for a
+    certificate of the client. `admits_plaintext`: whether a peer that begins without TLS may come in all the same; None:
+    it is taken for a handshake that fails. `make_session` is for whoever came in with TLS, if not the listener's own.
     """
 
     admits: Admits | None = None
@@ -35,6 +39,7 @@ class ListenerRules:
     tls: Callable[[], SSLContext] | None = None
     admits_plaintext: Callable[[], bool] | None = None
     make_session: MakeTlsSession | None = None
+    identify: Identify | None = None
 
     def is_admitted(self, address: str) -> bool:
         return self.admits is None or self.admits(address)

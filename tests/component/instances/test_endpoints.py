@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.utils import timezone
 
+from brokers.infra.certificates import ensure_route_keys
 from instances.lifecycle.phases import Phase
 from instances.models import Instance, Operation, Route
 from tenants.choices import Scope
 from tenants.models import Member
 from tests.component.instances.conftest import FakeDataPlane
 from tests.testkit.api_cases import Case, EndpointCases, pytest_generate_tests
+from tests.testkit.client_certificates import Authority
 from tests.testkit.fake_groups import FakeGroups, FakeTransactions
 from tests.testkit.fake_users import FakeAcls, FakeUsers, rule, secret
-from tests.testkit.fleet import make_instance, make_running
+from tests.testkit.fleet import make_instance, make_running, make_secured_route
 
 __all__ = ["pytest_generate_tests"]
 
 READ, WRITE = Scope.INSTANCES_READ, Scope.INSTANCES_WRITE
+CA, KNOWN_CA = Authority.make("New CA"), Authority.make("Acme CA")
 
 
 @pytest.mark.django_db
@@ -72,6 +77,40 @@ class TestInstances(EndpointCases):
             "route": "default",
             "second": "second",
         }
+
+
+@pytest.mark.django_db
+class TestRouteCertificates(EndpointCases):
+    cases = (
+        Case("PUT", "/instances/{instance}/routes/{route}/client-ca", WRITE, body={"ca_pem": CA.pem}, status=202),
+        Case("DELETE", "/instances/{instance}/routes/{route}/client-ca", WRITE, status=202),
+        Case(
+            "PUT",
+            "/instances/{instance}/routes/{route}/revocation-list",
+            WRITE,
+            body={"crl_pem": KNOWN_CA.revoked(number=2)},
+            status=202,
+        ),
+        Case("DELETE", "/instances/{instance}/routes/{route}/revocation-list", WRITE, status=202),
+        Case(
+            "PUT",
+            "/instances/{instance}/routes/{route}/certificate",
+            WRITE,
+            body=dict(zip(("certificate_pem", "private_key_pem"), CA.server("kafka.example"), strict=True)),
+            status=202,
+        ),
+        Case("DELETE", "/instances/{instance}/routes/{route}/certificate", WRITE, status=202),
+    )
+
+    @pytest.fixture(autouse=True)
+    def directory(self, settings: Any, tmp_path: Path) -> None:
+        settings.TLS_DIR = tmp_path
+        ensure_route_keys(tmp_path)
+
+    def places(self, owner: Member) -> dict[str, str]:
+        instance = make_running(owner.tenant)
+        make_secured_route(instance, KNOWN_CA)
+        return {"instance": instance.pk, "route": "secure"}
 
 
 @pytest.mark.django_db

@@ -1,0 +1,140 @@
+"""Who has come by certificate: which chains a route trusts, which of their certificates are revoked, and what the user
+is called. Pure; OpenSSL has verified a chain before it is judged here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from brokers.contract.paths import sanitise
+from brokers.contract.users import RESERVED_NAMES, USER_NAME_BYTES_MAX
+from instances.routes.certificate_entries import CLIENT_CHAIN_MAX, Revoked, authority_key, revocation_entry
+from instances.routes.principal_mapping import NoName, PrincipalMapping
+from instances.routes.x509 import Certificate, distinguished_name, read_certificate
+
+# Who came a short while ago comes again without its chain (resumption): it is looked up among so many.
+REMEMBERED_MAX: Final = 256
+_SHOWN_CHARS_MAX: Final = 120
+
+
+class CertificateRefused(ValueError):
+    """Nobody comes in by this certificate; the text says why."""
+
+
+class Identity(NamedTuple):
+    """`authorities` of its chain and `entries` that would revoke it; both empty where the chain is not known."""
+
+    user: str
+    not_after: datetime
+    authorities: frozenset[bytes]
+    entries: tuple[bytes, ...]
+
+
+class ClientTrust:
+    """What one route asks of certificates, unchanging. `authorities` as DER."""
+
+    def __init__(self, authorities: Sequence[bytes], revoked: bytes, mapping_rules: str) -> None:
+        """Raises ValueError."""
+        self._anchors = frozenset(_key_of(read_certificate(der)) for der in authorities)
+        self._revoked = Revoked(revoked)
+        self._mapping = PrincipalMapping(mapping_rules)
+        # By the digest of a client's own certificate.
+        self._remembered: dict[bytes, Identity] = {}
+
+    def identify(self, chain: Sequence[bytes], now: datetime) -> Identity:
+        """Of a chain that has just been verified, the client's own certificate first, the authority's last.
+
+        Raises CertificateRefused.
+        """
+        if len(chain) > CLIENT_CHAIN_MAX:
+            raise CertificateRefused(f"the chain has {len(chain)} certificates, {CLIENT_CHAIN_MAX} at most")
+        try:
+            certificates = [read_certificate(der) for der in chain]
+        except ValueError as error:
+            raise CertificateRefused(str(error)) from None
+        identity = Identity(
+            self._user_of(certificates[0]),
+            certificates[0].not_after,
+            frozenset(map(_key_of, certificates)),
+            tuple(
+                revocation_entry(issuer.public_key, certificate.serial)
+                for certificate, issuer in pairwise(certificates)
+            ),
+        )
+        self._check(identity, now)
+        key = _digest(chain[0])
+        self._remembered.pop(key, None)
+        self._remembered[key] = identity
+        if len(self._remembered) > REMEMBERED_MAX:
+            del self._remembered[next(iter(self._remembered))]
+        return identity
+
+    def identify_again(self, certificate: bytes, now: datetime) -> Identity:
+        """Of a client that goes on with a session it began under this trust, whose chain is not shown again. Where it
+        is forgotten, the next change of the trust will find the chain unknown.
+
+        Raises CertificateRefused.
+        """
+        identity = self._remembered.get(_digest(certificate))
+        if identity is None:
+            try:
+                read = read_certificate(certificate)
+            except ValueError as error:
+                raise CertificateRefused(str(error)) from None
+            identity = Identity(self._user_of(read), read.not_after, frozenset(), ())
+        if identity.not_after < now:
+            raise CertificateRefused("the certificate has expired")
+        return identity
+
+    def fault_of(self, identity: Identity) -> str | None:
+        """Why whoever came under another trust may not stay under this one; None: it may."""
+        if not self._anchors & identity.authorities:
+            return "its certificate is of no authority of this route"
+        if any(entry in self._revoked for entry in identity.entries):
+            return "its certificate is revoked"
+        return None
+
+    def _check(self, identity: Identity, now: datetime) -> None:
+        fault = self.fault_of(identity)
+        if fault is None and identity.not_after < now:
+            fault = "the certificate has expired"
+        if fault is not None:
+            raise CertificateRefused(fault)
+
+    def _user_of(self, certificate: Certificate) -> str:
+        try:
+            name = distinguished_name(certificate.subject)
+        except ValueError as error:
+            raise CertificateRefused(str(error)) from None
+        # Where a line ends is another matter for Java's regular expressions; no name has to have one.
+        if not name.isprintable():
+            raise CertificateRefused("its subject has characters that cannot be printed")
+        try:
+            user = self._mapping.user_of(name)
+        except NoName as error:
+            raise CertificateRefused(f"its subject {_shown(name)} names no user: {error}") from None
+        if not user or user != user.strip() or user in RESERVED_NAMES:
+            raise CertificateRefused(f"its subject {_shown(name)} names no user: {_shown(user)} is no name of a user")
+        name_bytes = len(sanitise(user))
+        if name_bytes > USER_NAME_BYTES_MAX:
+            raise CertificateRefused(
+                f"its subject {_shown(name)} names no user: the name takes {name_bytes} bytes, "
+                f"{USER_NAME_BYTES_MAX} at most; shorten it with principal_mapping_rules"
+            )
+        return user
+
+
+def _key_of(certificate: Certificate) -> bytes:
+    return authority_key(certificate.subject, certificate.public_key)
+
+
+def _digest(der: bytes) -> bytes:
+    return hashlib.sha256(der).digest()
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= _SHOWN_CHARS_MAX else f"{name[:_SHOWN_CHARS_MAX]}…")

@@ -1,0 +1,125 @@
+"""One route with TLS: its context, made anew when its certificates or this broker's change, and who comes by
+certificate.
+
+A context lives as long as what its clients were verified with: tickets of another one are worth nothing, so that no
+resumed session outlives an authority or misses a revocation.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+
+from brokers.contract.certificates import ROUTE_KEYS_FILE, CertificatesDocument
+from brokers.contract.routes import RouteDocument
+from brokers.engine.access.client_certificates import CertificateRefused, ClientTrust
+from brokers.engine.assembly.tls_contexts import TlsContexts
+from brokers.engine.handlers.auth.certificate_sessions import CertificateRoute
+from brokers.engine.network.listener_rules import Identify, MakeSession
+
+log = structlog.get_logger(__name__)
+
+NO_CERTIFICATES = CertificatesDocument()
+
+
+class RouteRefused(Exception):
+    """This broker cannot open a route as it is protected."""
+
+
+class _Made(NamedTuple):
+    """A context, and what it was made of."""
+
+    context: ssl.SSLContext
+    document: CertificatesDocument
+    own: ssl.SSLContext | None
+
+
+class TlsRoute:
+    """`clients` None: it asks no certificate of them."""
+
+    def __init__(self, contexts: TlsContexts, clients: CertificateRoute | None) -> None:
+        self._contexts = contexts
+        self._clients = clients
+        self._document = NO_CERTIFICATES
+        self._mapping_rules: str | None = None
+        # Made in a thread when the first client comes; there is one step of a handshake at a time for an instance.
+        self._made: _Made | None = None
+        self._trust: ClientTrust | None = None
+
+    def apply(self, route: RouteDocument, document: CertificatesDocument) -> None:
+        """Takes up what a route asks by now. Raises RouteRefused: handshakes will fail."""
+        contexts = self._contexts
+        if (document, route.principal_mapping_rules) != (self._document, self._mapping_rules):
+            self._document, self._mapping_rules = document, route.principal_mapping_rules
+            if self._clients is not None:
+                self._trust = _trust_of(route, document)
+                self._clients.set_trust(self._trust)
+        if not document.certificate_pem and contexts.own is None:
+            raise RouteRefused("this broker has no certificate")
+        if document.certificate_pem and contexts.key_password() is None:
+            raise RouteRefused(f"this broker has no key for uploaded certificates ({ROUTE_KEYS_FILE})")
+
+    @property
+    def context(self) -> Callable[[], ssl.SSLContext]:
+        """For `ListenerRules.tls`."""
+        if self._clients is None and not self._document.certificate_pem:
+            return self._contexts.for_own
+        return self._current
+
+    @property
+    def identify(self) -> Identify | None:
+        """For `ListenerRules.identify`."""
+        return None if self._clients is None else self._identify
+
+    def _current(self) -> ssl.SSLContext:
+        made, document, own = self._made, self._document, self._contexts.own
+        if made is None or made.document is not document or (made.own is not own and not document.certificate_pem):
+            context = self._contexts.make(document, asks_clients=self._clients is not None)
+            made = self._made = _Made(context, document, own)
+        return made.context
+
+    def _identify(self, tls: ssl.SSLSocket) -> MakeSession:
+        """In a thread. Raises CertificateRefused."""
+        clients, trust, made = self._clients, self._trust, self._made
+        assert clients is not None, "clients are asked for certificates"
+        if trust is None:
+            raise CertificateRefused("the route has no authority for clients")
+        now = datetime.now(UTC)
+        if not tls.session_reused:
+            identity = trust.identify(_verified_chain(tls), now)
+        elif made is not None and made.document is self._document and tls.context is made.context:
+            identity = trust.identify_again(tls.getpeercert(binary_form=True) or b"", now)
+        else:
+            raise CertificateRefused("its session is of before a change of the route")
+        return partial(clients.session, identity=identity, trust=trust)
+
+
+def _trust_of(route: RouteDocument, document: CertificatesDocument) -> ClientTrust | None:
+    """None: nobody is trusted. What cannot be used was written by a later version, or by nobody of ours."""
+    if not document.client_ca_pem:
+        return None
+    try:
+        return ClientTrust(_ders(document.client_ca_pem), document.revoked, route.principal_mapping_rules)
+    except ValueError as error:
+        log.error("client_authority_not_usable", route=route.name, reason=str(error))
+        return None
+
+
+def _ders(pem: str) -> list[bytes]:
+    end = ssl.PEM_FOOTER
+    blocks = [block + end for block in pem.split(end)[:-1]]
+    return [ssl.PEM_cert_to_DER_cert(block[block.index(ssl.PEM_HEADER) :]) for block in blocks]
+
+
+def _verified_chain(tls: ssl.SSLSocket) -> list[bytes]:
+    """From the client's own certificate to one of the route's authorities."""
+    if hasattr(tls, "get_verified_chain"):
+        return list(tls.get_verified_chain())
+    # Python has it since 3.10, and calls it so since 3.13.
+    chain = tls._sslobj.get_verified_chain() or ()  # type: ignore[attr-defined]
+    return [ssl.PEM_cert_to_DER_cert(each.public_bytes()) for each in chain]

@@ -1,0 +1,96 @@
+"""Sessions of clients that came by certificate, and their end when what let them in is in force no more.
+
+A user by certificate needs no document, as in Apache Kafka. Where there is one of the same name it counts: whoever is
+disabled or expired may not be here, by whatever proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from brokers.contract import paths
+from brokers.contract.users import UserDocument
+from brokers.engine.access.client_certificates import ClientTrust, Identity
+from brokers.engine.access.principals import Principal
+from brokers.engine.handlers.context import Channel, Engine
+from brokers.engine.handlers.logins import REVOKED, Login
+from brokers.engine.handlers.session import DispatchTable, Session
+from brokers.engine.protocol.apis import ADVERTISED_TENANT
+
+# In the place of a mechanism's number.
+BY_CERTIFICATE: Final = -1
+# Open connections that are looked at before the loop serves others: a millisecond.
+JUDGED_PER_TURN_MAX: Final = 100
+
+
+class CertificateLogin(Login):
+    """`logins.Login` of a connection that has no secret."""
+
+    __slots__ = ("_route", "identity")
+
+    def __init__(self, route: CertificateRoute, channel: Channel, identity: Identity) -> None:
+        self._logins = route.engine.authentication.logins
+        self._timer = None
+        self._route = route
+        self.began_again_ms = None
+        self.channel = channel
+        self.identity = identity
+        self.instance_id = route.instance_id
+        self.user = identity.user
+        self.mechanism = BY_CERTIFICATE
+
+    def holds(self, user: UserDocument | None, now_ms: int) -> bool:
+        return user is None or user.is_usable(now_ms)
+
+    def end(self) -> None:
+        super().end()
+        self._route.open.pop(self, None)
+
+
+class CertificateRoute:
+    """What the connections of one listener with client certificates share. `trust` None: nobody comes in."""
+
+    def __init__(self, engine: Engine, instance_id: str, name: str, dispatch_table: DispatchTable) -> None:
+        self.engine = engine
+        self.instance_id = instance_id
+        self.name = name
+        self.open: dict[CertificateLogin, None] = {}
+        self.trust: ClientTrust | None = None
+        self._dispatch_table = dispatch_table
+
+    def set_trust(self, trust: ClientTrust | None) -> None:
+        """From here on; who came by what is trusted no more loses its connection, some in each turn of the loop."""
+        self.trust = trust
+        self._judge(trust, iter(tuple(self.open)))
+
+    def _judge(self, trust: ClientTrust | None, rest: Iterator[CertificateLogin]) -> None:
+        if trust is not self.trust:
+            return  # all of them are looked at under another one
+        some = list(islice(rest, JUDGED_PER_TURN_MAX))
+        if some:
+            lost = [login for login in some if login in self.open and not self._may_stay(login.identity)]
+            self.engine.authentication.logins.close(lost)
+            self.engine.loop.call_soon(self._judge, trust, rest)
+
+    def session(self, channel: Channel, identity: Identity, trust: ClientTrust) -> Session:
+        """For who was identified under `trust`. Another one may be in force by now."""
+        engine = self.engine
+        principal = Principal(identity.user, self.instance_id)
+        session = Session(engine, channel, principal, ADVERTISED_TENANT, self._dispatch_table, route_name=self.name)
+        login = session.login = CertificateLogin(self, channel, identity)
+        users = engine.current.image.users.of_instance(self.instance_id)
+        user = users.get(paths.sanitise(identity.user))
+        self.open[login] = None
+        engine.authentication.logins.add(login, user)
+        may_stay = trust is self.trust or self._may_stay(identity)
+        if may_stay and login.holds(user, engine.clock.now_ms()):
+            engine.authentication.came_by_certificate(self.instance_id)
+        else:
+            engine.authentication.failed(self.instance_id)
+            engine.loop.call_soon(channel.close, REVOKED)  # before anything is read
+        return session
+
+    def _may_stay(self, identity: Identity) -> bool:
+        return self.trust is not None and self.trust.fault_of(identity) is None

@@ -1,0 +1,128 @@
+"""Certificates of a route: its own, the authorities of its clients, and what of theirs is revoked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from instances import access, services
+from instances.api import serializers as s
+from instances.models import Operation
+from tenants.api.base import API_ROOT, ApiView, endpoint
+from tenants.choices import Scope
+
+
+class _OfRoute(ApiView):
+    """A part of a route that is set and removed as a whole."""
+
+    tag = "Instances"
+
+    def put_it(self, instance_id: str, name: str, service: Callable[..., Operation | None]) -> Response:
+        operation = self._call(instance_id, name, service, **self.body)
+        location = f"{API_ROOT}/operations/{operation.pk}" if operation else None
+        route = self._route
+        return self.one(route, s.RouteOut, status=202 if operation else 200, location=location, etag=route.etag)
+
+    def remove_it(self, instance_id: str, name: str, service: Callable[..., Operation]) -> Response:
+        return self.accepted(self._call(instance_id, name, service), s.OperationOut)
+
+    def _call(self, instance_id: str, name: str, service: Callable[..., Any], **given: Any) -> Any:
+        instance = access.instance(self.actor, instance_id, lock=True)
+        self._route = access.route(instance, name)
+        self.require_match(self._route.etag)
+        return service(acting=self.actor, instance=instance, route=self._route, dry_run=self.dry_run, **given)
+
+
+class RouteClientCa(_OfRoute):
+    @endpoint(
+        "set_route_client_ca",
+        Scope.INSTANCES_WRITE,
+        body=s.ClientCaIn,
+        returns=s.RouteOut,
+        also=((202, s.RouteOut),),
+        match=True,
+        errors=(409,),
+    )
+    def put(self, request: Request, instance_id: str, name: str) -> Response:
+        """Say which authorities sign the certificates of a route's clients (security mtls).
+
+        In force within a second: 202, with the operation in `Location`. Connections by certificates of others are
+        closed.
+        """
+        return self.put_it(instance_id, name, services.set_client_ca)
+
+    @endpoint(
+        "remove_route_client_ca",
+        Scope.INSTANCES_WRITE,
+        returns=s.OperationOut,
+        status=202,
+        match=True,
+        errors=(409,),
+    )
+    def delete(self, request: Request, instance_id: str, name: str) -> Response:
+        """Trust no authority any more: all connections of the route are closed, and none is admitted."""
+        return self.remove_it(instance_id, name, services.remove_client_ca)
+
+
+class RouteRevocationList(_OfRoute):
+    @endpoint(
+        "set_route_revocation_list",
+        Scope.INSTANCES_WRITE,
+        body=s.RevocationListIn,
+        returns=s.RouteOut,
+        also=((202, s.RouteOut),),
+        match=True,
+        errors=(409,),
+    )
+    def put(self, request: Request, instance_id: str, name: str) -> Response:
+        """Replace the list of certificates that may not come in any more.
+
+        In force within a second: 202, with the operation in `Location`. Connections by certificates on it are closed.
+        A list whose next update is overdue goes on being in force.
+        """
+        return self.put_it(instance_id, name, services.set_revocation_list)
+
+    @endpoint(
+        "remove_route_revocation_list",
+        Scope.INSTANCES_WRITE,
+        returns=s.OperationOut,
+        status=202,
+        match=True,
+        errors=(409,),
+    )
+    def delete(self, request: Request, instance_id: str, name: str) -> Response:
+        """Revoke nothing any more."""
+        return self.remove_it(instance_id, name, services.remove_revocation_list)
+
+
+class RouteCertificate(_OfRoute):
+    @endpoint(
+        "set_route_certificate",
+        Scope.INSTANCES_WRITE,
+        body=s.RouteCertificateIn,
+        returns=s.RouteOut,
+        status=202,
+        match=True,
+        errors=(409,),
+    )
+    def put(self, request: Request, instance_id: str, name: str) -> Response:
+        """Show clients of a route a certificate of your own instead of one of this installation's authority.
+
+        In force within a second, for connections that begin then. The private key is kept encrypted and never shown.
+        """
+        return self.put_it(instance_id, name, services.set_certificate)
+
+    @endpoint(
+        "remove_route_certificate",
+        Scope.INSTANCES_WRITE,
+        returns=s.OperationOut,
+        status=202,
+        match=True,
+        errors=(409,),
+    )
+    def delete(self, request: Request, instance_id: str, name: str) -> Response:
+        """Go back to certificates of this installation's authority."""
+        return self.remove_it(instance_id, name, services.remove_certificate)

@@ -1,0 +1,327 @@
+"""Certificates that a tenant hands in for a route: read, checked, and summed up for who asks for them. Pure but for the
+clock, which is handed in; every fault is told as `Invalid` at its field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any, Final, NoReturn
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID
+
+from instances.routes.certificate_entries import (
+    CLIENT_CA_BYTES_MAX,
+    CLIENT_CA_CERTIFICATES_MAX,
+    PRIVATE_KEY_BYTES_MAX,
+    REVOCATION_LIST_BYTES_MAX,
+    REVOKED_MAX,
+    RSA_BITS_MAX,
+    RSA_BITS_MIN,
+    SERVER_CHAIN_BYTES_MAX,
+    SERVER_CHAIN_MAX,
+    Revoked,
+    authority_key,
+    revocation_entry,
+)
+from instances.routes.x509 import Certificate, distinguished_name, read_certificate
+from tenants.errors import Conflict, Invalid
+
+CA_FIELD: Final = "/ca_pem"
+LIST_FIELD: Final = "/crl_pem"
+CERTIFICATE_FIELD: Final = "/certificate_pem"
+KEY_FIELD: Final = "/private_key_pem"
+# Clocks may be wrong by so much.
+CLOCK_SKEW: Final = timedelta(hours=1)
+_CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
+_KEY_MARK: Final = "PRIVATE KEY-----"
+# Faults of what is handed in, as the library raises them.
+_NOT_READABLE: Final = (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
+_NAMES_SHOWN_MAX: Final = 100
+_NAME_CHARS_SHOWN_MAX: Final = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientCa:
+    """`authorities` are `authority_key`s."""
+
+    pem: str
+    authorities: frozenset[str]
+    summary: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevocationList:
+    """`numbers` are those of the lists, by the `authority_key` of who signed it."""
+
+    revoked: bytes
+    numbers: dict[str, int]
+    summary: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerCertificate:
+    """With its private key, which is encrypted."""
+
+    pem: str
+    encrypted_key_pem: str = field(repr=False)
+    summary: dict[str, Any]
+
+
+def client_ca(pem: str, now: datetime) -> ClientCa:
+    """Authorities that may sign certificates of clients."""
+    certificates = _certificates(pem, CA_FIELD, CLIENT_CA_BYTES_MAX, CLIENT_CA_CERTIFICATES_MAX)
+    for number, certificate in enumerate(certificates, start=1):
+        which = f"Certificate {number}" if len(certificates) > 1 else "The certificate"
+        if not _is_authority(certificate):
+            _refuse(CA_FIELD, f"{which} is not one of an authority (CA:TRUE, keyCertSign).", "not_a_ca")
+        _require_valid_now(certificate, which, CA_FIELD, now)
+        _require_strong(certificate.public_key(), which, CA_FIELD, authority=True)
+    read = [_read(certificate, CA_FIELD) for certificate in certificates]
+    return ClientCa(
+        pem=_as_pem(certificates),
+        authorities=frozenset(_key_of(each) for each in read),
+        summary={
+            "subjects": [_name(each.subject) for each in read],
+            "not_after": min(certificate.not_valid_after_utc for certificate in certificates).isoformat(),
+            "fingerprints_sha256": [certificate.fingerprint(SHA256()).hex() for certificate in certificates],
+        },
+    )
+
+
+def authorities_of(pem: str) -> frozenset[str]:
+    """Of certificates that were checked before."""
+    certificates = x509.load_pem_x509_certificates(pem.encode()) if pem else []
+    return frozenset(_key_of(_read(certificate, CA_FIELD)) for certificate in certificates)
+
+
+def revocation_list(pem: str, ca_pem: str, before: dict[str, int], now: datetime) -> RevocationList:
+    """Lists of one authority or several, each once. `ca_pem` are the route's authorities, `before` the numbers of the
+    lists in force. A list whose time is over is taken: it revokes as before.
+    """
+    _require_size(pem, LIST_FIELD, REVOCATION_LIST_BYTES_MAX)
+    end = "-----END X509 CRL-----"
+    blocks = [block + end for block in pem.split(end)[:-1]]
+    if not 1 <= len(blocks) <= CLIENT_CA_CERTIFICATES_MAX:
+        _refuse(LIST_FIELD, f"Give 1 to {CLIENT_CA_CERTIFICATES_MAX} lists as PEM (-----BEGIN X509 CRL-----).", "pem")
+    authorities = x509.load_pem_x509_certificates(ca_pem.encode())
+    entries: list[bytes] = []
+    numbers: dict[str, int] = {}
+    lists: list[x509.CertificateRevocationList] = []
+    for block in blocks:
+        try:
+            found = x509.load_pem_x509_crl(block.encode())
+            issuer = _read(_signer(found, authorities), LIST_FIELD)
+            number = _crl_number(found)
+        except _NOT_READABLE:
+            _refuse(LIST_FIELD, "A list cannot be read. Give it as PEM (-----BEGIN X509 CRL-----).", "pem")
+        key = _key_of(issuer)
+        if key in numbers:
+            _refuse(LIST_FIELD, f"There are two lists of {_name(issuer.subject)}.", "twice")
+        if number < before.get(key, 0):
+            detail = f"The list in force has the number {before[key]}, this one {number}. Remove the list first."
+            raise Conflict(detail, code="older_list", errors=Invalid.at(LIST_FIELD, detail, code="older_list").errors)
+        if found.last_update_utc > now + CLOCK_SKEW:
+            _refuse(LIST_FIELD, f"A list begins at {found.last_update_utc.isoformat()}, which is later.", "not_yet")
+        numbers[key] = number
+        if len(entries) + len(found) > REVOKED_MAX:
+            _refuse(LIST_FIELD, f"The lists have more than {REVOKED_MAX} certificates.", "count")
+        entries += [revocation_entry(issuer.public_key, _serial(each.serial_number)) for each in found]
+        lists.append(found)
+    updates = [each.next_update_utc for each in lists if each.next_update_utc is not None]
+    return RevocationList(
+        revoked=Revoked.of(entries).as_bytes,
+        numbers=numbers,
+        summary={
+            "crl_number": next(iter(numbers.values())) if len(numbers) == 1 else None,
+            "this_update": min(each.last_update_utc for each in lists).isoformat(),
+            "next_update": min(updates).isoformat() if updates else None,
+            "count": len(entries),
+        },
+    )
+
+
+def server_certificate(pem: str, key_pem: str, password: bytes, now: datetime) -> ServerCertificate:
+    """A route's own certificate, with those between it and its authority behind it, in their order."""
+    _require_size(key_pem, KEY_FIELD, PRIVATE_KEY_BYTES_MAX)
+    chain = _certificates(pem, CERTIFICATE_FIELD, SERVER_CHAIN_BYTES_MAX, SERVER_CHAIN_MAX)
+    try:
+        key = load_pem_private_key(key_pem.encode(), password=None)
+    except TypeError:
+        _refuse(KEY_FIELD, "The key is encrypted. Give it without a password; it is kept encrypted here.", "encrypted")
+    except _NOT_READABLE:
+        _refuse(KEY_FIELD, "The key cannot be read. Give it as PEM (-----BEGIN PRIVATE KEY-----).", "pem")
+    leaf = chain[0]
+    _require_strong(leaf.public_key(), "The certificate", CERTIFICATE_FIELD, authority=False)
+    if _public_bytes(key.public_key()) != _public_bytes(leaf.public_key()):
+        _refuse(KEY_FIELD, "The key is not that of the first certificate.", "key_mismatch")
+    for number, (certificate, issuer) in enumerate(pairwise(chain), start=1):
+        if not _is_issued_by(certificate, issuer):
+            _refuse(CERTIFICATE_FIELD, f"Certificate {number} is not signed by the one behind it.", "chain_order")
+    for number, certificate in enumerate(chain, start=1):
+        _require_valid_now(certificate, f"Certificate {number}", CERTIFICATE_FIELD, now)
+    names = _names(leaf)
+    if not names:
+        _refuse(CERTIFICATE_FIELD, "The certificate names no host (subjectAltName); clients would refuse it.", "names")
+    usage = _extension(leaf, ExtensionOID.EXTENDED_KEY_USAGE)
+    if usage is not None and not {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE} & set(
+        usage
+    ):
+        _refuse(CERTIFICATE_FIELD, "The certificate is not for servers (extendedKeyUsage).", "usage")
+    encrypted = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password))
+    return ServerCertificate(
+        pem=_as_pem(chain),
+        encrypted_key_pem=encrypted.decode(),
+        summary={
+            "subject": _name(_read(leaf, CERTIFICATE_FIELD).subject),
+            "issuer": _short(leaf.issuer.rfc4514_string()),
+            "not_before": leaf.not_valid_before_utc.isoformat(),
+            "not_after": min(each.not_valid_after_utc for each in chain).isoformat(),
+            "fingerprint_sha256": leaf.fingerprint(SHA256()).hex(),
+            "names": names[:_NAMES_SHOWN_MAX],
+        },
+    )
+
+
+def _certificates(pem: str, at: str, bytes_max: int, count_max: int) -> list[x509.Certificate]:
+    _require_size(pem, at, bytes_max)
+    if _KEY_MARK in pem:
+        _refuse(at, "There is a private key in it. Take it out; nothing was kept.", "private_key")
+    try:
+        certificates = x509.load_pem_x509_certificates(pem.encode())
+    except _NOT_READABLE:
+        _refuse(at, "This is no certificate. Give it as PEM (-----BEGIN CERTIFICATE-----).", "pem")
+    if len(certificates) > count_max:
+        _refuse(at, f"There are {len(certificates)} certificates, {count_max} at most.", "count")
+    return certificates
+
+
+def _require_size(text: str, at: str, bytes_max: int) -> None:
+    if len(text.encode(errors="replace")) > bytes_max:
+        _refuse(at, f"Give {bytes_max:,} bytes at most.", "too_long")
+
+
+def _read(certificate: x509.Certificate, at: str) -> Certificate:
+    try:
+        return read_certificate(certificate.public_bytes(Encoding.DER))
+    except ValueError:
+        _refuse(at, "A certificate cannot be read.", "pem")
+
+
+def _is_authority(certificate: x509.Certificate) -> bool:
+    basic = _extension(certificate, ExtensionOID.BASIC_CONSTRAINTS)
+    usage = _extension(certificate, ExtensionOID.KEY_USAGE)
+    return basic is not None and basic.ca and (usage is None or usage.key_cert_sign)
+
+
+def _require_valid_now(certificate: x509.Certificate, which: str, at: str, now: datetime) -> None:
+    if certificate.not_valid_after_utc <= now:
+        _refuse(at, f"{which} expired at {certificate.not_valid_after_utc.isoformat()}.", "expired")
+    if certificate.not_valid_before_utc > now + CLOCK_SKEW:
+        _refuse(at, f"{which} is valid from {certificate.not_valid_before_utc.isoformat()} on.", "not_yet")
+
+
+def _require_strong(key: Any, which: str, at: str, *, authority: bool) -> None:
+    """What OpenSSL would refuse in every handshake, or take too long over."""
+    if isinstance(key, rsa.RSAPublicKey):
+        bits_max = RSA_BITS_MAX * 2 if authority else RSA_BITS_MAX
+        if not RSA_BITS_MIN <= key.key_size <= bits_max:
+            detail = f"{which} has an RSA key of {key.key_size} bits; use {RSA_BITS_MIN} to {bits_max}."
+            _refuse(at, detail, "key_size")
+    elif not (isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, _CURVES)):
+        _refuse(at, f"{which} has a key that is not taken here; use RSA, or EC with P-256, P-384 or P-521.", "key_kind")
+
+
+def _signer(found: x509.CertificateRevocationList, authorities: Sequence[x509.Certificate]) -> x509.Certificate:
+    for extension in found.extensions:
+        if isinstance(extension.value, x509.DeltaCRLIndicator):
+            _refuse(LIST_FIELD, "A list says what changed only (delta). Give a whole one.", "delta")
+        if isinstance(extension.value, x509.IssuingDistributionPoint) and (
+            extension.value.indirect_crl or extension.value.only_some_reasons
+        ):
+            _refuse(
+                LIST_FIELD, "A list is of several authorities or of some reasons only. Give a whole one.", "partial"
+            )
+    for authority in authorities:
+        usage = _extension(authority, ExtensionOID.KEY_USAGE)
+        if authority.subject != found.issuer or (usage is not None and not usage.crl_sign):
+            continue
+        key = authority.public_key()
+        assert isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey), "it was checked"
+        if found.is_signature_valid(key):
+            return authority
+    issuer = _short(found.issuer.rfc4514_string())
+    raise Invalid.at(LIST_FIELD, f"A list of {issuer} is signed by no authority of this route.", code="signer")
+
+
+def _crl_number(found: x509.CertificateRevocationList) -> int:
+    try:
+        return found.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+    except x509.ExtensionNotFound:
+        return 0
+
+
+def _serial(number: int) -> bytes:
+    """As DER has it."""
+    return number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
+
+
+def _is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def _names(certificate: x509.Certificate) -> list[str]:
+    found = _extension(certificate, ExtensionOID.SUBJECT_ALTERNATIVE_NAME)
+    if found is None:
+        return []
+    return [*map(_short, found.get_values_for_type(x509.DNSName)), *map(str, found.get_values_for_type(x509.IPAddress))]
+
+
+def _extension(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> Any:
+    """None: it has none, or none that can be read."""
+    try:
+        return certificate.extensions.get_extension_for_oid(oid).value
+    except (x509.ExtensionNotFound, *_NOT_READABLE):
+        return None
+
+
+def _key_of(certificate: Certificate) -> str:
+    return authority_key(certificate.subject, certificate.public_key).hex()
+
+
+def _name(subject: bytes) -> str:
+    return _short(distinguished_name(subject))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _NAME_CHARS_SHOWN_MAX else f"{text[:_NAME_CHARS_SHOWN_MAX]}…"
+
+
+def _public_bytes(key: Any) -> bytes:
+    return bytes(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
+
+
+def _as_pem(certificates: Sequence[x509.Certificate]) -> str:
+    """Without whatever stood between them."""
+    return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in certificates)
+
+
+def _refuse(at: str, detail: str, code: str) -> NoReturn:
+    raise Invalid.at(at, detail, code=code)

@@ -1,0 +1,219 @@
+"""Names of users by certificate: Kafka's `ssl.principal.mapping.rules` (KIP-371), over a distinguished name.
+
+The rules are a tenant's and run in every handshake, so they run in RE2, whose time is linear in the name: what only a
+backtracking engine can do is refused when rules are set. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import re2
+
+from instances.routes.kinds import DEFAULT_MAPPING_RULES, MAPPING_RULES_CHARS_MAX
+
+RULES_MAX: Final = 16
+# Instructions of all patterns of a route, as RE2 compiles them: a search takes as many steps for each byte at most.
+PROGRAM_SIZE_MAX: Final = 2_000
+# Of a subject's distinguished name, and of the name that a rule makes of it.
+DISTINGUISHED_NAME_CHARS_MAX: Final = 1_024
+# How often a pattern may be found in one name; those that describe a name as a whole are found once.
+REPLACEMENTS_MAX: Final = 4
+# Of one compiled pattern.
+PATTERN_MEMORY_BYTES_MAX: Final = 128 * 1024
+
+# As in Kafka's SslPrincipalMapper.
+_RULE: Final = r"(DEFAULT)|RULE:((\\.|[^\\/])*)/((\\.|[^\\/])*)/([LU]?).*?|(.*?)"
+_SPLITTER: Final = re2.compile(rf"\s*({_RULE})\s*(,\s*|$)")
+_PARSER: Final = re2.compile(_RULE)
+_FLAGS: Final = re2.compile(r"\(\?[a-z-]*U")
+_SHOWN_CHARS_MAX: Final = 60
+
+
+class RulesRefused(ValueError):
+    """The rules cannot be used; the text says which one and why."""
+
+
+class NoName(Exception):
+    """No rule makes a name of a distinguished name."""
+
+
+class _Rule:
+    """`RULE:pattern/replacement/case`."""
+
+    def __init__(self, pattern: str, replacement: str, case: str) -> None:
+        """Raises RulesRefused."""
+        _refuse_other_meaning(pattern)
+        options = re2.Options()
+        options.max_mem = PATTERN_MEMORY_BYTES_MAX
+        options.log_errors = False
+        try:
+            self._pattern: Any = re2.compile(pattern, options)
+        except re2.error as error:
+            reason = error.args[0] if error.args else ""
+            shown = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+            raise RulesRefused(
+                f"the pattern is not understood: {shown[:_SHOWN_CHARS_MAX]}; look-around, back references and "
+                "possessive quantifiers are not supported"
+            ) from None
+        self.program_size: int = self._pattern.programsize
+        self._replacement = list(_replacement(replacement, self._pattern.groups, self._pattern.groupindex))
+        self._case = case
+
+    def apply(self, name: str) -> str | None:
+        """As Java's `replaceAll` of what matches as a whole."""
+        if self._pattern.fullmatch(name) is None:
+            return None
+        pieces: list[str] = []
+        end = length = 0
+        for number, found in enumerate(self._pattern.finditer(name)):
+            if number == REPLACEMENTS_MAX:
+                raise NoName(f"a pattern is found more than {REPLACEMENTS_MAX} times in it; let it begin with ^")
+            pieces.append(name[end : found.start()])
+            for piece in self._replacement:
+                pieces.append(piece if isinstance(piece, str) else found.group(piece) or "")
+                length += len(pieces[-1])
+                if length > DISTINGUISHED_NAME_CHARS_MAX:
+                    raise NoName("a rule makes a name of it that is too long")
+            end = found.end()
+        result = "".join((*pieces, name[end:]))
+        return result.lower() if self._case == "L" else result.upper() if self._case == "U" else result
+
+
+class PrincipalMapping:
+    """Rules of one route. The first one that matches a whole name makes the user's name of it."""
+
+    def __init__(self, text: str = DEFAULT_MAPPING_RULES) -> None:
+        """Raises RulesRefused."""
+        if len(text) > MAPPING_RULES_CHARS_MAX:
+            raise RulesRefused(f"they have {len(text)} characters, {MAPPING_RULES_CHARS_MAX} at most")
+        if not text.isprintable():
+            raise RulesRefused("write them in one line, separated by commas")
+        # None is Kafka's DEFAULT: the name as it is.
+        self._rules: list[_Rule | None] = []
+        size = 0
+        for number, written in enumerate(filter(None, _split(text)), start=1):
+            if number > RULES_MAX:
+                raise RulesRefused(f"there are more than {RULES_MAX} rules")
+            try:
+                rule = _parsed(written)
+                size += 0 if rule is None else rule.program_size
+            except RulesRefused as error:
+                raise RulesRefused(f"rule {number} ({_shown(written)}): {error}") from None
+            if size > PROGRAM_SIZE_MAX:
+                raise RulesRefused(f"rule {number} ({_shown(written)}): the patterns are too large together")
+            self._rules.append(rule)
+        if not self._rules:
+            raise RulesRefused("there is no rule; DEFAULT takes every name as it is")
+
+    def user_of(self, distinguished_name: str) -> str:
+        """Raises NoName."""
+        if len(distinguished_name) > DISTINGUISHED_NAME_CHARS_MAX:
+            raise NoName(f"it has {len(distinguished_name)} characters, {DISTINGUISHED_NAME_CHARS_MAX} at most")
+        for rule in self._rules:
+            name = distinguished_name if rule is None else rule.apply(distinguished_name)
+            if name is not None:
+                return name
+        raise NoName("no rule matches it")
+
+
+def _split(text: str) -> Iterator[str]:
+    return (found.group(1) or "" for found in _SPLITTER.finditer(text.strip()))
+
+
+def _parsed(written: str) -> _Rule | None:
+    found = _PARSER.match(written)
+    if found is None or found.end() != len(written):
+        rest = written if found is None else written[found.end() :]
+        raise RulesRefused(f"{_shown(rest)} is not understood; a rule is DEFAULT or RULE:pattern/replacement/[LU]")
+    if found.group(1) is not None:
+        return None
+    return _Rule(found.group(2), found.group(4), found.group(6) or "")
+
+
+def _shown(written: str) -> str:
+    return repr(written if len(written) <= _SHOWN_CHARS_MAX else f"{written[:_SHOWN_CHARS_MAX]}…")
+
+
+def _refuse_other_meaning(pattern: str) -> None:
+    """What RE2 understands and Java does not, or otherwise."""
+    in_class = False
+    at = 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "\\":
+            if pattern[at + 1 : at + 2] == "C":
+                raise RulesRefused(r"the pattern is not understood: \C")
+            if pattern[at + 1 : at + 2] == "Q":  # up to \E, or to the end
+                end = pattern.find(r"\E", at + 2)
+                at = len(pattern) if end < 0 else end
+            at += 2
+            continue
+        if in_class:
+            if char == "[" or pattern.startswith("&&", at):
+                raise RulesRefused(f"the pattern has {char!r} inside brackets; write a backslash before it")
+            in_class = char != "]"
+        elif char == "[":
+            in_class = True
+            # A bracket that closes nothing is one of the characters.
+            at += 1 if pattern.startswith("[^", at) else 0
+            at += 1 if pattern[at + 1 : at + 2] == "]" else 0
+        elif _flags(pattern, at).endswith("U"):
+            raise RulesRefused("the flag U is not supported")
+        at += 1
+
+
+def _flags(pattern: str, at: int) -> str:
+    """Of a group that begins there, up to the first U."""
+    found = _FLAGS.match(pattern, at)
+    return "" if found is None else found.group()
+
+
+def _replacement(text: str, groups: int, names: dict[str, int]) -> Iterator[str | int]:
+    """Pieces of a replacement: text, and numbers of groups, as Java's Matcher reads them once Kafka has escaped what
+    names no group.
+    """
+    at = 0
+    while at < len(text):
+        char = text[at]
+        if char == "\\":
+            yield text[at + 1 : at + 2]
+            at += 2
+        elif char != "$":
+            yield char
+            at += 1
+        elif text[at + 1 : at + 2] == "{":
+            name, closing, _ = text[at + 2 :].partition("}")
+            if not closing or name not in names:
+                raise RulesRefused(f"the pattern has no group {name!r}")
+            yield names[name]
+            at += len(name) + 3
+        else:
+            digits = _digits(text[at + 1 :])
+            if not digits:
+                raise RulesRefused("a $ in the replacement is followed by no number; write \\$ for the character")
+            if groups and int(digits[0]) > groups:
+                yield f"${digits}"  # Kafka takes it as it is written
+                at += 1 + len(digits)
+                continue
+            used = _longest_group(digits, groups)
+            yield int(digits[:used])
+            at += 1 + used
+
+
+def _digits(text: str) -> str:
+    end = 0
+    while end < len(text) and text[end] in "0123456789":
+        end += 1
+    return text[:end]
+
+
+def _longest_group(digits: str, groups: int) -> int:
+    """How many of the digits name a group, as Java takes them: as many as still name one."""
+    if int(digits[0]) > groups:
+        raise RulesRefused(f"the pattern has no group {digits[0]}")
+    used = 1
+    while used < len(digits) and int(digits[: used + 1]) <= groups:
+        used += 1
+    return used

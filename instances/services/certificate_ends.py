@@ -1,0 +1,70 @@
+"""Owners are told when certificates of a route end soon, and when a revocation list is overdue: an event, once each."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.db import transaction
+
+from instances.models import Instance, Route, RouteCertificates
+from instances.services.route_certificates import CERTIFICATE, CLIENT_CA, REVOCATION
+from tenants import audit
+from tenants.actors import system_actor
+
+# Days before the end; 0: it has ended.
+WARNED_DAYS: Final = (0, 7, 30)
+ACTIONS: Final = {
+    CERTIFICATE: "route.certificate_ends",
+    CLIENT_CA: "route.client_ca_ends",
+    REVOCATION: "route.revocation_list_overdue",
+}
+
+
+def warnings_due(route: Route, now: datetime) -> dict[str, int]:
+    """Of what is there and ends soon, how many days before the end that is said. A list is replaced often, so that it
+    is only told of one that should have been.
+    """
+    result = {}
+    for kind in (CERTIFICATE, CLIENT_CA, REVOCATION):
+        end = _end_of(route, kind)
+        if end is None:
+            continue
+        days = WARNED_DAYS[:1] if kind == REVOCATION else WARNED_DAYS
+        due = next((each for each in days if end - now <= timedelta(days=each)), None)
+        if due is not None:
+            result[kind] = due
+    return result
+
+
+def note_certificate_ends(now: datetime) -> int:
+    """How many owners were told of something."""
+    rows = RouteCertificates.objects.select_related("route").only("warned", "route")
+    waiting = [row.pk for row in rows if _unsaid(row, now)]
+    return sum(_note(route_id, now) for route_id in waiting)
+
+
+@transaction.atomic
+def _note(route_id: int, now: datetime) -> bool:
+    row = RouteCertificates.objects.select_for_update(of=("self",)).filter(pk=route_id).first()
+    if row is None:
+        return False
+    instance: Instance = row.route.instance
+    unsaid = _unsaid(row, now)
+    for kind, days in unsaid.items():
+        end = _end_of(row.route, kind)
+        after = {"route": row.route.name, "ends": end, "days_before": days}
+        audit.record(system_actor("watcher", instance.tenant), ACTIONS[kind], instance, None, after)
+    row.warned = {**row.warned, **unsaid}
+    row.save(update_fields=("warned",))
+    return bool(unsaid)
+
+
+def _unsaid(row: RouteCertificates, now: datetime) -> dict[str, int]:
+    return {kind: days for kind, days in warnings_due(row.route, now).items() if row.warned.get(kind) != days}
+
+
+def _end_of(route: Route, kind: str) -> datetime | None:
+    summary = getattr(route, kind)
+    end = summary and summary["next_update" if kind == REVOCATION else "not_after"]
+    return datetime.fromisoformat(end) if end else None

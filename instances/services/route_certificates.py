@@ -1,0 +1,161 @@
+"""Certificates of a route: its own, the authorities of its clients, and what of theirs is revoked. Instances come
+locked from `access.instance(lock=True)`.
+
+Audit rows have what may be shown. Private keys are encrypted before they reach the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from instances.access import require_changeable
+from instances.choices import OperationType
+from instances.models import Instance, Operation, Route, RouteCertificates
+from instances.routes import certificate_checks as checks
+from instances.routes.certificate_entries import ROUTE_KEYS_FILE
+from instances.routes.kinds import MTLS, WITH_TLS
+from instances.services.changing import publish_change
+from tenants import access
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Conflict, NotFound, Unavailable
+
+CLIENT_CA: Final = "client_ca"
+REVOCATION: Final = "revocation"
+CERTIFICATE: Final = "certificate"
+
+
+@transaction.atomic
+def set_client_ca(
+    *, acting: Actor, instance: Instance, route: Route, ca_pem: str, dry_run: bool = False
+) -> Operation | None:
+    """Who may sign certificates of clients, from now on nobody else: connections by others are closed. Lists of
+    authorities that are gone go with them. None when nothing differs. Raises `Invalid` and `Conflict`.
+    """
+    row = _begin(acting, instance, route, mtls=True)
+    found = checks.client_ca(ca_pem, timezone.now())
+    if row.client_ca_pem == found.pem:
+        return None
+    row.client_ca_pem = found.pem
+    row.crl_numbers = {key: number for key, number in row.crl_numbers.items() if key in found.authorities}
+    shown: dict[str, Any] = {CLIENT_CA: found.summary}
+    if route.revocation is not None and not row.crl_numbers:
+        row.revoked = b""
+        shown[REVOCATION] = None
+    return _apply(acting, instance, row, shown, "route.client_ca_set", dry_run=dry_run)
+
+
+@transaction.atomic
+def remove_client_ca(*, acting: Actor, instance: Instance, route: Route, dry_run: bool = False) -> Operation:
+    """Nobody comes in any more, and who is in loses its connection. The revocation list goes with it. Raises
+    `NotFound`.
+    """
+    row = _begin(acting, instance, route, present=CLIENT_CA)
+    row.client_ca_pem, row.revoked, row.crl_numbers = "", b"", {}
+    shown = {CLIENT_CA: None, REVOCATION: None}
+    return _apply(acting, instance, row, shown, "route.client_ca_removed", dry_run=dry_run)
+
+
+@transaction.atomic
+def set_revocation_list(
+    *, acting: Actor, instance: Instance, route: Route, crl_pem: str, dry_run: bool = False
+) -> Operation | None:
+    """In the place of the lists before, of whatever authority: connections by certificates on it are closed. None when
+    nothing differs. Raises `Invalid` and `Conflict`, the latter for a list that is older than the one in force too.
+    """
+    row = _begin(acting, instance, route, mtls=True)
+    if not row.client_ca_pem:
+        raise Conflict("The route has no authority of clients yet. Set client-ca first.", code="no_client_ca")
+    found = checks.revocation_list(crl_pem, row.client_ca_pem, row.crl_numbers, timezone.now())
+    if (bytes(row.revoked), route.revocation) == (found.revoked, found.summary):
+        return None
+    row.revoked, row.crl_numbers = found.revoked, found.numbers
+    row.warned.pop(REVOCATION, None)
+    return _apply(acting, instance, row, {REVOCATION: found.summary}, "route.revocation_list_set", dry_run=dry_run)
+
+
+@transaction.atomic
+def remove_revocation_list(*, acting: Actor, instance: Instance, route: Route, dry_run: bool = False) -> Operation:
+    """What was on it may come in again. Raises `NotFound`."""
+    row = _begin(acting, instance, route, present=REVOCATION)
+    row.revoked, row.crl_numbers = b"", {}
+    return _apply(acting, instance, row, {REVOCATION: None}, "route.revocation_list_removed", dry_run=dry_run)
+
+
+@transaction.atomic
+def set_certificate(
+    *,
+    acting: Actor,
+    instance: Instance,
+    route: Route,
+    certificate_pem: str,
+    private_key_pem: str,
+    dry_run: bool = False,
+) -> Operation:
+    """What brokers show to clients of this route instead of their own; open connections go on. The key is shown nowhere
+    again. Raises `Invalid`, `Conflict`, and `Unavailable` where this installation has nothing to encrypt it with.
+    """
+    row = _begin(acting, instance, route, tls=True)
+    found = checks.server_certificate(certificate_pem, private_key_pem, _key_password(), timezone.now())
+    row.certificate_pem, row.private_key_pem = found.pem, found.encrypted_key_pem
+    return _apply(acting, instance, row, {CERTIFICATE: found.summary}, "route.certificate_set", dry_run=dry_run)
+
+
+@transaction.atomic
+def remove_certificate(*, acting: Actor, instance: Instance, route: Route, dry_run: bool = False) -> Operation:
+    """Back to the certificates of this installation's authority. Raises `NotFound`."""
+    row = _begin(acting, instance, route, present=CERTIFICATE)
+    row.certificate_pem = row.private_key_pem = ""
+    return _apply(acting, instance, row, {CERTIFICATE: None}, "route.certificate_removed", dry_run=dry_run)
+
+
+def _begin(
+    acting: Actor, instance: Instance, route: Route, *, mtls: bool = False, tls: bool = False, present: str = ""
+) -> RouteCertificates:
+    """The row to change. What is there may be removed whatever the route's security is by now."""
+    access.require(acting, Scope.INSTANCES_WRITE)
+    require_changeable(instance)
+    if mtls and route.security != MTLS:
+        raise Conflict("Only a route with security mtls asks clients for certificates.", code="not_mtls")
+    if tls and route.security not in WITH_TLS:
+        raise Conflict("Only a route with security tls, sasl_tls or mtls has a certificate.", code="not_tls")
+    if present and getattr(route, present) is None:
+        raise NotFound("The route has none.")
+    row, _ = RouteCertificates.objects.get_or_create(route=route)
+    row.route = route  # the caller's, which is shown afterwards
+    return row
+
+
+def _apply(
+    acting: Actor,
+    instance: Instance,
+    row: RouteCertificates,
+    shown: Mapping[str, Any],
+    action: str,
+    *,
+    dry_run: bool,
+) -> Operation:
+    route = row.route
+    before = {"name": route.name} | {name: getattr(route, name) for name in shown}
+    for name, value in shown.items():
+        setattr(route, name, value)
+        row.warned.pop(name, None)
+    route.save(update_fields=list(shown))
+    row.save()
+    changes = before, {"name": route.name, **shown}
+    return publish_change(acting, instance, OperationType.ROUTES, action, changes, dry_run=dry_run)
+
+
+def _key_password() -> bytes:
+    try:
+        password: bytes = (settings.TLS_DIR / ROUTE_KEYS_FILE).read_bytes().strip()
+    except OSError:
+        password = b""
+    if not password:
+        raise Unavailable(f"This installation cannot keep private keys yet: it has no {ROUTE_KEYS_FILE}.")
+    return password

@@ -1,0 +1,147 @@
+"""Users by certificate with other people's clients, over a real broker process: named, given rights, cut off."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+from kafka import KafkaProducer
+from kafka.errors import KafkaError, TopicAuthorizationFailedError
+
+from brokers.contract import paths
+from brokers.contract.certificates import CertificatesDocument
+from instances.routes import certificate_checks as checks
+from tests.testkit.client_certificates import NOW, Authority, client_tls
+from tests.testkit.engine import EngineCluster, TestInstance, eventually
+from tests.testkit.tls import make_certificate
+
+CUT_WITHIN_S = 1.0
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("tls")
+    make_certificate(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory, authority: Path
+) -> Iterator[EngineCluster]:
+    directory = tmp_path_factory.mktemp("engine")
+    with EngineCluster(zookeeper_address, directory, certificate=authority / "broker.pem") as running:
+        yield running
+
+
+def put(cluster: EngineCluster, instance: TestInstance, document: CertificatesDocument) -> None:
+    """As the control plane does."""
+    path = paths.instance_route_certificates(instance.id, "default")
+    cluster.zookeeper.ensure_path(path)
+    cluster.zookeeper.set(path, document.to_json())
+    cluster._change(f"instances/{instance.id}/certificates/default")
+
+
+def test_users_by_certificate_have_rights_of_their_own_until_they_are_revoked(
+    cluster: EngineCluster, authority: Path, tmp_path: Path
+) -> None:
+    acme = Authority.make("Acme CA")
+    files = {name: acme.client(tmp_path, name) for name in ("alice", "bob")}
+    instance = cluster.create_instance("ins-aaaaaaaa", security="mtls")
+    put(cluster, instance, CertificatesDocument(client_ca_pem=acme.pem))
+    (route,) = instance.document.routes
+    rules = "RULE:^CN=(.*?)$/$1/U, DEFAULT"
+    cluster.update_instance(instance, routes=(replace(route, principal_mapping_rules=rules),))
+
+    def librdkafka(name: str) -> dict[str, str]:
+        file = str(files[name])
+        return {
+            "bootstrap.servers": instance.bootstrap,
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(authority / "ca.pem"),
+            "ssl.certificate.location": file,
+            "ssl.key.location": file,
+        }
+
+    def kafka_python(name: str) -> KafkaProducer:
+        return KafkaProducer(
+            bootstrap_servers=instance.bootstrap,
+            security_protocol="SSL",
+            ssl_cafile=str(authority / "ca.pem"),
+            ssl_certfile=str(files[name]),
+            ssl_keyfile=str(files[name]),
+            retries=0,
+        )
+
+    admin = AdminClient(librdkafka("alice"))
+    admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
+    allow = AclBinding(
+        ResourceType.TOPIC, "orders", ResourcePatternType.LITERAL, "User:ALICE", "*", AclOperation.ALL,
+        AclPermissionType.ALLOW,
+    )  # fmt: skip
+    admin.create_acls([allow])[allow].result(30)
+
+    alice = kafka_python("alice")
+    alice.send("orders", b"from kafka-python", partition=0).get(30)
+    bob = kafka_python("bob")
+
+    def is_denied() -> bool:
+        try:
+            bob.send("orders", b"not allowed", partition=0).get(30)
+        except TopicAuthorizationFailedError:
+            return True
+        except KafkaError:
+            return False
+        return False
+
+    eventually(is_denied, "bob has no rights")
+    producer = Producer(librdkafka("alice"))
+    producer.produce("orders", b"from librdkafka", partition=0)
+    assert producer.flush(30) == 0
+    consumer = Consumer({**librdkafka("alice"), "group.id": "test"})
+    consumer.assign([TopicPartition("orders", 0, 0)])
+    values: list[bytes] = []
+    deadline_s = time.monotonic() + 30
+    while len(values) < 2 and time.monotonic() < deadline_s:
+        values += [message.value() for message in consumer.consume(2, 0.5)]
+    assert values == [b"from kafka-python", b"from librdkafka"]
+    consumer.close()
+
+    watched = _open(instance, client_tls(authority, files["alice"]))
+    revoked = checks.revocation_list(acme.revoked("alice"), acme.pem, {}, NOW).revoked
+    began_s = time.monotonic()
+    put(cluster, instance, CertificatesDocument(client_ca_pem=acme.pem, revoked=revoked))
+    assert watched.recv(1) == b""  # the broker says farewell
+    assert time.monotonic() - began_s < CUT_WITHIN_S
+    watched.close()
+    with pytest.raises(KafkaError):
+        alice.send("orders", b"too late", partition=0).get(5)
+    for client in (alice, bob):
+        client.close(timeout=1)
+
+
+def _open(instance: TestInstance, context: ssl.SSLContext) -> ssl.SSLSocket:
+    """A connection that has been answered once."""
+    host, _, port = instance.bootstrap.rpartition(":")
+    connection = context.wrap_socket(socket.create_connection((host, int(port)), 10), server_hostname=host)
+    connection.sendall((10).to_bytes(4, "big") + bytes.fromhex("0012000000000001ffff"))
+    size = int.from_bytes(connection.recv(4), "big")
+    received = 0
+    while received < size:
+        received += len(connection.recv(size - received))
+    return connection
