@@ -19,7 +19,10 @@ from instances.routes.kinds import CIDRS_MAX, MAPPING_RULES_CHARS_MAX, ROUTE_NAM
 from instances.routes.principal_mapping import DISTINGUISHED_NAME_CHARS_MAX, PROGRAM_SIZE_MAX, RULES_MAX
 from instances.topics.limits import ALLOW_LIST_BYTES_MAX, PARTITIONS_PER_TOPIC_MAX, REPLICATION_FACTOR_MAX
 from instances.users.limits import SECRETS_PER_USER_MAX, USER_NAME_BYTES_MAX, USERS_PER_INSTANCE_MAX
-from tenants.limits import Limit, register
+from tenants.limits import Limit, register, take_long_bodies
+
+# The end of its address in the API.
+REVOCATION_LIST = "revocation-list"
 
 INSTANCES_PER_TENANT_MAX = 200
 OPERATIONS_OPEN_PER_INSTANCE_MAX = 20
@@ -84,6 +87,7 @@ BYTES_PER_GB = 1_000_000_000
 
 def publish() -> None:
     """Put the limits under `/limits`; called once from `AppConfig.ready`."""
+    take_long_bodies(REVOCATION_LIST)
     register(
         Limit("instances_per_tenant_max", INSTANCES_PER_TENANT_MAX, "instances", "Instances of one tenant."),
         Limit("instance_name_chars_max", NAME_CHARS_MAX, "characters", "Length of an instance's name."),
@@ -103,6 +107,32 @@ def publish() -> None:
         ),
         Limit("routes_per_instance_max", ROUTES_MAX, "routes", "Ways into one instance, each with ports of its own."),
         Limit("route_cidrs_max", CIDRS_MAX, "entries", "Addresses and networks in one list of a route."),
+        Limit("route_name_chars_max", ROUTE_NAME_CHARS_MAX, "characters", "Length of a route's name."),
+        Limit("partitions_per_topic_max", PARTITIONS_PER_TOPIC_MAX, "partitions", "Partitions of one topic."),
+        Limit(
+            "message_bytes_max",
+            MESSAGE_BYTES_MAX,
+            "bytes",
+            "Largest `max.message.bytes` of a topic; less where the instance's bandwidth of one second is less.",
+        ),
+        Limit("users_per_instance_max", USERS_PER_INSTANCE_MAX, "users", "Users of one instance."),
+        Limit("secrets_per_user_max", SECRETS_PER_USER_MAX, "passwords", "Passwords of one user that work at a time."),
+        Limit(
+            "user_name_bytes_max",
+            USER_NAME_BYTES_MAX,
+            "bytes",
+            "Name of a user; what is no ASCII letter, digit, `-`, `_` or `.` counts three for each of its bytes.",
+        ),
+        Limit("metric_topics_max", METRIC_TOPICS_MAX, "topics", "Topics in one scrape of an instance's metrics."),
+        Limit("metric_lags_max", METRIC_LAGS_MAX, "series", "Lags by group and topic in one scrape of metrics."),
+        Limit("reset_partitions_max", RESET_PARTITIONS_MAX, "partitions", "Offsets that one reset of a group moves."),
+        Limit("replication_factor_max", REPLICATION_FACTOR_MAX, "replicas", "Copies of each partition of a topic."),
+    )
+    register(*_of_certificates())
+
+
+def _of_certificates() -> tuple[Limit, ...]:
+    return (
         Limit(
             "client_ca_bytes_max",
             CLIENT_CA_BYTES_MAX,
@@ -146,24 +176,4 @@ def publish() -> None:
             "characters",
             "Subject of a client's certificate; the name that rules make of it is a user's (`user_name_bytes_max`).",
         ),
-        Limit("route_name_chars_max", ROUTE_NAME_CHARS_MAX, "characters", "Length of a route's name."),
-        Limit("partitions_per_topic_max", PARTITIONS_PER_TOPIC_MAX, "partitions", "Partitions of one topic."),
-        Limit(
-            "message_bytes_max",
-            MESSAGE_BYTES_MAX,
-            "bytes",
-            "Largest `max.message.bytes` of a topic; less where the instance's bandwidth of one second is less.",
-        ),
-        Limit("users_per_instance_max", USERS_PER_INSTANCE_MAX, "users", "Users of one instance."),
-        Limit("secrets_per_user_max", SECRETS_PER_USER_MAX, "passwords", "Passwords of one user that work at a time."),
-        Limit(
-            "user_name_bytes_max",
-            USER_NAME_BYTES_MAX,
-            "bytes",
-            "Name of a user; what is no ASCII letter, digit, `-`, `_` or `.` counts three for each of its bytes.",
-        ),
-        Limit("metric_topics_max", METRIC_TOPICS_MAX, "topics", "Topics in one scrape of an instance's metrics."),
-        Limit("metric_lags_max", METRIC_LAGS_MAX, "series", "Lags by group and topic in one scrape of metrics."),
-        Limit("reset_partitions_max", RESET_PARTITIONS_MAX, "partitions", "Offsets that one reset of a group moves."),
-        Limit("replication_factor_max", REPLICATION_FACTOR_MAX, "replicas", "Copies of each partition of a topic."),
     )

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 REQUEST_BODY_BYTES_MAX = 256 * 1024
+# Of what takes more, by the last part of its address; the HTTP server takes no more of any request.
+LONG_BODY_BYTES_MAX = 1024 * 1024
 PAGE_SIZE_DEFAULT = 50
 PAGE_SIZE_MAX = 200
 PAGE_TOKEN_CHARS_MAX = 2048
@@ -90,6 +92,7 @@ class Limit:
 
 
 _registered: dict[str, Limit] = {}
+_long_bodies: set[str] = set()
 
 
 def register(*found: Limit) -> None:
@@ -99,13 +102,27 @@ def register(*found: Limit) -> None:
         _registered[limit.name] = limit
 
 
+def take_long_bodies(last_part: str) -> None:
+    """Bodies of requests to addresses that end so may have LONG_BODY_BYTES_MAX."""
+    _long_bodies.add(last_part)
+
+
+def body_bytes_max(path: str) -> int:
+    return LONG_BODY_BYTES_MAX if path.rpartition("/")[2] in _long_bodies else REQUEST_BODY_BYTES_MAX
+
+
 def registered() -> list[Limit]:
     """All published limits, by name."""
     return [_registered[name] for name in sorted(_registered)]
 
 
 register(
-    Limit("request_body_bytes_max", REQUEST_BODY_BYTES_MAX, "bytes", "Largest body of one API request."),
+    Limit(
+        "request_body_bytes_max",
+        REQUEST_BODY_BYTES_MAX,
+        "bytes",
+        "Largest body of one API request; a revocation list's is longer.",
+    ),
     Limit("page_size_max", PAGE_SIZE_MAX, "items", "Largest page of a list."),
     Limit("idempotency_hours", IDEMPOTENCY_HOURS, "hours", "How long the answer to an Idempotency-Key is kept."),
     Limit("api_reads_per_minute_max", API_READS_PER_MINUTE_MAX, "requests", "Reads per minute and token."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from instances.api import acls, groups, instances, prometheus, route_certificates, routes, topics, users, watching
+from instances.limits import REVOCATION_LIST
 from tenants.api.addresses import NAME
 
 urlpatterns = [
@@ -19,7 +20,7 @@ urlpatterns = [
         route_certificates.RouteClientCa.as_view(),
     ),
     path(
-        "instances/<str:instance_id>/routes/<str:name>/revocation-list",
+        f"instances/<str:instance_id>/routes/<str:name>/{REVOCATION_LIST}",
         route_certificates.RouteRevocationList.as_view(),
     ),
     path(

@@ -96,7 +96,7 @@ def client_ca(pem: str, now: datetime) -> ClientCa:
         authorities=frozenset(_key_of(each) for each in read),
         summary={
             "subjects": [_name(each.subject) for each in read],
-            "not_after": min(certificate.not_valid_after_utc for certificate in certificates).isoformat(),
+            "not_after": _shown(min(certificate.not_valid_after_utc for certificate in certificates)),
             "fingerprints_sha256": [certificate.fingerprint(SHA256()).hex() for certificate in certificates],
         },
     )
@@ -135,7 +135,7 @@ def revocation_list(pem: str, ca_pem: str, before: dict[str, int], now: datetime
             detail = f"The list in force has the number {before[key]}, this one {number}. Remove the list first."
             raise Conflict(detail, code="older_list", errors=Invalid.at(LIST_FIELD, detail, code="older_list").errors)
         if found.last_update_utc > now + CLOCK_SKEW:
-            _refuse(LIST_FIELD, f"A list begins at {found.last_update_utc.isoformat()}, which is later.", "not_yet")
+            _refuse(LIST_FIELD, f"A list begins at {_shown(found.last_update_utc)}, which is later.", "not_yet")
         numbers[key] = number
         if len(entries) + len(found) > REVOKED_MAX:
             _refuse(LIST_FIELD, f"The lists have more than {REVOKED_MAX} certificates.", "count")
@@ -147,8 +147,8 @@ def revocation_list(pem: str, ca_pem: str, before: dict[str, int], now: datetime
         numbers=numbers,
         summary={
             "crl_number": next(iter(numbers.values())) if len(numbers) == 1 else None,
-            "this_update": min(each.last_update_utc for each in lists).isoformat(),
-            "next_update": min(updates).isoformat() if updates else None,
+            "this_update": _shown(min(each.last_update_utc for each in lists)),
+            "next_update": _shown(min(updates)) if updates else None,
             "count": len(entries),
         },
     )
@@ -188,8 +188,8 @@ def server_certificate(pem: str, key_pem: str, password: bytes, now: datetime) -
         summary={
             "subject": _name(_read(leaf, CERTIFICATE_FIELD).subject),
             "issuer": _short(leaf.issuer.rfc4514_string()),
-            "not_before": leaf.not_valid_before_utc.isoformat(),
-            "not_after": min(each.not_valid_after_utc for each in chain).isoformat(),
+            "not_before": _shown(leaf.not_valid_before_utc),
+            "not_after": _shown(min(each.not_valid_after_utc for each in chain)),
             "fingerprint_sha256": leaf.fingerprint(SHA256()).hex(),
             "names": names[:_NAMES_SHOWN_MAX],
         },
@@ -229,9 +229,9 @@ def _is_authority(certificate: x509.Certificate) -> bool:
 
 def _require_valid_now(certificate: x509.Certificate, which: str, at: str, now: datetime) -> None:
     if certificate.not_valid_after_utc <= now:
-        _refuse(at, f"{which} expired at {certificate.not_valid_after_utc.isoformat()}.", "expired")
+        _refuse(at, f"{which} expired at {_shown(certificate.not_valid_after_utc)}.", "expired")
     if certificate.not_valid_before_utc > now + CLOCK_SKEW:
-        _refuse(at, f"{which} is valid from {certificate.not_valid_before_utc.isoformat()} on.", "not_yet")
+        _refuse(at, f"{which} is valid from {_shown(certificate.not_valid_before_utc)} on.", "not_yet")
 
 
 def _require_strong(key: Any, which: str, at: str, *, authority: bool) -> None:
@@ -312,6 +312,10 @@ def _name(subject: bytes) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= _NAME_CHARS_SHOWN_MAX else f"{text[:_NAME_CHARS_SHOWN_MAX]}…"
+
+
+def _shown(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
 
 
 def _public_bytes(key: Any) -> bytes:

@@ -12,7 +12,7 @@ from django.urls import is_valid_path
 
 from tenants.api.addresses import routed_path
 from tenants.api.problems import PROBLEM_TYPE, domain_error, error_for_status, problem_response
-from tenants.limits import REQUEST_BODY_BYTES_MAX
+from tenants.limits import body_bytes_max
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +46,9 @@ class ApiMiddleware:
         return response
 
     def _answer(self, request: HttpRequest, request_id: str) -> HttpResponse:
-        if _body_bytes(request) > REQUEST_BODY_BYTES_MAX:
-            error = error_for_status(413, f"A body may have {REQUEST_BODY_BYTES_MAX} bytes.")
+        bytes_max = body_bytes_max(request.path)
+        if _body_bytes(request) > bytes_max:
+            error = error_for_status(413, f"A body may have {bytes_max} bytes.")
             return problem_response(error, request_id)
         if "HTTP_TRANSFER_ENCODING" in request.META:
             # A chunked body announces no length, and the WSGI handler would take it for an empty one.

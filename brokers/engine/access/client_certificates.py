@@ -34,7 +34,7 @@ class Identity(NamedTuple):
     entries: tuple[bytes, ...]
 
 
-class ClientTrust:
+class ClientAuthorities:
     """What one route asks of certificates, unchanging. `authorities` as DER."""
 
     def __init__(self, authorities: Sequence[bytes], revoked: bytes, mapping_rules: str) -> None:
@@ -74,8 +74,8 @@ class ClientTrust:
         return identity
 
     def identify_again(self, certificate: bytes, now: datetime) -> Identity:
-        """Of a client that goes on with a session it began under this trust, whose chain is not shown again. Where it
-        is forgotten, the next change of the trust will find the chain unknown.
+        """Of a client that goes on with a session it began under these authorities, whose chain is not shown again.
+        Where it is forgotten, the next change will find the chain unknown.
 
         Raises CertificateRefused.
         """
@@ -91,7 +91,7 @@ class ClientTrust:
         return identity
 
     def fault_of(self, identity: Identity) -> str | None:
-        """Why whoever came under another trust may not stay under this one; None: it may."""
+        """Why whoever came under others may not stay under these; None: it may."""
         if not self._anchors & identity.authorities:
             return "its certificate is of no authority of this route"
         if any(entry in self._revoked for entry in identity.entries):

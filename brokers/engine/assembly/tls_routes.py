@@ -17,7 +17,7 @@ import structlog
 
 from brokers.contract.certificates import ROUTE_KEYS_FILE, CertificatesDocument
 from brokers.contract.routes import RouteDocument
-from brokers.engine.access.client_certificates import CertificateRefused, ClientTrust
+from brokers.engine.access.client_certificates import CertificateRefused, ClientAuthorities
 from brokers.engine.assembly.tls_contexts import TlsContexts
 from brokers.engine.handlers.auth.certificate_sessions import CertificateRoute
 from brokers.engine.network.listener_rules import Identify, MakeSession
@@ -49,7 +49,7 @@ class TlsRoute:
         self._mapping_rules: str | None = None
         # Made in a thread when the first client comes; there is one step of a handshake at a time for an instance.
         self._made: _Made | None = None
-        self._trust: ClientTrust | None = None
+        self._authorities: ClientAuthorities | None = None
 
     def apply(self, route: RouteDocument, document: CertificatesDocument) -> None:
         """Takes up what a route asks by now. Raises RouteRefused: handshakes will fail."""
@@ -57,8 +57,8 @@ class TlsRoute:
         if (document, route.principal_mapping_rules) != (self._document, self._mapping_rules):
             self._document, self._mapping_rules = document, route.principal_mapping_rules
             if self._clients is not None:
-                self._trust = _trust_of(route, document)
-                self._clients.set_trust(self._trust)
+                self._authorities = _authorities_of(route, document)
+                self._clients.set_authorities(self._authorities)
         if not document.certificate_pem and contexts.own is None:
             raise RouteRefused("this broker has no certificate")
         if document.certificate_pem and contexts.key_password() is None:
@@ -85,26 +85,26 @@ class TlsRoute:
 
     def _identify(self, tls: ssl.SSLSocket) -> MakeSession:
         """In a thread. Raises CertificateRefused."""
-        clients, trust, made = self._clients, self._trust, self._made
+        clients, authorities, made = self._clients, self._authorities, self._made
         assert clients is not None, "clients are asked for certificates"
-        if trust is None:
+        if authorities is None:
             raise CertificateRefused("the route has no authority for clients")
         now = datetime.now(UTC)
         if not tls.session_reused:
-            identity = trust.identify(_verified_chain(tls), now)
+            identity = authorities.identify(_verified_chain(tls), now)
         elif made is not None and made.document is self._document and tls.context is made.context:
-            identity = trust.identify_again(tls.getpeercert(binary_form=True) or b"", now)
+            identity = authorities.identify_again(tls.getpeercert(binary_form=True) or b"", now)
         else:
             raise CertificateRefused("its session is of before a change of the route")
-        return partial(clients.session, identity=identity, trust=trust)
+        return partial(clients.session, identity=identity, authorities=authorities)
 
 
-def _trust_of(route: RouteDocument, document: CertificatesDocument) -> ClientTrust | None:
+def _authorities_of(route: RouteDocument, document: CertificatesDocument) -> ClientAuthorities | None:
     """None: nobody is trusted. What cannot be used was written by a later version, or by nobody of ours."""
     if not document.client_ca_pem:
         return None
     try:
-        return ClientTrust(_ders(document.client_ca_pem), document.revoked, route.principal_mapping_rules)
+        return ClientAuthorities(_ders(document.client_ca_pem), document.revoked, route.principal_mapping_rules)
     except ValueError as error:
         log.error("client_authority_not_usable", route=route.name, reason=str(error))
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from brokers.contract import paths
@@ -148,7 +148,7 @@ class Logins:
         of_user: Iterable[Login] = self._open.get(instance_id, {}).get(name, ())
         self.close([login for login in of_user if not login.holds(user, now_ms)])
 
-    def close(self, lost: list[Login]) -> None:
+    def close(self, lost: Sequence[Login]) -> None:
         """Of these the connections, some in each turn of the loop."""
         if lost and not self._closing:
             self.loop.call_soon(self._close_some)

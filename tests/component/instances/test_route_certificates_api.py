@@ -248,8 +248,8 @@ def test_owners_are_told_once_of_each_end(api: Api, instance: Instance) -> None:
     for days in (340, 341, 360, 366):  # of 365
         services.note_certificate_ends(NOW + timedelta(days=days))
         services.note_certificate_ends(NOW + timedelta(days=days))
-    told = AuditEntry.objects.filter(action="route.certificate_ends").order_by("time", "id")
-    assert [entry.after["days_before"] for entry in told] == [30, 7, 0]
+    said = AuditEntry.objects.filter(action="route.certificate_ends").order_by("time", "id")
+    assert [entry.after["days_before"] for entry in said] == [30, 7, 0]
     assert AuditEntry.objects.filter(action="route.client_ca_ends").count() == 3
     overdue = AuditEntry.objects.get(action="route.revocation_list_overdue")
     assert (overdue.target_id, overdue.after["route"]) == (instance.pk, route.name)

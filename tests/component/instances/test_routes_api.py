@@ -47,6 +47,10 @@ def test_a_new_instance_has_one_route_with_users(api: Api) -> None:
             "advertised_host": None,
             "connections_max": None,
             "proxies": [],
+            "certificate": None,
+            "client_ca": None,
+            "principal_mapping_rules": "DEFAULT",
+            "revocation": None,
         }
     ]
 

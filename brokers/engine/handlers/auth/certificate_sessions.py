@@ -12,7 +12,7 @@ from typing import Final
 
 from brokers.contract import paths
 from brokers.contract.users import UserDocument
-from brokers.engine.access.client_certificates import ClientTrust, Identity
+from brokers.engine.access.client_certificates import ClientAuthorities, Identity
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers.context import Channel, Engine
 from brokers.engine.handlers.logins import REVOKED, Login
@@ -50,32 +50,32 @@ class CertificateLogin(Login):
 
 
 class CertificateRoute:
-    """What the connections of one listener with client certificates share. `trust` None: nobody comes in."""
+    """What the connections of one listener with client certificates share. `authorities` None: nobody comes in."""
 
     def __init__(self, engine: Engine, instance_id: str, name: str, dispatch_table: DispatchTable) -> None:
         self.engine = engine
         self.instance_id = instance_id
         self.name = name
         self.open: dict[CertificateLogin, None] = {}
-        self.trust: ClientTrust | None = None
+        self.authorities: ClientAuthorities | None = None
         self._dispatch_table = dispatch_table
 
-    def set_trust(self, trust: ClientTrust | None) -> None:
+    def set_authorities(self, authorities: ClientAuthorities | None) -> None:
         """From here on; who came by what is trusted no more loses its connection, some in each turn of the loop."""
-        self.trust = trust
-        self._judge(trust, iter(tuple(self.open)))
+        self.authorities = authorities
+        self._judge(authorities, iter(tuple(self.open)))
 
-    def _judge(self, trust: ClientTrust | None, rest: Iterator[CertificateLogin]) -> None:
-        if trust is not self.trust:
+    def _judge(self, authorities: ClientAuthorities | None, rest: Iterator[CertificateLogin]) -> None:
+        if authorities is not self.authorities:
             return  # all of them are looked at under another one
         some = list(islice(rest, JUDGED_PER_TURN_MAX))
         if some:
             lost = [login for login in some if login in self.open and not self._may_stay(login.identity)]
             self.engine.authentication.logins.close(lost)
-            self.engine.loop.call_soon(self._judge, trust, rest)
+            self.engine.loop.call_soon(self._judge, authorities, rest)
 
-    def session(self, channel: Channel, identity: Identity, trust: ClientTrust) -> Session:
-        """For who was identified under `trust`. Another one may be in force by now."""
+    def session(self, channel: Channel, identity: Identity, authorities: ClientAuthorities) -> Session:
+        """For who was identified under `authorities`. Another one may be in force by now."""
         engine = self.engine
         principal = Principal(identity.user, self.instance_id)
         session = Session(engine, channel, principal, ADVERTISED_TENANT, self._dispatch_table, route_name=self.name)
@@ -84,7 +84,7 @@ class CertificateRoute:
         user = users.get(paths.sanitise(identity.user))
         self.open[login] = None
         engine.authentication.logins.add(login, user)
-        may_stay = trust is self.trust or self._may_stay(identity)
+        may_stay = authorities is self.authorities or self._may_stay(identity)
         if may_stay and login.holds(user, engine.clock.now_ms()):
             engine.authentication.came_by_certificate(self.instance_id)
         else:
@@ -93,4 +93,4 @@ class CertificateRoute:
         return session
 
     def _may_stay(self, identity: Identity) -> bool:
-        return self.trust is not None and self.trust.fault_of(identity) is None
+        return self.authorities is not None and self.authorities.fault_of(identity) is None
