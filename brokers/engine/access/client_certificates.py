@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from brokers.contract.paths import sanitise
 from brokers.contract.users import RESERVED_NAMES, USER_NAME_BYTES_MAX
 from instances.routes.certificate_entries import CLIENT_CHAIN_MAX, Revoked, authority_key, revocation_entry
-from instances.routes.principal_mapping import NoName, PrincipalMapping
+from instances.routes.principal_mapping import NoName, PrincipalMapping, RulesRefused
 from instances.routes.x509 import Certificate, distinguished_name, read_certificate
 
 # Who came a short while ago comes again without its chain (resumption): it is looked up among so many.
@@ -41,7 +41,9 @@ class ClientAuthorities:
         """Raises ValueError."""
         self._anchors = frozenset(_key_of(read_certificate(der)) for der in authorities)
         self._revoked = Revoked(revoked)
-        self._mapping = PrincipalMapping(mapping_rules)
+        self._mapping_rules = mapping_rules
+        # Patterns take milliseconds to compile: in the thread of the first handshake.
+        self._compiled: PrincipalMapping | None = None
         # By the digest of a client's own certificate.
         self._remembered: dict[bytes, Identity] = {}
 
@@ -98,6 +100,12 @@ class ClientAuthorities:
             return "its certificate is revoked"
         return None
 
+    def _mapping(self) -> PrincipalMapping:
+        compiled = self._compiled
+        if compiled is None:
+            compiled = self._compiled = PrincipalMapping(self._mapping_rules)
+        return compiled
+
     def _check(self, identity: Identity, now: datetime) -> None:
         fault = self.fault_of(identity)
         if fault is None and identity.not_after < now:
@@ -114,9 +122,11 @@ class ClientAuthorities:
         if not name.isprintable():
             raise CertificateRefused("its subject has characters that cannot be printed")
         try:
-            user = self._mapping.user_of(name)
+            user = self._mapping().user_of(name)
         except NoName as error:
             raise CertificateRefused(f"its subject {_shown(name)} names no user: {error}") from None
+        except RulesRefused as error:  # of a later version
+            raise CertificateRefused(f"principal_mapping_rules: {error}") from None
         if not user or user != user.strip() or user in RESERVED_NAMES:
             raise CertificateRefused(f"its subject {_shown(name)} names no user: {_shown(user)} is no name of a user")
         name_bytes = len(sanitise(user))

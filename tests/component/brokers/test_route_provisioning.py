@@ -6,7 +6,8 @@ import pytest
 
 from brokers.agent import broker_certificates
 from brokers.contract import paths
-from brokers.contract.documents import InstanceDocument
+from brokers.contract.certificates import CertificatesDocument
+from brokers.contract.documents import InstanceDocument, change_from_json
 from brokers.contract.routes import RouteDocument
 from brokers.models import Cluster, FormerPort, PortLease
 from brokers.monitoring.observe import targets_of_instance
@@ -18,6 +19,7 @@ from instances.choices import OperationState
 from instances.models import Instance, Route
 from tenants.actors import Actor, member_actor
 from tests.testkit.api_cases import make_member
+from tests.testkit.client_certificates import Authority
 from tests.testkit.fleet import AcknowledgingBrokers
 
 pytestmark = pytest.mark.django_db
@@ -89,6 +91,29 @@ def test_a_route_that_is_opened_later_gets_ports_and_its_operation_ends(
     }
     operation.refresh_from_db()
     assert operation.state == OperationState.SUCCEEDED
+
+
+def test_certificates_are_published_before_the_document_that_counts_them_in(
+    brokers: AcknowledgingBrokers, instance: Instance, acting: Actor
+) -> None:
+    authority = Authority.make("Acme CA")
+    services.create_route(acting=acting, instance=locked(instance), route={"name": "secure", "security": "mtls"})
+    route = instance.routes.get(name="secure")
+    services.set_client_ca(acting=acting, instance=locked(instance), route=route, ca_pem=authority.pem)
+    assert reconciler.reconcile(instance.pk) == "running at generation 3"
+    path = paths.instance_route_certificates(instance.pk, "secure")
+    raw = brokers.read(path)
+    assert raw is not None and CertificatesDocument.from_json(raw).client_ca_pem == authority.pem
+    changes = [brokers.read(f"{paths.CHANGES}/{name}") for name in brokers.children(paths.CHANGES)]
+    announced = [path for change in changes if change for path in change_from_json(change)]
+    assert announced[-2:] == [f"instances/{instance.pk}/certificates/secure", f"instances/{instance.pk}"]
+    services.remove_client_ca(acting=acting, instance=locked(instance), route=route)
+    reconciler.reconcile(instance.pk)
+    assert brokers.read(path) is None
+    services.set_client_ca(acting=acting, instance=locked(instance), route=route, ca_pem=authority.pem)
+    services.delete_route(acting=acting, instance=locked(instance), route=instance.routes.get(name="secure"))
+    reconciler.reconcile(instance.pk)
+    assert brokers.children(paths.instance_certificates(instance.pk)) == []
 
 
 def test_the_ports_of_a_closed_route_are_held_until_every_broker_knows(

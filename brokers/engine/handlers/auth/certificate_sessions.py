@@ -21,8 +21,8 @@ from brokers.engine.protocol.apis import ADVERTISED_TENANT
 
 # In the place of a mechanism's number.
 BY_CERTIFICATE: Final = -1
-# Open connections that are looked at before the loop serves others: a millisecond.
-JUDGED_PER_TURN_MAX: Final = 100
+# Open connections that are looked at before the loop serves others: two milliseconds.
+JUDGED_PER_TURN_MAX: Final = 50
 
 
 class CertificateLogin(Login):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from brokers.contract import documents, paths
 from brokers.contract.acls import AclDocument, AclEntry, ResourcePattern
+from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.documents import (
     BrokerDocument,
     InstanceAck,
@@ -400,3 +401,20 @@ def test_the_longest_document_of_an_instance_stays_far_below_what_zookeeper_take
         for number in range(ROUTES_MAX)
     )
     assert len(instance_document(routes=routes, endpoints=dict(routes[0].endpoints)).to_json()) < 512 * 1024
+
+
+def test_a_route_of_a_version_before_names_users_by_certificate_as_they_are() -> None:
+    route = RouteDocument(name="a", security="mtls", ports={1: 1}, principal_mapping_rules="RULE:^CN=(.*)$/$1/")
+    body = json.loads(instance_document(routes=(route,)).to_json())
+    assert InstanceDocument.from_json(json.dumps(body).encode()).routes == (route,)
+    del body["routes"][0]["principal_mapping_rules"]
+    assert InstanceDocument.from_json(json.dumps(body).encode()).routes[0].principal_mapping_rules == "DEFAULT"
+
+
+def test_certificates_survive_their_json_and_what_cannot_be_read_revokes_everything() -> None:
+    document = CertificatesDocument(client_ca_pem="ca", revoked=bytes(32), certificate_pem="c", private_key_pem="k")
+    assert CertificatesDocument.from_json(document.to_json()) == document
+    assert "k" not in repr(document).removeprefix("CertificatesDocument(revoked=")
+    for broken in ({}, {"revoked": "AAAA"}, {"revoked": "?"}):
+        with pytest.raises((ValueError, KeyError)):
+            CertificatesDocument.from_json(json.dumps(broken).encode())

@@ -52,6 +52,12 @@ def test_what_was_promised_to_a_tenant_is_written_by_the_control_plane_alone() -
     assert rights(paths.instance_port(1, 19_000)) == (READ, ALL)
 
 
+def test_who_may_come_in_by_certificate_is_written_by_the_control_plane_alone() -> None:
+    for path in (paths.instance_certificates("ins-a"), paths.instance_route_certificates("ins-a", "secure")):
+        brokers, control = ACCESS.acl(path)
+        assert (brokers.permissions, control.permissions) == (READ, ALL)
+
+
 def test_brokers_keep_the_topics_of_an_instance_and_say_what_they_made_of_it() -> None:
     assert rights(paths.instance("ins-1"))[0] & CREATE
     assert rights(paths.instance_topic("ins-1", "ins-1.t")) == (CHANGE, ALL)
