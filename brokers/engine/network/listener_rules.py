@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.interfaces import Session
+from brokers.engine.network.tls_stream import TlsStream
 
 # Whether an address, as the peer's text, is in a list.
 Admits = Callable[[str], bool]
@@ -29,8 +30,9 @@ class MakeTlsSession(Protocol):
 class ListenerRules:
     """`admits` None: everybody may come. `proxies` speak PROXY protocol version 2 before anything else; None: nobody
     does. `tls` gives the context of the handshake that begins now; None: there is none. With `identify` it asks for a
-    certificate of the client. `admits_plaintext`: whether a peer that begins without TLS may come in all the same; None:
-    it is taken for a handshake that fails. `make_session` is for whoever came in with TLS, if not the listener's own.
+    certificate of the client. `admits_plaintext`: whether a peer that begins without TLS may come in all the same;
+    None: it is taken for a handshake that fails. `make_session` is for whoever came in with TLS, if not the listener's
+    own.
     """
 
     admits: Admits | None = None
