@@ -34,6 +34,12 @@ SWEEP_INSTANCES_MAX = 500
 SWEEP_EVERY_S = 5
 ZOOKEEPER_CONNECT_TIMEOUT_S = 5.0
 
+# Key sets at addresses that tenants name: a round asks for so many, and each may take `OUTBOUND_DEADLINE_S`.
+KEY_SETS_PER_ROUND_MAX = 40
+KEY_SETS_PER_TENANT_AND_ROUND_MAX = 2
+KEY_SETS_FETCHED_AT_ONCE = 8
+OAUTH_PUBLISHED_PER_ROUND_MAX = 100
+
 ADMIN_CLIENT_CONNECT_TIMEOUT_S = 1.0
 # Who is alive says hello at once; a write may wait for the controller.
 ADMIN_CLIENT_HELLO_TIMEOUT_S = 0.7

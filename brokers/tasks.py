@@ -14,7 +14,7 @@ from kombu.exceptions import OperationalError
 from brokers.limits import SWEEP_EVERY_S, WORK_LOOK_EVERY_S, WORK_ROUND_S
 from brokers.monitoring import cluster_overview, delays, health, lag_sampling, watching
 from brokers.operations import compiled_uptake, job_runner
-from brokers.provisioning import reconciler, sweep
+from brokers.provisioning import oauth, reconciler, sweep
 from brokers.provisioning.steps import NotYet
 from instances.services import note_certificate_ends
 
@@ -45,6 +45,32 @@ def reconcile_instance(self: Any, instance_id: str) -> str:
         if self.request.retries >= RETRIES_MAX:
             return f"left to the sweep: {reason}"
         raise self.retry(countdown=RETRY_AFTER_S, exc=reason) from reason
+
+
+def ask_to_publish_oauth(instance_id: str) -> None:
+    """The port `instances.interfaces.publish_oauth`; losing it is harmless as well."""
+    try:
+        publish_oauth.apply_async((instance_id,), retry=True, retry_policy=QUICK_PUBLISH)
+    except OperationalError:
+        log.warning("queue.unreachable", instance_id=instance_id)
+
+
+@shared_task(name="brokers.publish_oauth", ignore_result=True)
+def publish_oauth(instance_id: str) -> bool:
+    """Tell brokers whose tokens they may take; what fails is left to the next round. Then the keys of a new address are
+    fetched.
+    """
+    close_old_connections()
+    published = oauth.publish(instance_id)
+    keep_key_sets.delay()
+    return published
+
+
+@shared_task(name="brokers.keep_key_sets", ignore_result=True)
+def keep_key_sets() -> int:
+    """Fetch key sets that are due, and publish what brokers do not know."""
+    close_old_connections()
+    return oauth.keep(timezone.now())
 
 
 @shared_task(name="brokers.sweep", ignore_result=True)

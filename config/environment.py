@@ -101,13 +101,19 @@ def trusted_proxies() -> tuple[Network, ...]:
     Raises:
         ValueError: it says what to write instead.
     """
-    words = os.environ.get("PENSTOCK_TRUSTED_PROXIES", "")
+    return named_networks("PENSTOCK_TRUSTED_PROXIES")
+
+
+def named_networks(variable: str) -> tuple[Network, ...]:
+    """Addresses and networks that a variable names; none by default.
+
+    Raises:
+        ValueError: it says what to write instead.
+    """
     try:
-        return networks(words)
+        return networks(os.environ.get(variable, ""))
     except ValueError as error:
-        raise ValueError(
-            f"PENSTOCK_TRUSTED_PROXIES: {error}. Name addresses and networks, such as 10.0.0.0/24,127.0.0.1."
-        ) from error
+        raise ValueError(f"{variable}: {error}. Name addresses and networks, such as 10.0.0.0/24,127.0.0.1.") from error
 
 
 def internal_security() -> str:

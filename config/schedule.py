@@ -13,6 +13,7 @@ OBSERVE_EVERY_S = 5
 SAMPLE_LAGS_EVERY_S = LAG_SAMPLE_EVERY_S
 SWEEP_EVERY_S = 5
 KEEP_DELAYS_EVERY_S = 30
+KEEP_KEY_SETS_EVERY_S = 5
 WATCH_EVERY_S = 2
 WORK_EVERY_S = 1
 TIDY_EVERY_S = 300
@@ -27,6 +28,7 @@ def every(seconds: int, task: str, *, queue: str = "penstock") -> dict[str, Any]
 BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "observe brokers": every(OBSERVE_EVERY_S, "brokers.observe"),
     "keep delays": every(KEEP_DELAYS_EVERY_S, "brokers.keep_delays"),
+    "keep key sets": every(KEEP_KEY_SETS_EVERY_S, "brokers.keep_key_sets"),
     "watch instances": every(WATCH_EVERY_S, "brokers.watch"),
     "sample lags of groups": every(SAMPLE_LAGS_EVERY_S, "brokers.sample_lags"),
     "sweep instances": every(SWEEP_EVERY_S, "brokers.sweep"),

@@ -9,7 +9,7 @@ import dj_database_url
 from django.utils.translation import gettext_lazy as _
 
 from brokers.contract.zookeeper_tls import zookeeper_tls
-from config.environment import BASE_DIR, Environment, flag, positive, trusted_proxies
+from config.environment import BASE_DIR, Environment, flag, named_networks, positive, trusted_proxies
 from config.logging import logging_settings
 from config.public_url import is_loopback
 from config.schedule import BEAT_SCHEDULE
@@ -273,6 +273,11 @@ CELERY_TIMEZONE = "UTC"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BEAT_SCHEDULE = BEAT_SCHEDULE
 CELERY_BEAT_SCHEDULER = "config.beat:Scheduler"
+
+# Addresses that tenants name are asked by our machines (tenants/outbound.py).
+OUTBOUND_PRIVATE_ADDRESSES = named_networks("PENSTOCK_OUTBOUND_PRIVATE_ADDRESSES")
+OUTBOUND_REFUSED_ADDRESSES = named_networks("PENSTOCK_OUTBOUND_REFUSED_ADDRESSES")
+OUTBOUND_CA_FILE = os.environ.get("PENSTOCK_OUTBOUND_CA_FILE", "")
 
 UNFOLD = tenants_conf.UNFOLD
 PENSTOCK_ENVIRONMENT = os.environ.get("PENSTOCK_ENVIRONMENT", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from instances.oauth import limits as oauth_limits
 from instances.routes.certificate_entries import (
     CLIENT_CA_BYTES_MAX,
     CLIENT_CA_CERTIFICATES_MAX,
@@ -88,6 +89,7 @@ BYTES_PER_GB = 1_000_000_000
 def publish() -> None:
     """Put the limits under `/limits`; called once from `AppConfig.ready`."""
     take_long_bodies(REVOCATION_LIST)
+    register(*_of_tokens())
     register(
         Limit("instances_per_tenant_max", INSTANCES_PER_TENANT_MAX, "instances", "Instances of one tenant."),
         Limit("instance_name_chars_max", NAME_CHARS_MAX, "characters", "Length of an instance's name."),
@@ -175,5 +177,30 @@ def _of_certificates() -> tuple[Limit, ...]:
             DISTINGUISHED_NAME_CHARS_MAX,
             "characters",
             "Subject of a client's certificate; the name that rules make of it is a user's (`user_name_bytes_max`).",
+        ),
+    )
+
+
+def _of_tokens() -> tuple[Limit, ...]:
+    of = oauth_limits
+    return (
+        Limit(
+            "token_bytes_max",
+            of.TOKEN_BYTES_MAX,
+            "bytes",
+            "What a client sends to sign in with a token (OAUTHBEARER), its extensions included.",
+        ),
+        Limit("key_set_bytes_max", of.KEY_SET_BYTES_MAX, "bytes", "A key set, pinned or at its address."),
+        Limit("keys_per_key_set_max", of.KEYS_PER_SET_MAX, "keys", "Keys of one set, for whatever purpose."),
+        Limit("key_id_bytes_max", of.KEY_ID_BYTES_MAX, "bytes", "Id (`kid`) of a key."),
+        Limit("rsa_key_bits_min", of.RSA_KEY_BITS_MIN, "bits", "Shortest RSA key that proves tokens."),
+        Limit("rsa_key_bits_max", of.RSA_KEY_BITS_MAX, "bits", "Longest RSA key that proves tokens."),
+        Limit("clock_skew_seconds_max", of.CLOCK_SKEW_S_MAX, "seconds", "How far an issuer's clock may be off."),
+        Limit("key_set_refresh_seconds", of.KEY_SET_REFRESH_S, "seconds", "How often a key set is fetched."),
+        Limit(
+            "key_set_requested_refresh_seconds",
+            of.KEY_SET_REQUESTED_REFRESH_S,
+            "seconds",
+            "How soon it may be fetched again because a token names a key that is not in it.",
         ),
     )

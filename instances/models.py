@@ -32,6 +32,16 @@ from instances.limits import (
     NAME_CHARS_MAX,
     REPLICATION_FACTOR_MAX,
 )
+from instances.oauth.key_sets import PublicKey
+from instances.oauth.limits import (
+    AUDIENCE_CHARS_MAX,
+    DEFAULT_CLOCK_SKEW_S,
+    DEFAULT_PRINCIPAL_CLAIM,
+    FETCH_ERROR_CHARS_MAX,
+    ISSUER_CHARS_MAX,
+    KEY_SET_URL_CHARS_MAX,
+    PRINCIPAL_CLAIM_CHARS_MAX,
+)
 from instances.routes.kinds import DEFAULT_MAPPING_RULES, MAPPING_RULES_CHARS_MAX, PROTOCOLS, ROUTE_NAME_CHARS_MAX
 from tenants.ids import TypedIdField
 from tenants.limits import SUSPENSION_NOTE_CHARS_MAX
@@ -270,6 +280,53 @@ class RouteCertificates(models.Model):
 
     def __str__(self) -> str:
         return str(self.route)
+
+
+class OAuthConfiguration(models.Model):
+    """Whose tokens clients of an instance may bring. `keys` are those of the set that is in force, pinned or as
+    `jwks_url` last answered (`oauth.key_sets.PublicKey.to_body`).
+
+    `revision` counts what brokers are to know, `published_revision` is the last one that was written for them. A
+    removed configuration stays until brokers have been told.
+    """
+
+    instance = models.OneToOneField(
+        Instance, on_delete=models.CASCADE, related_name="oauth", verbose_name=_("instance")
+    )
+    issuer = models.CharField(_("issuer"), max_length=ISSUER_CHARS_MAX)
+    audience = models.CharField(_("audience"), max_length=AUDIENCE_CHARS_MAX)
+    jwks_url = models.CharField(_("address of the key set"), max_length=KEY_SET_URL_CHARS_MAX, blank=True, default="")
+    principal_claim = models.CharField(
+        _("claim that names the user"), max_length=PRINCIPAL_CLAIM_CHARS_MAX, default=DEFAULT_PRINCIPAL_CLAIM
+    )
+    clock_skew_s = models.PositiveIntegerField(_("clock skew, s"), default=DEFAULT_CLOCK_SKEW_S)
+    is_removed = models.BooleanField(_("removed"), default=False)
+    keys = models.JSONField(_("keys"), default=list, editable=False)
+    fetched_at = models.DateTimeField(_("keys fetched"), null=True, blank=True, editable=False)
+    tried_at = models.DateTimeField(_("keys asked for"), null=True, blank=True, editable=False)
+    fetch_error = models.CharField(
+        _("why no keys were fetched"), max_length=FETCH_ERROR_CHARS_MAX, blank=True, default="", editable=False
+    )
+    revision = models.PositiveIntegerField(_("wanted revision"), default=1, editable=False)
+    published_revision = models.PositiveIntegerField(_("published revision"), default=0, editable=False)
+
+    class Meta:
+        ordering = ("instance",)
+        verbose_name = _("OAuth configuration")
+        verbose_name_plural = _("OAuth configurations")
+
+    def __str__(self) -> str:
+        return f"{self.instance_id}/oauth"
+
+    @property
+    def public_keys(self) -> tuple[PublicKey, ...]:
+        return tuple(map(PublicKey.from_body, self.keys))
+
+    @property
+    def etag(self) -> tuple[object, ...]:
+        """What changes when the owner changes it, and does not when other keys are fetched."""
+        pinned = () if self.jwks_url else self.public_keys
+        return self.pk, self.issuer, self.audience, self.jwks_url, self.principal_claim, self.clock_skew_s, pinned
 
 
 class Operation(models.Model):

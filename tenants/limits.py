@@ -74,6 +74,10 @@ HASHING_WAIT_MS = 2_000
 # Who waits holds a thread of the web process.
 HASHINGS_WAITING_MAX = 4
 
+# One request of our machines to an address that a tenant named (outbound.py).
+OUTBOUND_DEADLINE_S = 5.0
+OUTBOUND_ADDRESSES_TRIED_MAX = 3
+
 assert PAGE_SIZE_DEFAULT <= PAGE_SIZE_MAX
 assert API_WRITES_PER_MINUTE_MAX <= API_READS_PER_MINUTE_MAX
 

@@ -21,6 +21,7 @@ INSTANCES = "/ckafka/instances"
 INSTANCE_ACKS = "/ckafka/acks"
 INSTANCE_PORTS = "/ckafka/ports"
 CREATIONS = "/ckafka/creations"
+KEY_REQUESTS = "/ckafka/key_requests"
 CHANGES = "/ckafka/changes"
 CHANGE_PREFIX = f"{CHANGES}/change_"
 CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
@@ -46,6 +47,7 @@ PERSISTENT_AT_START = (
     INSTANCE_ACKS,
     INSTANCE_PORTS,
     CREATIONS,
+    KEY_REQUESTS,
     CHANGES,
 )
 
@@ -135,6 +137,20 @@ def instance_certificates(instance_id: str) -> str:
 def instance_route_certificates(instance_id: str, route_name: str) -> str:
     """Of one route (see `certificates.CertificatesDocument`)."""
     return f"{INSTANCES}/{instance_id}/certificates/{route_name}"
+
+
+def instance_oauth(instance_id: str) -> str:
+    return f"{INSTANCES}/{instance_id}/oauth"
+
+
+def instance_oauth_node(instance_id: str, node_name: str) -> str:
+    """Written by the control plane (see `oauth.OAuthDocument`)."""
+    return f"{INSTANCES}/{instance_id}/oauth/{node_name}"
+
+
+def key_request(instance_id: str) -> str:
+    """There as long as a broker wishes that the instance's key set is fetched again."""
+    return f"{KEY_REQUESTS}/{instance_id}"
 
 
 def instance_creations(instance_id: str) -> str:

@@ -18,6 +18,8 @@ CHANGE: Final = READ | WRITE | CREATE | DELETE
 ALL: Final = CHANGE | ADMIN
 DIGEST: Final = "digest"
 CLUSTERS_ROOT: Final = "/penstock"
+# Whom an instance's brokers believe is the control plane's to say.
+OAUTH: Final = "oauth"
 CHROOT_PARTS: Final = 2  # as `paths.chroot` makes it
 _CERTIFICATES: Final = paths.instance_certificates("").rpartition("/")[2]
 _CONTROL_ROOT: Final = paths.INSTANCES.rpartition("/")[0]
@@ -100,11 +102,11 @@ def _control_elsewhere(path: str) -> int:
 
 
 def _brokers_in_control_tree(path: str) -> int:
-    if path.startswith((paths.INSTANCE_ACKS, paths.CREATIONS, paths.CHANGES)):
+    if path.startswith((paths.INSTANCE_ACKS, paths.CREATIONS, paths.KEY_REQUESTS, paths.CHANGES)):
         return CHANGE
     if path.startswith(f"{paths.INSTANCES}/"):
         parts = path.removeprefix(f"{paths.INSTANCES}/").split("/")
-        if len(parts) > 1 and parts[1] == _CERTIFICATES:
+        if len(parts) > 1 and parts[1] in (_CERTIFICATES, OAUTH):
             return READ
         return READ | CREATE if len(parts) == 1 else CHANGE  # the document itself, or its topics
     if path.startswith(f"{paths.INSTANCE_PORTS}/"):

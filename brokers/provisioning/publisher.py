@@ -18,6 +18,7 @@ from kazoo.security import ACL
 from brokers.contract import documents, paths
 from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.documents import InstanceAck, InstanceDocument, InstanceTopicDocument
+from brokers.contract.oauth import CONFIGURATION, OAuthDocument
 from brokers.infra import zookeeper
 
 COMPARE_AND_SET_ATTEMPTS_MAX = 8
@@ -241,6 +242,52 @@ class Publisher:
             waiting=(wanted & alive) - answered,
             down=wanted - alive,
         )
+
+    # --- whose tokens are taken -----------------------------------------------------------------------------------
+
+    def publish_oauth(self, instance_id: str, wanted: OAuthDocument | None) -> bool:
+        """Make the instance's OAuth document what is given, None = none; True when something was written.
+
+        Raises `LostRace` while the instance itself is not published.
+        """
+        folder, relative = paths.instance_oauth(instance_id), paths.instance_oauth_node(instance_id, CONFIGURATION)
+        path, raw = self._at(relative), None if wanted is None else wanted.to_json()
+        for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
+            present = self._read(path)
+            if (None if present is None else present[0]) == raw:
+                return False
+            if self._read(self._at(paths.instance(instance_id))) is None:
+                raise LostRace(f"{instance_id} is not published")
+            self._ensure([paths.CHANGES, folder])
+            write = self._client.transaction()
+            if raw is None:
+                assert present is not None, "answered above"
+                write.delete(path, present[1])
+            elif present is None:
+                self._create_in(write, relative, raw)
+            else:
+                write.set_data(path, raw, present[1])
+            change = _change(f"instances/{instance_id}/oauth/{CONFIGURATION}")
+            self._create_in(write, paths.CHANGE_PREFIX, change, sequence=True)
+            if _committed(write):
+                return True
+        raise LostRace(f"the OAuth document of {instance_id} keeps changing")
+
+    def without_oauth(self, instance_ids: Iterable[str]) -> set[str]:
+        """Of these instances those that have no OAuth document."""
+        by_path = {paths.instance_oauth_node(instance_id, CONFIGURATION): instance_id for instance_id in instance_ids}
+        return {by_path[path] for path in self._missing(by_path)}
+
+    def key_requests(self) -> list[str]:
+        """Instances of which a broker wishes to have the key set fetched again."""
+        try:
+            return sorted(self._client.get_children(self._at(paths.KEY_REQUESTS)))
+        except NoNodeError:
+            return []
+
+    def forget_key_request(self, instance_id: str) -> None:
+        """It is being fetched, or there is nothing to fetch."""
+        self._delete(self._at(paths.key_request(instance_id)))
 
     # --- topics ---------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from django.urls import path
 
-from instances.api import acls, groups, instances, prometheus, route_certificates, routes, topics, users, watching
+from instances.api import (
+    acls,
+    groups,
+    instances,
+    oauth,
+    prometheus,
+    route_certificates,
+    routes,
+    topics,
+    users,
+    watching,
+)
 from instances.limits import REVOCATION_LIST
 from tenants.api.addresses import NAME
 
@@ -40,6 +51,7 @@ urlpatterns = [
     path(f"instances/<str:instance_id>/users/<{NAME}:name>", users.UserResource.as_view()),
     path("instances/<str:instance_id>/acls", acls.AclCollection.as_view()),
     path("instances/<str:instance_id>/acls/test", acls.AccessTest.as_view()),
+    path("instances/<str:instance_id>/oauth", oauth.OAuthResource.as_view()),
     path("instances/<str:instance_id>/throughput", watching.Throughput.as_view()),
     path("instances/<str:instance_id>/metrics", watching.Metrics.as_view()),
     path("instances/<str:instance_id>/metrics/prometheus", prometheus.PrometheusMetrics.as_view()),

@@ -9,6 +9,7 @@ from instances.services.delays import forget_delays, keep_delays
 from instances.services.ending import delete_instance, restore_instance, resume_instance, suspend_instance
 from instances.services.group_common import group_ref, offsets_of
 from instances.services.groups import delete_group, delete_offsets, undo_offsets
+from instances.services.oauth import configure_oauth, remove_oauth
 from instances.services.observing import note_health, observed_conditions
 from instances.services.offsets import Reset, plan_reset, reset_offsets
 from instances.services.route_certificates import (
@@ -27,6 +28,7 @@ __all__ = [
     "Reset",
     "add_secret",
     "configure_instance",
+    "configure_oauth",
     "create_acls",
     "create_instance",
     "create_route",
@@ -52,6 +54,7 @@ __all__ = [
     "protect_instance",
     "remove_certificate",
     "remove_client_ca",
+    "remove_oauth",
     "remove_revocation_list",
     "remove_secret",
     "rename_instance",

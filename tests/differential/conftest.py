@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 from collections.abc import Iterator
@@ -10,13 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from brokers.contract.documents import InstanceSettings
+from brokers.contract import paths
+from brokers.contract.documents import InstanceSettings, change_to_json
+from brokers.contract.oauth import CONFIGURATION
 from brokers.contract.process import CLUSTER_USER
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.messages.sasl import SaslHandshakeRequest
 from tests.differential.play import Address, Player
 from tests.differential.record import SETTINGS as SETTINGS_RECORDED
 from tests.differential.record import SETTINGS_APART
-from tests.differential.scripts import sasl, scram_users
-from tests.testkit.engine import HOST, EngineCluster
+from tests.differential.scripts import oauth, sasl, scram_users
+from tests.testkit.engine import HOST, EngineCluster, eventually
+from tests.testkit.wire import WireClient
 
 INSTANCES = (f"ins-{number:08d}" for number in itertools.count(1))
 # Apache Kafka's own default.
@@ -46,15 +52,34 @@ def kafka_address_apart(zookeeper_address: str, tmp_path: Path) -> Iterator[Addr
 
 
 @pytest.fixture
-def kafka_address_authenticated(zookeeper_address: str, tmp_path: Path) -> Iterator[Address]:
-    """A broker that asks who is there, with the users of the scripts."""
+def kafka_address_authenticated(script: str, zookeeper_address: str, tmp_path: Path) -> Iterator[Address]:
+    """A broker that asks who is there, with the users of the scripts; for that of tokens, with their issuer."""
     with EngineCluster(zookeeper_address, tmp_path) as cluster:
         served = _served(cluster, "sasl_plaintext")
         inside = Address(HOST, cluster.brokers[0].settings.internal_port)
         with Player(inside, login=(served.prefix.rstrip("."), cluster.secret)) as player:
             scram_users.make(player, *sasl.ALICE)
             scram_users.make(player, *sasl.CAROL)
+        if script == "oauth":
+            _take_tokens(cluster, served.prefix.rstrip("."))
         yield served
+
+
+def _take_tokens(cluster: EngineCluster, instance_id: str) -> None:
+    """Of the issuer of the scripts, as the control plane says so."""
+    change = f"instances/{instance_id}/oauth/{CONFIGURATION}"
+    cluster.zookeeper.create(
+        paths.instance_oauth_node(instance_id, CONFIGURATION), oauth.ISSUER.document().to_json(), makepath=True
+    )
+    cluster.zookeeper.create(paths.CHANGE_PREFIX, change_to_json([change]), sequence=True)
+
+    async def is_offered() -> bool:
+        client = await WireClient.connect(next(iter(cluster.instances[instance_id].document.routes[0].ports.values())))
+        answer = await client.call(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism=""))
+        await client.close()
+        return "OAUTHBEARER" in answer.mechanisms
+
+    eventually(lambda: asyncio.run(is_offered()), "tokens are taken")
 
 
 def _served(cluster: EngineCluster, security: str = "plaintext") -> Address:

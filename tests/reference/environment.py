@@ -53,6 +53,18 @@ VARIABLES = {
         "which program this is, and whose certificate it shows: `web`, `worker`, `agent`, `pipeline`, or `command`, "
         "the default; set by `up` for what it starts"
     ),
+    "PENSTOCK_OUTBOUND_CA_FILE": (
+        "authorities (PEM) that addresses named by tenants may have their certificates from, beside the system's; none "
+        "by default"
+    ),
+    "PENSTOCK_OUTBOUND_PRIVATE_ADDRESSES": (
+        "private addresses and networks that tenants may have asked by our machines (key sets of OAuth), separated by "
+        "commas; none by default"
+    ),
+    "PENSTOCK_OUTBOUND_REFUSED_ADDRESSES": (
+        "public addresses and networks that are not asked for tenants, such as your own, separated by commas; none by "
+        "default"
+    ),
     "PENSTOCK_PUBLIC_URL": (
         "the console's address, which links in mails begin with; must be set beyond loopback; `https://` turns on "
         "secure cookies, HSTS and the redirect"

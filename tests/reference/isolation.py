@@ -68,7 +68,11 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     GROUP: ("mapped", "Stored under the instance's id, and shown without it; only ids of the instance are listed."),
     TRANSACTION: ("mapped", "Stored under the instance's id, and shown without it."),
     QUOTA: ("mapped", "Users and client ids are the instance's own; stored under its id, and shown without it."),
-    USER: ("mapped", "Users are the instance's own: documents below its node, looked up there alone."),
+    USER: (
+        "mapped",
+        "Users are the instance's own: documents below its node, looked up there alone. A token proves one by the "
+        "issuer, audience and keys that the instance names itself.",
+    ),
     ACL: (
         "mapped",
         "Entries are the instance's own, under the names of its owner; stored at its node, and compared with its own "

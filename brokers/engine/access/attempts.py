@@ -67,8 +67,10 @@ class Attempts:
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def refusal_ms(self, user: str, address: Address, now_ms: int) -> int:
-        """How late to say no without trying; 0: it may be tried."""
+    def refusal_ms(self, user: str | None, address: Address, now_ms: int) -> int:
+        """How late to say no without trying; 0: it may be tried. `user` None, here and below: what is tried does not
+        say whom it is to prove, so that the address alone counts.
+        """
         delay_ms = 0
         for key in self._keys(user, address):
             bucket = self._buckets.get(key)
@@ -80,26 +82,31 @@ class Attempts:
                 bucket.refused += 1
         return delay_ms
 
-    def failed(self, user: str, address: Address, now_ms: int) -> None:
-        user_key, address_key = self._keys(user, address)
+    def failed(self, user: str | None, address: Address, now_ms: int) -> None:
+        address_key, *user_keys = self._keys(user, address)
         self._fill(address_key, ADDRESS_FAILURES_BURST, ADDRESS_FAILURES_PER_MINUTE, now_ms)
-        self._fill(user_key, USER_FAILURES_BURST, USER_FAILURES_PER_MINUTE, now_ms)
+        for user_key in user_keys:
+            self._fill(user_key, USER_FAILURES_BURST, USER_FAILURES_PER_MINUTE, now_ms)
 
-    def succeeded(self, user: str, address: Address, *, was_counted: bool) -> None:
+    def succeeded(self, user: str | None, address: Address, *, was_counted: bool) -> None:
         """`was_counted`: as `failed`, before it was known. The address's other failures stay: who has one password must
         not thereby try others for ever.
         """
-        user_key, address_key = self._keys(user, address)
-        self._buckets.pop(user_key, None)
+        address_key, *user_keys = self._keys(user, address)
+        for user_key in user_keys:
+            self._buckets.pop(user_key, None)
         bucket = self._buckets.get(address_key)
         if was_counted and bucket is not None:
             bucket.level = max(0.0, bucket.level - 1)
 
     @staticmethod
-    def _keys(user: str, address: Address) -> tuple[tuple[str | None, str], tuple[str | None, str]]:
+    def _keys(user: str | None, address: Address) -> tuple[tuple[str | None, str], ...]:
+        """The address's first."""
         peer = peer_key(address)
+        if user is None:
+            return ((None, peer),)
         # Nobody has a longer name: what strangers say is not kept.
-        return (user if len(user) <= USER_NAME_BYTES_MAX else "", peer), (None, peer)
+        return (None, peer), (user if len(user) <= USER_NAME_BYTES_MAX else "", peer)
 
     def _fill(self, key: tuple[str | None, str], burst: int, per_minute: int, now_ms: int) -> None:
         bucket = self._buckets.get(key)

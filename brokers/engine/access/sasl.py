@@ -21,6 +21,11 @@ class SaslFailed(Exception):
 
     wire_code = 58
 
+    def __init__(self, message: str, reason: str = "") -> None:
+        """`reason`: for the broker's log alone, where it says more than the client may hear."""
+        super().__init__(message)
+        self.reason = reason or message
+
 
 @dataclass(frozen=True, slots=True)
 class PlainToken:

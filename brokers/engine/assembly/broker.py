@@ -152,6 +152,7 @@ class Broker:
         self.metering = self._metering(mmap_counters)
         self.controller = self._controller()
         self.engine.authentication.max_reauth_ms = config.max_reauth_ms
+        self.engine.authentication.tokens.request_keys = self.store.request_keys
         self.current.subscribe(self.engine.authentication.on_image)
         self.current.subscribe(Bandwidth(self.engine).on_image)
         self.current.subscribe(self.tenant_listeners.on_image)

@@ -13,6 +13,7 @@ from functools import cached_property
 from brokers.contract.acls import AclDocument
 from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.documents import InstanceDocument
+from brokers.contract.oauth import OAuthDocument
 from brokers.contract.partitions import NO_LEADER
 from brokers.contract.users import UserDocument
 from brokers.engine.cluster.broker_configs import BrokerConfigs
@@ -134,6 +135,7 @@ class ClusterImage:
     users: InstanceDocuments[UserDocument] = field(default_factory=InstanceDocuments)
     acls: InstanceDocuments[AclDocument] = field(default_factory=InstanceDocuments)
     certificates: InstanceDocuments[CertificatesDocument] = field(default_factory=InstanceDocuments)
+    oauth: InstanceDocuments[OAuthDocument] = field(default_factory=InstanceDocuments)
     broker_configs: BrokerConfigs = field(default_factory=BrokerConfigs)
     config_change: int = field(default=NO_CHANGE, compare=False)
     creations: Mapping[str, int] = field(default_factory=dict, compare=False)
@@ -167,6 +169,7 @@ class ClusterImage:
         users: InstanceDocuments[UserDocument] | None = None,
         acls: InstanceDocuments[AclDocument] | None = None,
         certificates: InstanceDocuments[CertificatesDocument] | None = None,
+        oauth: InstanceDocuments[OAuthDocument] | None = None,
         broker_configs: BrokerConfigs | None = None,
         config_change: int | None = None,
         creations: Mapping[str, int] | None = None,
@@ -179,7 +182,7 @@ class ClusterImage:
         if topics:
             next_topics, next_by_id = _apply_topics(self.topics, self.topics_by_id, topics)
         next_quotas = self.quotas if quotas is None else quotas
-        next_users, next_acls = users or self.users, acls or self.acls
+        next_users, next_acls, next_oauth = users or self.users, acls or self.acls, oauth or self.oauth
         next_certificates = certificates or self.certificates
         gone = [id for id, document in (instances or {}).items() if document is None]
         return replace(
@@ -194,6 +197,7 @@ class ClusterImage:
             users=next_users.without(gone) if gone else next_users,
             acls=next_acls.without(gone) if gone else next_acls,
             certificates=next_certificates.without(gone) if gone else next_certificates,
+            oauth=next_oauth.without(gone) if gone else next_oauth,
             broker_configs=self.broker_configs if broker_configs is None else broker_configs,
             config_change=self.config_change if config_change is None else config_change,
             creations=_without({**self.creations, **(creations or {})}, gone) if creations or gone else self.creations,

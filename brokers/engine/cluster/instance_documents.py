@@ -1,5 +1,5 @@
-"""What an instance keeps in documents of its own below its node: users, access control lists, certificates. One
-immutable value for all instances, which shares with the next one whatever did not change.
+"""What an instance keeps in documents of its own below its node: users, access control lists, certificates, the OAuth
+configuration. One immutable value for all instances, which shares with the next one whatever did not change.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ T = TypeVar("T")
 USERS: Final = "users"
 ACLS: Final = "acls"
 CERTIFICATES: Final = "certificates"
+OAUTH: Final = "oauth"
 
 # By the name of the instance and of the node.
 Changes = Mapping[tuple[str, str], T | None]

@@ -1,18 +1,19 @@
-"""Reads users, access control lists and certificates of instances (`instance_documents`)."""
+"""Reads users, access control lists, certificates and OAuth configurations of instances (`instance_documents`)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from brokers.contract import paths
 from brokers.contract.acls import AclDocument
 from brokers.contract.certificates import CertificatesDocument
+from brokers.contract.oauth import OAuthDocument
 from brokers.contract.users import UserDocument
 from brokers.engine.cluster import loader
-from brokers.engine.cluster.instance_documents import ACLS, CERTIFICATES, USERS, InstanceDocuments
+from brokers.engine.cluster.instance_documents import ACLS, CERTIFICATES, OAUTH, USERS, InstanceDocuments
 from brokers.engine.cluster.tree import Tree
 
 T = TypeVar("T")
@@ -58,6 +59,11 @@ async def read_all_certificates(
     return before.only(wanted).with_changes(await read_certificates(tree, wanted))
 
 
+async def read_oauth(tree: Tree, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], OAuthDocument | None]:
+    """As `read_users`."""
+    return await _read(tree, wanted, paths.instance_oauth_node, OAuthDocument.from_json, _as_it_was)
+
+
 async def read_all_users(
     tree: Tree, instance_ids: Iterable[str], before: InstanceDocuments[UserDocument]
 ) -> InstanceDocuments[UserDocument]:
@@ -74,11 +80,19 @@ async def read_all_acls(
     return before.only(wanted).with_changes(await read_acls(tree, wanted))
 
 
+async def read_all_oauth(
+    tree: Tree, instance_ids: Iterable[str], before: InstanceDocuments[OAuthDocument]
+) -> InstanceDocuments[OAuthDocument]:
+    """As `read_all_users`."""
+    wanted = await _list(tree, instance_ids, OAUTH)
+    return before.only(wanted).with_changes(await read_oauth(tree, wanted))
+
+
 class _Unknown(Exception):
     """Nothing can be said in the place of a document."""
 
 
-def _as_it_was(_node_name: str) -> UserDocument:
+def _as_it_was(_node_name: str) -> NoReturn:
     raise _Unknown
 
 

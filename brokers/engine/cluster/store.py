@@ -24,6 +24,7 @@ from brokers.engine.cluster import (
     election_writes,
     errors,
     isr_writes,
+    key_requests,
     legacy_offsets,
     reassignment_writes,
     registration,
@@ -321,6 +322,12 @@ class ClusterStore:
     async def remove_acls(self, instance_id: str, unwanted: Mapping[ResourcePattern, Sequence[AclEntry]]) -> int | None:
         """As `add_acls`; what is not there is no error."""
         return await acl_writes.remove(self.tree, instance_id, unwanted)
+
+    # --- key sets ------------------------------------------------------------------------------------------------
+
+    async def request_keys(self, instance_id: str) -> None:
+        """Asks the control plane to fetch the key set of an instance again."""
+        await key_requests.request(self.tree, instance_id)
 
     # --- offsets of old consumers -------------------------------------------------------------------------------
 

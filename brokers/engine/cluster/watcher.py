@@ -20,7 +20,7 @@ from brokers.engine.cluster import instance_documents_loader as documents_loader
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import StoreUnavailable
 from brokers.engine.cluster.image import NO_CHANGE, ClusterImage, TopicImage
-from brokers.engine.cluster.instance_documents import ACLS, CERTIFICATES, USERS, named_in
+from brokers.engine.cluster.instance_documents import ACLS, CERTIFICATES, OAUTH, USERS, named_in
 from brokers.engine.cluster.quota_image import QuotaImage
 from brokers.engine.cluster.tree import Node, Tree
 
@@ -152,6 +152,7 @@ class ClusterWatcher:
         users = await documents_loader.read_users(self._tree, named_in(entities, USERS))
         acls = await documents_loader.read_acls(self._tree, named_in(entities, ACLS))
         certificates = await documents_loader.read_certificates(self._tree, named_in(entities, CERTIFICATES))
+        oauth = await documents_loader.read_oauth(self._tree, named_in(entities, OAUTH))
         configured = broker_config_loader.ids_of(
             path.removeprefix(_BROKER_CONFIG) for path in entities if path.startswith(_BROKER_CONFIG)
         )
@@ -167,6 +168,7 @@ class ClusterWatcher:
                 users=image.users.with_changes(users) if users else None,
                 acls=image.acls.with_changes(acls) if acls else None,
                 certificates=image.certificates.with_changes(certificates) if certificates else None,
+                oauth=image.oauth.with_changes(oauth) if oauth else None,
                 broker_configs=image.broker_configs.with_changes(broker_configs) if broker_configs else None,
                 config_change=config_change,
                 creations=reservations.versions_in(entities),
@@ -196,6 +198,7 @@ class ClusterWatcher:
         users = await documents_loader.read_all_users(self._tree, instance_ids, before.users)
         acls = await documents_loader.read_all_acls(self._tree, instance_ids, before.acls)
         certificates = await documents_loader.read_all_certificates(self._tree, instance_ids, before.certificates)
+        oauth = await documents_loader.read_all_oauth(self._tree, instance_ids, before.oauth)
         configured = broker_config_loader.ids_of(await self._tree.children(paths.BROKER_CONFIGS) or [])
         broker_configs = await broker_config_loader.read(self._tree, configured)
         not_understood = await self._not_understood(name for name, topic in topics.items() if topic is None)
@@ -211,6 +214,7 @@ class ClusterWatcher:
             users=users,
             acls=acls,
             certificates=certificates,
+            oauth=oauth,
             broker_configs=before.broker_configs.only(configured).with_changes(broker_configs),
             config_change=config_change,
             creations=creations,

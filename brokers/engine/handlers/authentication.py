@@ -25,6 +25,7 @@ from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.handlers.hashing_turns import HashingTurns
 from brokers.engine.handlers.logins import Logins
+from brokers.engine.handlers.token_authentication import TokenAuthentication
 
 # The thread that hashes gives way to the loop.
 HASHING_NICENESS: Final = 10
@@ -67,6 +68,7 @@ class Authentication:
         # The same for all brokers: a made-up salt that differed among them would give itself away.
         self._fake_key = hmac.digest(cluster_secret.encode(), b"penstock fake salts", "sha256")
         self._of: dict[str, _OfInstance] = {}
+        self.tokens = TokenAuthentication(self, clock, current, os.urandom(_PROVEN_KEY_BYTES))
 
     # -- users --------------------------------------------------------------------------------------------------------
 
@@ -74,6 +76,11 @@ class Authentication:
         """As the present image has it."""
         user = self._current.image.users.of_instance(instance_id).get(paths.sanitise(name))
         return user if user is not None and user.is_usable(self.clock.now_ms()) else None
+
+    def is_shut_out(self, instance_id: str, name: str) -> bool:
+        """Whether there is such a user, and it may not sign in, with whatever it may have."""
+        user = self._current.image.users.of_instance(instance_id).get(paths.sanitise(name))
+        return user is not None and not user.is_usable(self.clock.now_ms())
 
     def fake_salt(self, instance_id: str, name: str, mechanism: int) -> bytes:
         return scram.fake_salt(self._fake_key, instance_id, name, mechanism)
@@ -119,7 +126,7 @@ class Authentication:
 
     # -- attempts -----------------------------------------------------------------------------------------------------
 
-    def check_attempt(self, instance_id: str, name: str, address: Address) -> None:
+    def check_attempt(self, instance_id: str, name: str | None, address: Address) -> None:
         """
         Raises:
             AttemptRefused: too many were wrong.
@@ -130,20 +137,23 @@ class Authentication:
             of.counts.refused += 1
             raise AttemptRefused(delay_ms)
 
-    def begin_attempt(self, instance_id: str, name: str, address: Address) -> None:
+    def begin_attempt(self, instance_id: str, name: str | None, address: Address) -> None:
         """As wrong until it is right: who hangs up before the answer has tried as well."""
         self._of_instance(instance_id).attempts.failed(name, address, self.clock.monotonic_ms())
 
     def failed(self, instance_id: str) -> None:
         self._of_instance(instance_id).counts.failed += 1
 
-    def was_right(self, instance_id: str, name: str, address: Address, *, was_counted: bool) -> None:
+    def was_right(self, instance_id: str, name: str | None, address: Address, *, was_counted: bool) -> None:
         """`was_counted`: `begin_attempt` was called."""
         self._of_instance(instance_id).attempts.succeeded(name, address, was_counted=was_counted)
 
-    def signed_in(self, instance_id: str, name: str, secret: Secret) -> None:
+    def signed_in(self, instance_id: str, name: str, secret: Secret | None) -> None:
+        """`secret` None: with a token."""
         of = self._of_instance(instance_id)
         of.counts.succeeded += 1
+        if secret is None:
+            return
         of.last_used_ms.setdefault(name, {})[secret.id] = self.clock.now_ms()
 
     def came_by_certificate(self, instance_id: str) -> None:
@@ -169,6 +179,7 @@ class Authentication:
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         self.logins.on_image(before, after)
+        self.tokens.on_image(before, after)
         if before.users is not after.users:
             for instance_id, of in self._of.items():
                 users = after.users.of_instance(instance_id)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from brokers.contract import paths
+from brokers.contract.oauth import CONFIGURATION, OAuthTerms
 from brokers.contract.users import Secret, UserDocument
 from brokers.engine.cluster.image import ClusterImage
 
@@ -18,6 +19,7 @@ EXPIRY_INTERVAL_S: Final = 0.5
 REVOKED: Final = "the user may not be here any more"
 
 PLAIN: Final = 0
+OAUTHBEARER: Final = 3
 # Kafka's: who asks to authenticate again sooner is answered ILLEGAL_SASL_STATE.
 REAUTHENTICATION_INTERVAL_MS_MIN: Final = 1_000
 
@@ -29,28 +31,45 @@ class Closable(Protocol):
 
 
 class Login:
-    """What one connection was signed in with. `mechanism` is PLAIN, or SCRAM's as `contract.users` numbers them."""
+    """What one connection was signed in with: a secret of a user, or a token under the terms of a configuration.
+    `mechanism` is PLAIN, OAUTHBEARER, or SCRAM's as `contract.users` numbers them. `lifetime_ms` 0: it does not expire.
+    """
 
-    __slots__ = ("_logins", "_timer", "began_again_ms", "channel", "instance_id", "mechanism", "secret", "user")
+    __slots__ = (
+        "_logins", "_timer", "began_again_ms", "channel", "instance_id", "lifetime_ms", "mechanism", "secret", "terms",
+        "user",
+    )  # fmt: skip
 
     def __init__(
-        self, logins: Logins, channel: Closable, instance_id: str, user: UserDocument, secret: Secret, mechanism: int
+        self,
+        logins: Logins,
+        channel: Closable,
+        instance_id: str,
+        user: str,
+        mechanism: int,
+        proof: Secret | OAuthTerms,
     ) -> None:
         self._logins = logins
         self._timer: asyncio.TimerHandle | None = None
         # When it last began to authenticate again; monotonic.
         self.began_again_ms: int | None = None
+        self.lifetime_ms = 0
         self.channel = channel
         self.instance_id = instance_id
-        self.user = user.name
-        self.secret = secret
+        self.user = user
+        self.secret = proof if isinstance(proof, Secret) else None
+        self.terms = proof if isinstance(proof, OAuthTerms) else None
         self.mechanism = mechanism
 
     def holds(self, user: UserDocument | None, now_ms: int) -> bool:
-        """Whether what it was signed in with is worth something still."""
+        """Whether what it was signed in with is worth something still. Whom a token names need not be a user here, but
+        one that may not sign in is kept out all the same.
+        """
+        used = self.secret
+        if used is None:
+            return user is None or user.is_usable(now_ms)
         if user is None or not user.is_usable(now_ms):
             return False
-        used = self.secret
         for secret in user.secrets:
             if secret.id == used.id and secret.created_at_ms == used.created_at_ms:
                 kept = {verifier.mechanism for verifier in secret.verifiers if verifier in used.verifiers}
@@ -68,6 +87,7 @@ class Login:
     def expire_after(self, lifetime_ms: int, expire: Callable[[], object]) -> None:
         """`expire` is called unless the peer authenticates again, or goes."""
         self.keep()
+        self.lifetime_ms = lifetime_ms
         self._timer = self._logins.loop.call_later(lifetime_ms / 1000, expire)
 
     def keep(self) -> None:
@@ -95,7 +115,7 @@ class Logins:
         self._closing: deque[Login] = deque()
 
     def add(self, login: Login, user: UserDocument | None) -> None:
-        """`user` None: it came by certificate, and there is no user of its name."""
+        """`user` None: there is none of the name that a certificate or a token has proven."""
         of_instance = self._open.setdefault(login.instance_id, {})
         of_instance.setdefault(login.user, {})[login] = None
         if user is not None:
@@ -115,6 +135,8 @@ class Logins:
         return len(self._open.get(instance_id, {}).get(user, ()))
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        if before.oauth is not after.oauth:
+            self._revoke_tokens(before, after)
         if before.users is after.users:
             return
         for instance_id, of_instance in self._open.items():
@@ -142,6 +164,22 @@ class Logins:
             self._expiring.pop((instance_id, user.name), None)
         else:
             self._expiring[instance_id, user.name] = user.expires_at_ms
+
+    def _revoke_tokens(self, before: ClusterImage, after: ClusterImage) -> None:
+        """Another key set cuts nobody off: servers change their keys while tokens of the old ones are valid."""
+        for instance_id, of_instance in self._open.items():
+            document = after.oauth.of_instance(instance_id).get(CONFIGURATION)
+            if document is before.oauth.of_instance(instance_id).get(CONFIGURATION):
+                continue
+            terms = None if document is None else document.terms
+            self.close(
+                [
+                    login
+                    for of_user in of_instance.values()
+                    for login in of_user
+                    if login.terms is not None and login.terms != terms
+                ]
+            )
 
     def _revoke(self, instance_id: str, name: str, user: UserDocument | None) -> None:
         now_ms = self._now_ms()

@@ -16,6 +16,7 @@ from kazoo.exceptions import KazooException, NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from brokers.contract.documents import InstanceAck, InstanceTopicDocument
+from brokers.contract.oauth import CONFIGURATION
 from brokers.contract.zookeeper_access import Credentials, TreeAccess
 from brokers.engine.cluster.quota_image import QuotaEntity
 from brokers.engine.cluster.tree import Create, Set
@@ -26,6 +27,7 @@ from config.embedded.process import StartFailed, free_port, wait_until
 from config.embedded.zookeeper import EmbeddedZooKeeper
 from config.embedded.zookeeper_acls import ForeignGuard, Guard
 from tests.testkit.cluster import CLUSTER_ID, Member, instance_document, is_complete
+from tests.testkit.oauth import Issuer
 from tests.testkit.own_zookeeper import own_zookeeper
 
 START_TIMEOUT_S = 60.0
@@ -196,6 +198,14 @@ async def test_the_life_of_an_instance_needs_no_right_that_a_role_does_not_have(
                 )
             await member.store.delete_topic(member.image, instance_id=instance, name="orders")
             await member.until(lambda image: topic.name not in image.topics)
+            taken = Issuer().document()
+            assert await asyncio.to_thread(publisher.publish_oauth, instance, taken)
+            await member.until(lambda image: image.oauth.of_instance(instance).get(CONFIGURATION) == taken)
+            await member.store.request_keys(instance)
+            await member.store.request_keys(instance)
+            assert await asyncio.to_thread(publisher.key_requests) == [instance]
+            await asyncio.to_thread(publisher.forget_key_request, instance)
+            assert await asyncio.to_thread(publisher.key_requests) == []
             later = replace(document, generation=2)
             assert await asyncio.to_thread(publisher.publish_instance, instance, later)
             await asyncio.to_thread(publisher.unpublish_instance, instance, later.leased_ports)

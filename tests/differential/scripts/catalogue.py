@@ -29,6 +29,7 @@ from tests.differential.scripts import (
     log_dirs,
     markers,
     metadata,
+    oauth,
     odd_names,
     offset_expiry,
     old_formats,
@@ -103,7 +104,7 @@ APART: Final[dict[str, Callable[[Player], None]]] = {
     "full_groups": full_groups.script,
 }
 # On a route that asks who is there (`sasl.ALICE`, `sasl.CAROL`).
-AUTHENTICATED: Final[dict[str, Callable[[Player], None]]] = {"sasl": sasl.script}
+AUTHENTICATED: Final[dict[str, Callable[[Player], None]]] = {"oauth": oauth.script, "sasl": sasl.script}
 # About who may do what; `record` says what they need of Apache Kafka.
 AUTHORISED: Final[dict[str, Callable[[Player], None]]] = {
     "acls": acls.script,

@@ -28,12 +28,13 @@ def script(player: Player) -> None:
     _raw(player)
 
 
-class _Peer:
+class Peer:
     """A connection of its own, whose answers are written down under a label each."""
 
-    def __init__(self, player: Player, what: str) -> None:
+    def __init__(self, player: Player, what: str, shown: Callable[[Any], Any] | None = None) -> None:
         self.player = player.another()
         self.what = what
+        self._shown = shown or shown_of
         self._number = 0
 
     def ask(self, api_key: int, version: int, message: Any) -> Any:
@@ -44,7 +45,7 @@ class _Peer:
         except ConnectionLost:
             self.player.write_down(label, CLOSED)
             return None
-        self.player.write_down(label, _shown(answer))
+        self.player.write_down(label, self._shown(answer))
         return answer
 
     def handshake(self, mechanism: str = PLAIN, version: int = 1) -> Any:
@@ -65,7 +66,7 @@ class _Peer:
         self.metadata()
 
 
-def _shown(answer: Any) -> Any:
+def shown_of(answer: Any) -> Any:
     """What two brokers say alike: codes, words, mechanisms, and of a token how it begins."""
     if not hasattr(answer, "error_code"):
         return {"brokers": len(answer.brokers)}
@@ -89,7 +90,7 @@ def plain_token(name: str, password: str, identity: str = "") -> bytes:
 
 def _plain(player: Player) -> None:
     for version in (0, 1, 2):
-        peer = _Peer(player, f"plain, right, v{version}")
+        peer = Peer(player, f"plain, right, v{version}")
         peer.versions()
         peer.handshake()
         peer.say(plain_token(*ALICE), version)
@@ -113,7 +114,7 @@ def _plain(player: Player) -> None:
         "not UTF-8": b"\0\xff\xfe\0x",
     }
     for what, token in tokens.items():
-        peer = _Peer(player, f"plain, {what}")
+        peer = Peer(player, f"plain, {what}")
         peer.handshake()
         peer.say(token)
         peer.is_open()
@@ -122,7 +123,7 @@ def _plain(player: Player) -> None:
 def _scram(player: Player) -> None:
     for mechanism in (1, 2):
         client = ScramClient(*CAROL, mechanism)
-        peer = _Peer(player, f"{client.mechanism_name}, right")
+        peer = Peer(player, f"{client.mechanism_name}, right")
         peer.handshake(client.mechanism_name)
         first = peer.say(client.first())
         final = peer.say(client.final(bytes(first.auth_bytes)))
@@ -156,13 +157,13 @@ def _scram(player: Player) -> None:
         "mandatory extension": b"n,,m=1,n=carol,r=abc",
     }
     for what, token in firsts.items():
-        peer = _Peer(player, f"scram, {what}")
+        peer = Peer(player, f"scram, {what}")
         peer.handshake("SCRAM-SHA-256")
         peer.say(token)
 
 
 def _scram_exchange(player: Player, what: str, client: ScramClient, **changes: str) -> None:
-    peer = _Peer(player, f"scram, {what}")
+    peer = Peer(player, f"scram, {what}")
     peer.handshake(client.mechanism_name)
     first = peer.say(client.first())
     if first is None or first.error_code:
@@ -171,33 +172,33 @@ def _scram_exchange(player: Player, what: str, client: ScramClient, **changes: s
 
 
 def _order(player: Player) -> None:
-    peer = _Peer(player, "unknown mechanism")
+    peer = Peer(player, "unknown mechanism")
     peer.handshake("GSSAPI")
     peer.is_open()
-    peer = _Peer(player, "no mechanism")
+    peer = Peer(player, "no mechanism")
     peer.handshake("")
-    peer = _Peer(player, "metadata first")
+    peer = Peer(player, "metadata first")
     peer.metadata()
-    peer = _Peer(player, "token first")
+    peer = Peer(player, "token first")
     peer.say(plain_token(*ALICE))
-    peer = _Peer(player, "versions twice")
+    peer = Peer(player, "versions twice")
     peer.versions()
     peer.versions()
-    peer = _Peer(player, "versions of a later version, then of ours")
+    peer = Peer(player, "versions of a later version, then of ours")
     peer.versions(3, name="")
     peer.versions()
     peer.handshake()
-    peer = _Peer(player, "versions after the handshake")
+    peer = Peer(player, "versions after the handshake")
     peer.handshake()
     peer.versions()
-    peer = _Peer(player, "handshake twice")
+    peer = Peer(player, "handshake twice")
     peer.handshake()
     peer.handshake()
-    peer = _Peer(player, "handshake after versions twice")
+    peer = Peer(player, "handshake after versions twice")
     peer.versions()
     peer.handshake()
     peer.handshake()
-    peer = _Peer(player, "metadata after the handshake")
+    peer = Peer(player, "metadata after the handshake")
     peer.handshake()
     peer.metadata()
 
@@ -206,7 +207,7 @@ def _raw(player: Player) -> None:
     """Tokens without headers, after a handshake of version 0."""
 
     def exchange(what: str, mechanism: str, *tokens: bytes | Callable[[bytes], bytes]) -> None:
-        peer = _Peer(player, f"raw, {what}")
+        peer = Peer(player, f"raw, {what}")
         peer.handshake(mechanism, 0)
         answer = b""
         for number, token in enumerate(tokens, start=1):

@@ -1,4 +1,4 @@
-"""PLAIN and SCRAM for the users of an instance: a token in, an answer or a proof out."""
+"""PLAIN, SCRAM and OAUTHBEARER for the users of an instance: a token in, an answer or a proof out."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from brokers.contract.users import MECHANISM_NAMES, Secret
-from brokers.engine.access import sasl, scram
+from brokers.engine.access import oauthbearer, sasl, scram
 from brokers.engine.access.authorizer import Address
 from brokers.engine.access.sasl import SaslFailed
+from brokers.engine.access.tokens import TokenRefused, VerifiedToken
 from brokers.engine.handlers.authentication import Authentication, new_nonce
-from brokers.engine.handlers.logins import PLAIN
+from brokers.engine.handlers.logins import OAUTHBEARER, PLAIN
 
 PLAIN_FAILURE: Final = "Authentication failed: Invalid username or password"
 OTHER_IDENTITY: Final = "Authentication failed: Client requested an authorization id that is different from username"
@@ -19,7 +20,7 @@ OTHER_IDENTITY: Final = "Authentication failed: Client requested an authorizatio
 
 class Proof(NamedTuple):
     username: str
-    secret: Secret
+    by: Secret | VerifiedToken
 
 
 class Outcome(NamedTuple):
@@ -129,8 +130,62 @@ class ScramMechanism:
         return Outcome(proven.answer, Proof(name, proven.candidate.secret))
 
 
+class OAuthBearerMechanism:
+    """RFC 7628. A token that proves nobody is answered without an error code; the client confirms, and then there is
+    one.
+    """
+
+    number = OAUTHBEARER
+    failure = "Authentication failed during authentication due to invalid credentials with SASL mechanism OAUTHBEARER"
+
+    def __init__(self, authentication: Authentication, instance_id: str, address: Address) -> None:
+        self._tokens = authentication.tokens
+        self._instance_id = instance_id
+        self._address = address
+        self._refusal = ""
+        self.username = ""
+
+    def take(self, token: bytes) -> Outcome | Proving:
+        refusal, self._refusal = self._refusal, ""
+        if refusal and token == oauthbearer.CONFIRMATION:
+            raise SaslFailed(oauthbearer.INVALID_TOKEN.decode(), refusal)
+        self._tokens.check_attempt(self._instance_id, self._address)
+        try:
+            message = oauthbearer.parse(token)
+        except SaslFailed as error:
+            self._tokens.begin_attempt(self._instance_id, self._address)
+            raise SaslFailed(self.failure, str(error)) from None
+        known = self._tokens.find_proven(self._instance_id, message.token, self._address)
+        if known is not None:
+            return self._proven(message, known)
+        return partial(self._prove, message)
+
+    async def _prove(self, message: oauthbearer.BearerMessage) -> Outcome:
+        try:
+            verified = await self._tokens.prove(self._instance_id, message.token, self._address)
+        except TokenRefused as refused:
+            self._refusal = f"invalid token: {refused}"
+            return Outcome(oauthbearer.INVALID_TOKEN, None)
+        return self._proven(message, verified)
+
+    def _proven(self, message: oauthbearer.BearerMessage, verified: VerifiedToken) -> Outcome:
+        self.username = verified.name
+        if message.identity not in ("", verified.name):
+            raise SaslFailed(
+                f"Authentication failed: Client requested an authorization id ({message.identity}) that is different "
+                f"from the token's principal name ({verified.name})"
+            )
+        return Outcome(b"", Proof(verified.name, verified))
+
+
 Make = Callable[[Authentication, str, Address], Mechanism]
 MECHANISMS: Final[Mapping[str, Make]] = {
     "PLAIN": PlainMechanism,
     **{name: partial(ScramMechanism, number) for number, name in MECHANISM_NAMES.items()},
 }
+WITH_TOKENS: Final[Mapping[str, Make]] = {**MECHANISMS, "OAUTHBEARER": OAuthBearerMechanism}
+
+
+def offered(authentication: Authentication, instance_id: str) -> Mapping[str, Make]:
+    """By an instance, at present."""
+    return MECHANISMS if authentication.tokens.configuration(instance_id) is None else WITH_TOKENS

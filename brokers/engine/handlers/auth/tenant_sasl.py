@@ -12,11 +12,12 @@ from struct import Struct
 from typing import Any, Final, NamedTuple, Protocol
 
 from brokers.contract.connections import FIRST_REQUEST_MS_MAX
-from brokers.contract.users import Secret, UserDocument
+from brokers.contract.users import UserDocument
 from brokers.engine.access.authorizer import Address, peer_address
 from brokers.engine.access.principals import Principal
 from brokers.engine.access.sasl import SaslFailed
-from brokers.engine.handlers.auth.mechanisms import MECHANISMS, Mechanism, Outcome, Proving
+from brokers.engine.access.tokens import VerifiedToken
+from brokers.engine.handlers.auth.mechanisms import Mechanism, Outcome, Proof, Proving, offered
 from brokers.engine.handlers.authentication import AttemptRefused
 from brokers.engine.handlers.cluster import api_versions
 from brokers.engine.handlers.context import Channel, Engine
@@ -163,9 +164,10 @@ class TenantSaslSession:
 
     def shake_hands(self, mechanism: str, version: int, correlation_id: int) -> None:
         """The handshake names a mechanism."""
-        make = MECHANISMS.get(mechanism)
+        mechanisms = offered(self._engine.authentication, self._route.instance_id)
+        make = mechanisms.get(mechanism)
         code = ErrorCode.UNSUPPORTED_SASL_MECHANISM if make is None else ErrorCode.NONE
-        answer = SaslHandshakeResponse(error_code=int(code), mechanisms=list(MECHANISMS))
+        answer = SaslHandshakeResponse(error_code=int(code), mechanisms=list(mechanisms))
         if make is None:
             frame = _frame(ApiKey.SASL_HANDSHAKE, version, correlation_id, answer)
             self._fail(f"mechanism {mechanism[:40]!r}", frame)
@@ -211,47 +213,61 @@ class TenantSaslSession:
         if outcome.proven is None:
             self._answer(outcome.token, reply, 0)
             return
-        name, secret = outcome.proven
+        proof = outcome.proven
         authentication, instance_id = self._engine.authentication, self._route.instance_id
-        user = authentication.usable_user(instance_id, name)
+        user = authentication.usable_user(instance_id, proof.username)
         assert self._mechanism is not None, "it has proven somebody"
-        if user is None or secret not in user.secrets:
-            # It changed while its password was looked at.
+        if not self._still_proves(proof, user):
+            # It changed while its password or token was looked at.
             self._refuse(SaslFailed(self._mechanism.failure), reply)
             return
         before = self._before
-        if before is not None and before.principal.user != user.name:
+        if before is not None and before.principal.user != proof.username:
             self._refuse(
                 SaslFailed(
                     "Cannot change principals during re-authentication from "
-                    f"User.{before.principal.user}: User.{user.name}"
+                    f"User.{before.principal.user}: User.{proof.username}"
                 ),
                 reply,
             )
             return
-        self._become_session(user, secret)
-        authentication.signed_in(instance_id, user.name, secret)
-        self._answer(outcome.token, reply, authentication.max_reauth_ms)
+        lifetime_ms = self._become_session(proof, user)
+        authentication.signed_in(instance_id, proof.username, None if isinstance(proof.by, VerifiedToken) else proof.by)
+        self._answer(outcome.token, reply, lifetime_ms)
 
-    def _become_session(self, user: UserDocument, secret: Secret) -> None:
+    def _still_proves(self, proof: Proof, user: UserDocument | None) -> bool:
+        if not isinstance(proof.by, VerifiedToken):
+            return user is not None and proof.by in user.secrets
+        authentication, instance_id = self._engine.authentication, self._route.instance_id
+        is_shut_out = authentication.is_shut_out(instance_id, proof.username)
+        return not is_shut_out and authentication.tokens.terms(instance_id) == proof.by.terms
+
+    def _become_session(self, proof: Proof, user: UserDocument | None) -> int:
+        """Answers how long it lasts, 0 = as long as the connection."""
         self._deadline.cancel()
         route, engine, channel = self._route, self._engine, self.channel
         assert self._mechanism is not None, "it has proven somebody"
         session = self._before
         if session is None:
-            principal = Principal(user.name, route.instance_id)
+            principal = Principal(proof.username, route.instance_id)
             session = Session(engine, channel, principal, ADVERTISED_SASL, route.dispatch_table, route_name=route.name)
         self._before = None
         logins, before = engine.authentication.logins, session.login
-        session.login = Login(logins, channel, route.instance_id, user, secret, self._mechanism.number)
+        by = proof.by.terms if isinstance(proof.by, VerifiedToken) else proof.by
+        session.login = Login(logins, channel, route.instance_id, proof.username, self._mechanism.number, by)
         if before is not None:
             session.login.began_again_ms = before.began_again_ms
             before.end()
         logins.add(session.login, user)
         lifetime_ms = engine.authentication.max_reauth_ms
+        if isinstance(proof.by, VerifiedToken):
+            # One that is valid by the clock skew alone has to be replaced at once.
+            left_ms = max(1, proof.by.expires_at_ms - engine.clock.now_ms())
+            lifetime_ms = min(lifetime_ms, left_ms) if lifetime_ms else left_ms
         if lifetime_ms:
             session.login.expire_after(lifetime_ms, _Expiry(session, channel))
         channel.session = session
+        return lifetime_ms
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
@@ -268,6 +284,7 @@ class TenantSaslSession:
         """Nobody was proven. What is answered says nothing about which part was wrong."""
         assert self._mechanism is not None, "a token was taken"
         delay_ms, message = FAILED_AUTHENTICATION_DELAY_MS, str(error)
+        reason = error.reason if isinstance(error, SaslFailed) else ""
         authentication, instance_id = self._engine.authentication, self._route.instance_id
         if isinstance(error, AttemptRefused):
             delay_ms = max(delay_ms, error.delay_ms)
@@ -285,7 +302,7 @@ class TenantSaslSession:
                 error_code=int(ErrorCode.SASL_AUTHENTICATION_FAILED), error_message=message, auth_bytes=b""
             )
             frame = _frame(ApiKey.SASL_AUTHENTICATE, reply.version, reply.correlation_id, answer)
-        self._fail(message, frame, delay_ms)
+        self._fail(reason or message, frame, delay_ms)
 
     def _fail(self, reason: str, frame: bytes | None, delay_ms: int = FAILED_AUTHENTICATION_DELAY_MS) -> None:
         """Answers `frame` late, and closes."""
@@ -359,11 +376,7 @@ class _Reauthentication:
     def handshake(self, session: Session, raw: RawRequest) -> None:
         request = decode_request(ApiKey.SASL_HANDSHAKE, raw.version, raw.buffer, raw.body, raw.end)
         authentication, login = self._route.engine.authentication, session.login
-        if (
-            login is None
-            or not authentication.max_reauth_ms
-            or not login.may_begin_again(authentication.clock.monotonic_ms())
-        ):
+        if login is None or not login.lifetime_ms or not login.may_begin_again(authentication.clock.monotonic_ms()):
             frame = _illegal_state(ApiKey.SASL_HANDSHAKE, raw.version, raw.correlation_id)
             assert frame is not None, "the handshake has such an answer"
             session.channel.respond(frame)

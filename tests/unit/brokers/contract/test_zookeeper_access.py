@@ -71,6 +71,13 @@ def test_users_and_acls_of_an_instance_are_the_brokers_to_change() -> None:
         assert rights(path) == (CHANGE, ALL)
 
 
+def test_whose_tokens_are_taken_is_said_by_the_control_plane_and_wishes_for_keys_by_brokers() -> None:
+    for path in (paths.instance_oauth("ins-1"), paths.instance_oauth_node("ins-1", "configuration")):
+        assert rights(path) == (READ, ALL)
+    for path in (paths.KEY_REQUESTS, paths.key_request("ins-1")):
+        assert rights(path) == (CHANGE, ALL)
+
+
 def test_quotas_of_an_instance_that_is_gone_are_removed_by_the_control_plane() -> None:
     for path in ("/config/users", "/config/users/ins-1.a/clients", "/config/clients"):
         assert rights(path)[1] & DELETE

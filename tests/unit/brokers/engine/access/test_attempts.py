@@ -12,7 +12,7 @@ from brokers.engine.access.attempts import ADDRESS_FAILURES_BURST, USER_FAILURES
 HERE, THERE = ip_address("10.0.0.1"), ip_address("10.0.0.2")
 
 
-def fail(tried: Attempts, user: str, times: int, now_ms: int = 0, address: object = HERE) -> None:
+def fail(tried: Attempts, user: str | None, times: int, now_ms: int = 0, address: object = HERE) -> None:
     for _ in range(times):
         assert tried.refusal_ms(user, address, now_ms) == 0  # type: ignore[arg-type]
         tried.failed(user, address, now_ms)  # type: ignore[arg-type]
@@ -34,6 +34,19 @@ def test_an_address_may_fail_so_often_whomever_it_names() -> None:
 
     assert tried.refusal_ms("alice", HERE, 0) > 0
     assert tried.refusal_ms("alice", THERE, 0) == 0
+
+
+def test_what_does_not_say_whom_it_proves_counts_for_the_address_alone() -> None:
+    tried = Attempts()
+    fail(tried, None, ADDRESS_FAILURES_BURST - 1)
+    fail(tried, "alice", 1)
+    assert tried.refusal_ms(None, HERE, 0) > 0
+    assert tried.refusal_ms("alice", HERE, 0) > 0
+    assert tried.refusal_ms(None, THERE, 0) == 0
+    tried.succeeded(None, HERE, was_counted=True)
+    assert tried.refusal_ms("bob", HERE, 0) == 0
+    tried.succeeded(None, HERE, was_counted=False)
+    assert len(tried) == 2
 
 
 def test_each_refusal_takes_longer_up_to_a_bound() -> None:

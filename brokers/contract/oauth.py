@@ -1,0 +1,72 @@
+"""The OAuth configuration of an instance as brokers act on it: whose tokens they take, and the keys that prove them.
+The control plane writes it, fetches the keys, and writes it anew when those change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from instances.oauth.key_sets import PublicKey
+from instances.oauth.limits import DEFAULT_CLOCK_SKEW_S, DEFAULT_PRINCIPAL_CLAIM
+
+# The only node below `paths.instance_oauth`.
+CONFIGURATION: Final = "configuration"
+# How often one broker asks the control plane to fetch the keys of one instance again.
+KEY_REQUEST_INTERVAL_MS: Final = 15_000
+
+
+class OAuthTerms(NamedTuple):
+    """What a token was measured against. A connection lasts no longer than they do."""
+
+    issuer: str
+    audience: str
+    principal_claim: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OAuthDocument:
+    """`/ckafka/instances/<id>/oauth/configuration`. `is_fetched`: the keys come from an address, so that one that is
+    not among them may have been added there.
+    """
+
+    issuer: str
+    audience: str
+    principal_claim: str = DEFAULT_PRINCIPAL_CLAIM
+    clock_skew_s: int = DEFAULT_CLOCK_SKEW_S
+    keys: tuple[PublicKey, ...] = ()
+    is_fetched: bool = False
+    # Of the document as it was read: two that differ have different ones.
+    fingerprint: bytes = field(default=b"", compare=False, repr=False)
+
+    @property
+    def terms(self) -> OAuthTerms:
+        return OAuthTerms(self.issuer, self.audience, self.principal_claim)
+
+    def to_json(self) -> bytes:
+        body = {
+            "version": 1,
+            "issuer": self.issuer,
+            "audience": self.audience,
+            "principal_claim": self.principal_claim,
+            "clock_skew_s": self.clock_skew_s,
+            "keys": [key.to_body() for key in self.keys],
+            "is_fetched": self.is_fetched,
+        }
+        return json.dumps(body, separators=(",", ":"), sort_keys=True).encode()
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> OAuthDocument:
+        body = json.loads(raw)
+        return cls(
+            # Who cannot tell whom a token must come from, and be for, must not take any.
+            issuer=body["issuer"],
+            audience=body["audience"],
+            principal_claim=body["principal_claim"],
+            clock_skew_s=body.get("clock_skew_s", DEFAULT_CLOCK_SKEW_S),
+            keys=tuple(map(PublicKey.from_body, body.get("keys", ()))),
+            is_fetched=bool(body.get("is_fetched", False)),
+            fingerprint=hashlib.sha256(raw).digest(),
+        )

@@ -1,0 +1,197 @@
+"""Bearer tokens: JSON Web Tokens (RFC 7519) whose signature proves that an instance's authorization server made them.
+
+Signatures are PyJWT's to check; which algorithm and key may be used, and what the claims must say, is decided here.
+Pure, with the clock handed in; takes up to some milliseconds, so it is not for the event loop.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import math
+from base64 import urlsafe_b64decode
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any, Final
+
+from jwt import PyJWTError
+from jwt.api_jws import PyJWS
+
+from brokers.contract import paths
+from brokers.contract.oauth import OAuthDocument, OAuthTerms
+from brokers.contract.users import RESERVED_NAMES, USER_NAME_BYTES_MAX
+from instances.oauth.key_sets import ALGORITHMS, PublicKey
+from instances.oauth.limits import KEY_ID_BYTES_MAX
+
+# Built keys of one broker: they are built again when they are needed again.
+BUILT_KEYS_MAX: Final = 512
+# Of one broker: as many tokens as clients connect with again.
+PROVEN_TOKENS_MAX: Final = 20_000
+# The end of the year 9999. What expires later does not expire.
+_EXPIRY_S_MAX: Final = 253_402_300_799
+_JWS: Final = PyJWS()
+
+
+class TokenRefused(Exception):
+    """The message is for the owner of the instance and for the log; it has nothing of the token."""
+
+
+class UnknownKey(TokenRefused):
+    """The key that the token names is not in the set."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedToken:
+    """`name`: whom it proves."""
+
+    name: str
+    expires_at_ms: int
+    terms: OAuthTerms
+
+
+class TokenVerifier:
+    """Of one broker, for the thread that checks."""
+
+    __slots__ = ("_built",)
+
+    def __init__(self) -> None:
+        self._built: OrderedDict[PublicKey, Any] = OrderedDict()
+
+    def verify(self, token: str, document: OAuthDocument, now_ms: int) -> VerifiedToken:
+        """
+        Raises:
+            TokenRefused: it proves nobody.
+        """
+        header = _object(token.split(".", 1)[0], "its header")
+        algorithm = header.get("alg")
+        if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
+            raise TokenRefused("its algorithm is none that is taken")
+        if "crit" in header:
+            raise TokenRefused("its header has extensions that must be understood")
+        key = self._build(_chosen(document, header.get("kid"), algorithm))
+        try:
+            payload = _JWS.decode(token, key, algorithms=[algorithm])
+        except (PyJWTError, ValueError, TypeError, RecursionError):
+            raise TokenRefused("its signature is wrong") from None
+        return _checked(_parsed(payload, "its claims"), document, now_ms)
+
+    def _build(self, key: PublicKey) -> Any:
+        built = self._built.get(key)
+        if built is None:
+            try:
+                built = self._built[key] = key.build()
+            except ValueError as error:
+                raise TokenRefused(str(error)) from None
+            if len(self._built) > BUILT_KEYS_MAX:
+                self._built.popitem(last=False)
+        return built
+
+
+def _chosen(document: OAuthDocument, id: object, algorithm: str) -> PublicKey:
+    """The key that the token names; of a token that names none, the only one that it can mean."""
+    if id is None:
+        fitting = [key for key in document.keys if algorithm in key.algorithms]
+        if len(fitting) != 1:
+            raise TokenRefused("it names no key, and not one alone fits")
+        return fitting[0]
+    if not isinstance(id, str) or len(id.encode("utf-8", "replace")) > KEY_ID_BYTES_MAX:
+        raise TokenRefused("the key that it names is none")
+    key = next((key for key in document.keys if key.id == id), None)
+    if key is None:
+        raise UnknownKey("the key that it names is not in the key set")
+    if algorithm not in key.algorithms:
+        raise TokenRefused("its algorithm is none of its key's")
+    return key
+
+
+def _checked(claims: dict[str, Any], document: OAuthDocument, now_ms: int) -> VerifiedToken:
+    now_s, skew_s = now_ms / 1000, document.clock_skew_s
+    if claims.get("iss") != document.issuer:
+        raise TokenRefused("it is from another issuer")
+    audience = claims.get("aud")
+    if document.audience not in (audience if isinstance(audience, list) else [audience]):
+        raise TokenRefused("it is for another audience")
+    expires_s = _instant(claims, "exp")
+    if expires_s + skew_s <= now_s:
+        raise TokenRefused("it has expired")
+    made_s = _instant(claims, "iat")
+    if expires_s < made_s:
+        raise TokenRefused("it expired before it was made")
+    if made_s - skew_s > now_s:
+        raise TokenRefused("it was made in the future")
+    if "nbf" in claims and _instant(claims, "nbf") - skew_s > now_s:
+        raise TokenRefused("it is not valid yet")
+    name = _name(claims.get(document.principal_claim))
+    return VerifiedToken(name, int(min(expires_s, _EXPIRY_S_MAX) * 1000), document.terms)
+
+
+def _instant(claims: dict[str, Any], name: str) -> float:
+    value = claims.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TokenRefused(f"{name} is no instant")
+    try:
+        instant = float(value)
+    except OverflowError:
+        instant = math.inf
+    if not math.isfinite(instant):
+        raise TokenRefused(f"{name} is no instant")
+    return instant
+
+
+def _name(value: object) -> str:
+    """As users may be called."""
+    if not isinstance(value, str) or not value or value != value.strip() or not value.isprintable():
+        raise TokenRefused("the claim that is to name the user is missing, or no name")
+    # Counted before it is escaped: the claim may have thousands of characters.
+    if value in RESERVED_NAMES or max(len(value), len(paths.sanitise(value))) > USER_NAME_BYTES_MAX:
+        raise TokenRefused("the claim that is to name the user has a name that no user may have")
+    return value
+
+
+def _object(text: str, what: str) -> dict[str, Any]:
+    try:
+        raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except ValueError:
+        raise TokenRefused(f"{what} cannot be read") from None
+    return _parsed(raw, what)
+
+
+def _parsed(raw: bytes, what: str) -> dict[str, Any]:
+    try:
+        parsed = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise TokenRefused(f"{what} cannot be read") from None
+    if not isinstance(parsed, dict):
+        raise TokenRefused(f"{what} is no JSON object")
+    return parsed
+
+
+class ProvenTokens:
+    """Tokens that were verified, by keyed hashes of them: a client that connects again with one costs a hash."""
+
+    __slots__ = ("_key", "_proven")
+
+    def __init__(self, key: bytes) -> None:
+        """`key`: random, of this process alone."""
+        self._key = key
+        # With the configuration's fingerprint: another one, or other keys, prove anew.
+        self._proven: OrderedDict[bytes, tuple[VerifiedToken, bytes]] = OrderedDict()
+
+    def find(self, token: str, document: OAuthDocument, now_ms: int) -> VerifiedToken | None:
+        proven = self._proven.get(self._digest(token))
+        if proven is None or proven[1] != document.fingerprint or proven[0].expires_at_ms <= now_ms:
+            return None
+        return proven[0]
+
+    def note(self, token: str, document: OAuthDocument, verified: VerifiedToken) -> None:
+        digest = self._digest(token)
+        self._proven[digest] = verified, document.fingerprint
+        self._proven.move_to_end(digest)
+        if len(self._proven) > PROVEN_TOKENS_MAX:
+            self._proven.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._proven)
+
+    def _digest(self, token: str) -> bytes:
+        return hmac.digest(self._key, token.encode(), "sha256")

@@ -1,0 +1,17 @@
+"""Wishes that the control plane fetches the key set of an instance again: a node each, which it removes."""
+
+from __future__ import annotations
+
+from brokers.contract import paths
+from brokers.engine.cluster.tree import Create, NodeExists, NoNode, Operation, Tree
+
+
+async def request(tree: Tree, instance_id: str) -> None:
+    """One that is there already will do. Raises StoreUnavailable."""
+    operations: list[Operation] = [Create(paths.key_request(instance_id))]
+    if await tree.get(paths.KEY_REQUESTS) is None:
+        operations.insert(0, Create(paths.KEY_REQUESTS))
+    try:
+        await tree.commit(operations)
+    except (NodeExists, NoNode):
+        return

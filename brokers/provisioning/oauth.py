@@ -1,0 +1,183 @@
+"""Whose tokens brokers take, as rows say it: written for brokers, with the keys that addresses of key sets answer.
+
+Level-triggered, as the reconciler: everything here may be done twice, late, or not at all until the next round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+
+import structlog
+from django.db.models import F
+
+from brokers.contract.oauth import OAuthDocument
+from brokers.infra import zookeeper
+from brokers.infra.locks import Busy, only_one
+from brokers.limits import (
+    KEY_SETS_FETCHED_AT_ONCE,
+    KEY_SETS_PER_ROUND_MAX,
+    KEY_SETS_PER_TENANT_AND_ROUND_MAX,
+    OAUTH_PUBLISHED_PER_ROUND_MAX,
+)
+from brokers.models import Cluster, Placement
+from brokers.provisioning.publisher import LostRace, Publisher
+from instances.models import OAuthConfiguration
+from instances.oauth.key_sets import KeySetRefused, PublicKey, parse
+from instances.oauth.limits import (
+    KEY_SET_BYTES_MAX,
+    KEY_SET_REFRESH_S,
+    KEY_SET_REQUESTED_REFRESH_S,
+    KEY_SET_RETRY_S,
+)
+from instances.services.oauth import note_failed_fetch, note_fetched_keys, note_published
+from tenants import outbound
+from tenants.errors import DomainError
+
+log = structlog.get_logger(__name__)
+
+OUTSIDE_TROUBLE = (DomainError, LostRace, Busy, *zookeeper.TROUBLE)
+
+
+def publish(instance_id: str) -> bool:
+    """What the row says, to the brokers of its instance; False when that has to be tried again.
+
+    Another worker that is at it reads the row as it was, perhaps: the lock keeps an older one from being written last.
+    """
+    placed = Placement.objects.select_related("cluster").filter(instance_id=instance_id).first()
+    if placed is None:
+        return False
+    try:
+        with only_one(f"oauth {instance_id}"):
+            row = OAuthConfiguration.objects.filter(instance_id=instance_id).first()
+            if row is not None:
+                _publisher(placed.cluster).publish_oauth(instance_id, document_of(row))
+                note_published(row)
+    except OUTSIDE_TROUBLE as error:
+        log.info("oauth.not_published_yet", instance_id=instance_id, reason=str(error) or type(error).__name__)
+        return False
+    return True
+
+
+def document_of(row: OAuthConfiguration) -> OAuthDocument | None:
+    """What brokers read; None: they take no tokens."""
+    if row.is_removed:
+        return None
+    return OAuthDocument(
+        issuer=row.issuer,
+        audience=row.audience,
+        principal_claim=row.principal_claim,
+        clock_skew_s=row.clock_skew_s,
+        keys=row.public_keys,
+        is_fetched=bool(row.jwks_url),
+    )
+
+
+def keep(now: datetime) -> int:
+    """One round: fetches what is due and publishes what brokers do not know. Returns how many key sets were asked for.
+
+    One round at a time: however slowly addresses answer, they keep one worker busy and no more.
+    """
+    try:
+        with only_one("key sets"):
+            requested = _looked_through_clusters()
+            fetched = due(now, requested)
+            for row, outcome in _fetched(fetched):
+                _note(row, outcome, now)
+            for instance_id in unpublished():
+                publish(instance_id)
+            return len(fetched)
+    except Busy:
+        return 0
+
+
+def due(now: datetime, requested: Iterable[str]) -> list[OAuthConfiguration]:
+    """Whose key sets are to be fetched now: new ones first, then who has waited longest."""
+    asked_for = frozenset(requested)
+    rows = (
+        OAuthConfiguration.objects.filter(is_removed=False, instance__placement__isnull=False)
+        .exclude(jwks_url="")
+        .select_related("instance")
+        .defer("keys")
+        .order_by(F("tried_at").asc(nulls_first=True), "pk")
+    )
+    result: list[OAuthConfiguration] = []
+    by_tenant: dict[str, int] = {}
+    for row in rows.iterator(chunk_size=KEY_SETS_PER_ROUND_MAX):
+        tenant_id = str(row.instance.tenant_id)
+        is_wanted = _is_due(row, now, is_requested=row.instance_id in asked_for)
+        if is_wanted and by_tenant.get(tenant_id, 0) < KEY_SETS_PER_TENANT_AND_ROUND_MAX:
+            by_tenant[tenant_id] = by_tenant.get(tenant_id, 0) + 1
+            result.append(row)
+            if len(result) >= KEY_SETS_PER_ROUND_MAX:
+                break
+    return result
+
+
+def _is_due(row: OAuthConfiguration, now: datetime, *, is_requested: bool) -> bool:
+    if row.tried_at is None:
+        return True
+    every_s = KEY_SET_RETRY_S if row.fetch_error else KEY_SET_REFRESH_S
+    if is_requested:
+        every_s = min(every_s, KEY_SET_REQUESTED_REFRESH_S)
+    return row.tried_at + timedelta(seconds=every_s) <= now
+
+
+def unpublished() -> list[str]:
+    """Instances whose brokers know another revision than the row's."""
+    rows = OAuthConfiguration.objects.exclude(published_revision=F("revision")).filter(
+        instance__placement__isnull=False
+    )
+    return list(rows.order_by("pk").values_list("instance_id", flat=True)[:OAUTH_PUBLISHED_PER_ROUND_MAX])
+
+
+def _looked_through_clusters() -> set[str]:
+    """Instances that brokers name. Documents that have gone with a restored ZooKeeper are marked as unpublished."""
+    requested: set[str] = set()
+    for cluster in Cluster.objects.order_by("pk"):
+        try:
+            publisher = _publisher(cluster)
+            for instance_id in publisher.key_requests():
+                publisher.forget_key_request(instance_id)
+                requested.add(instance_id)
+            known = OAuthConfiguration.objects.filter(
+                instance__placement__cluster=cluster, is_removed=False, published_revision=F("revision")
+            ).values_list("instance_id", flat=True)
+            missing = publisher.without_oauth(known)
+        except OUTSIDE_TROUBLE as error:
+            log.warning("oauth.no_zookeeper", cluster_id=cluster.pk, reason=type(error).__name__)
+            continue
+        OAuthConfiguration.objects.filter(instance__in=missing).update(published_revision=0)
+    return requested
+
+
+Outcome = tuple[PublicKey, ...] | str
+
+
+def _fetched(rows: Sequence[OAuthConfiguration]) -> list[tuple[OAuthConfiguration, Outcome]]:
+    """Keys, or why there are none."""
+    if not rows:
+        return []
+    with ThreadPoolExecutor(KEY_SETS_FETCHED_AT_ONCE, "key-sets") as threads:
+        return list(zip(rows, threads.map(fetch_keys, [row.jwks_url for row in rows]), strict=True))
+
+
+def fetch_keys(url: str) -> Outcome:
+    """Asks nothing of the database: it runs in a thread."""
+    try:
+        return parse(outbound.fetch(url, bytes_max=KEY_SET_BYTES_MAX), is_pinned=False)
+    except (outbound.OutboundFailed, KeySetRefused) as error:
+        return str(error)
+
+
+def _note(row: OAuthConfiguration, outcome: Outcome, now: datetime) -> None:
+    if isinstance(outcome, str):
+        note_failed_fetch(row, outcome, now)
+        log.info("oauth.keys_not_fetched", instance_id=row.instance_id, reason=outcome)
+    elif note_fetched_keys(row, outcome, now):
+        log.info("oauth.keys_changed", instance_id=row.instance_id, keys=len(outcome))
+
+
+def _publisher(cluster: Cluster) -> Publisher:
+    return Publisher(zookeeper.session(cluster), cluster.chroot)

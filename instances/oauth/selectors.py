@@ -1,0 +1,11 @@
+"""Reads: the OAuth configuration of an instance."""
+
+from __future__ import annotations
+
+from instances.models import Instance, OAuthConfiguration
+from tenants.access import fetch
+
+
+def configuration(instance: Instance) -> OAuthConfiguration:
+    """Of an instance that was fetched for the actor. Raises `NotFound` where tokens are not taken."""
+    return fetch(OAuthConfiguration.objects.filter(instance=instance, is_removed=False))

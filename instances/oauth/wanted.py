@@ -1,0 +1,36 @@
+"""An OAuth configuration as it is asked for: checked and brought into the columns of its row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from instances.oauth.key_sets import KeySetRefused, keys_of
+from instances.oauth.limits import DEFAULT_CLOCK_SKEW_S, DEFAULT_PRINCIPAL_CLAIM
+from tenants import outbound
+from tenants.errors import Invalid
+
+
+def checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """`keys` is there with a pinned set alone. Raises `Invalid`."""
+    url, document = given.get("jwks_url"), given.get("jwks")
+    if (url is None) == (document is None):
+        raise Invalid.at("/jwks_url", "Give either jwks_url or jwks: the keys must come from one place.", code="one_of")
+    columns = {
+        "issuer": given["issuer"],
+        "audience": given["audience"],
+        "jwks_url": url or "",
+        "principal_claim": given.get("principal_claim", DEFAULT_PRINCIPAL_CLAIM),
+        "clock_skew_s": given.get("clock_skew_seconds", DEFAULT_CLOCK_SKEW_S),
+    }
+    if url is not None:
+        try:
+            outbound.target_of(url)
+        except outbound.OutboundFailed as error:
+            raise Invalid.at("/jwks_url", str(error), code="invalid_url") from error
+        return columns
+    try:
+        keys = keys_of(document, is_pinned=True)
+    except KeySetRefused as error:
+        raise Invalid.at("/jwks", str(error), code="invalid_key_set") from error
+    return {**columns, "keys": [key.to_body() for key in keys]}

@@ -1,0 +1,144 @@
+"""The OAuth configuration of an instance: whose tokens its clients may bring, and the keys that prove them. Instances
+come locked from `access.instance(lock=True)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+
+from instances import interfaces
+from instances.access import require_changeable
+from instances.models import Instance, OAuthConfiguration
+from instances.oauth.key_sets import PublicKey
+from instances.oauth.limits import FETCH_ERROR_CHARS_MAX
+from instances.oauth.wanted import checked
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import NotFound
+
+
+@transaction.atomic
+def configure_oauth(
+    *, acting: Actor, instance: Instance, wanted: Mapping[str, Any], dry_run: bool = False
+) -> OAuthConfiguration:
+    """Take tokens of this issuer, for this audience, proven by these keys. `wanted` has `issuer`, `audience`, and
+    `jwks_url` or `jwks`, and may have `principal_claim` and `clock_skew_seconds`.
+
+    In force within a second. Another issuer, audience or claim ends connections that tokens opened before; other keys
+    do not. Raises `Invalid`, and `Conflict` in a phase that cannot change.
+    """
+    access.require(acting, Scope.USERS_WRITE)
+    require_changeable(instance)
+    columns = checked(wanted)
+    row = OAuthConfiguration.objects.select_for_update().filter(instance=instance).first()
+    before = None if row is None or row.is_removed else shown_oauth(row)
+    row = row or OAuthConfiguration(instance=instance, revision=0)
+    if "keys" in columns:
+        columns |= {"fetched_at": None, "tried_at": None, "fetch_error": ""}
+    elif before is None or row.jwks_url != columns["jwks_url"]:
+        columns |= {"keys": [], "fetched_at": None, "tried_at": None, "fetch_error": ""}
+    for name, value in columns.items():
+        setattr(row, name, value)
+    row.is_removed = False
+    after = shown_oauth(row)
+    if before == after:
+        return row
+    row.revision += 1
+    row.save()
+    was, is_now = (None, after) if before is None else audit.difference(before, after)
+    audit.record(acting, "oauth.configured", oauth_ref(instance), was, is_now, tenant=instance.tenant)
+    _publish_on_commit(instance, dry_run=dry_run)
+    return row
+
+
+@transaction.atomic
+def remove_oauth(*, acting: Actor, instance: Instance, dry_run: bool = False) -> None:
+    """Take no tokens any more: connections that were opened with one end within a second. Raises `NotFound`."""
+    access.require(acting, Scope.USERS_WRITE)
+    require_changeable(instance)
+    row = OAuthConfiguration.objects.select_for_update().filter(instance=instance, is_removed=False).first()
+    if row is None:
+        raise NotFound
+    before = shown_oauth(row)
+    row.is_removed = True
+    row.revision += 1
+    row.save()
+    audit.record(acting, "oauth.removed", oauth_ref(instance), before, None, tenant=instance.tenant)
+    _publish_on_commit(instance, dry_run=dry_run)
+
+
+@transaction.atomic
+def note_fetched_keys(row: OAuthConfiguration, keys: tuple[PublicKey, ...], now: datetime) -> bool:
+    """The address of the key set has answered; True when brokers are to be told. Nothing is noted where somebody has
+    named another address meanwhile.
+    """
+    found = _as_asked(row)
+    if found is None:
+        return False
+    bodies = [key.to_body() for key in keys]
+    has_changed = found.keys != bodies
+    found.keys, found.fetched_at, found.tried_at, found.fetch_error = bodies, now, now, ""
+    found.revision += has_changed
+    found.save(update_fields=["keys", "fetched_at", "tried_at", "fetch_error", "revision"])
+    return has_changed
+
+
+@transaction.atomic
+def note_failed_fetch(row: OAuthConfiguration, reason: str, now: datetime) -> None:
+    """The keys that were fetched before stay in force."""
+    found = _as_asked(row)
+    if found is not None:
+        found.tried_at, found.fetch_error = now, reason[:FETCH_ERROR_CHARS_MAX]
+        found.save(update_fields=["tried_at", "fetch_error"])
+
+
+def note_published(row: OAuthConfiguration) -> None:
+    """Brokers can read `row` as it is here. One that was removed is forgotten."""
+    same = OAuthConfiguration.objects.filter(pk=row.pk, revision=row.revision)
+    if row.is_removed:
+        same.delete()
+    else:
+        same.update(published_revision=F("revision"))
+
+
+def shown_oauth(row: OAuthConfiguration) -> dict[str, Any]:
+    """What the audit log keeps: of pinned keys what names them."""
+    return {
+        "issuer": row.issuer,
+        "audience": row.audience,
+        "jwks_url": row.jwks_url or None,
+        "pinned_keys": None if row.jwks_url else [_named(key) for key in row.public_keys],
+        "principal_claim": row.principal_claim,
+        "clock_skew_seconds": row.clock_skew_s,
+    }
+
+
+def _named(key: PublicKey) -> dict[str, Any]:
+    return {"kid": key.id, "algorithms": list(key.algorithms), "sha256": key.fingerprint}
+
+
+def oauth_ref(instance: Instance) -> tuple[str, str]:
+    """How the audit log names it."""
+    return "oauth", f"{instance.pk}/oauth"
+
+
+def _as_asked(row: OAuthConfiguration) -> OAuthConfiguration | None:
+    return (
+        OAuthConfiguration.objects.select_for_update()
+        .filter(pk=row.pk, is_removed=False, jwks_url=row.jwks_url)
+        .exclude(jwks_url="")
+        .first()
+    )
+
+
+def _publish_on_commit(instance: Instance, *, dry_run: bool) -> None:
+    if dry_run:
+        return
+    instance_id = instance.pk
+    transaction.on_commit(lambda: interfaces.publish_oauth.it(instance_id))

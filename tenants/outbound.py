@@ -1,0 +1,238 @@
+"""Requests to addresses that tenants name, made by our machines: https alone, to public addresses alone.
+
+What is resolved is checked, and what was checked is connected to: a name that answers otherwise the second time gains
+nothing. Redirects are not followed. Sizes and times are bounded, whatever the other side does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from django.conf import settings
+
+from tenants.limits import OUTBOUND_ADDRESSES_TRIED_MAX, OUTBOUND_DEADLINE_S
+
+HTTPS_PORT: Final = 443
+# Below it lie services that are none of the web, and that may do harm with what they are sent.
+FIRST_FREE_PORT: Final = 1024
+OK: Final = 200
+IPV4: Final = 4
+READ_AT_ONCE_BYTES: Final = 16_384
+USER_AGENT: Final = "Penstock"
+_NO_ADDRESS: Final = "The host has no public address."
+# They carry an IPv4 address, to which a gateway may lead.
+_TRANSLATED: Final = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
+
+IPAddress = IPv4Address | IPv6Address
+
+
+class OutboundFailed(Exception):
+    """Nothing was fetched. The message is for who named the address, and says nothing about our network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a request goes. `host` is checked against the certificate."""
+
+    host: str
+    port: int
+    path: str
+
+
+def target_of(url: str) -> Target:
+    """What can be told without asking anybody.
+
+    Raises:
+        OutboundFailed: such an address is never asked.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port or HTTPS_PORT
+    except ValueError:
+        raise OutboundFailed("It is not a URL.") from None
+    _check_form(url, parts)
+    if port != HTTPS_PORT and port < FIRST_FREE_PORT:
+        raise OutboundFailed(f"The port must be {HTTPS_PORT} or at least {FIRST_FREE_PORT}.")
+    host = parts.hostname or ""
+    literal = _literal(host)
+    if literal is not None and not may_be_asked(literal):
+        raise OutboundFailed(_NO_ADDRESS)
+    path = parts.path or "/"
+    return Target(host, port, f"{path}?{parts.query}" if parts.query else path)
+
+
+def _check_form(url: str, parts: SplitResult) -> None:
+    if parts.scheme != "https":
+        raise OutboundFailed("The address must begin with https://.")
+    if not parts.hostname or not url.isascii() or any(character <= " " for character in url):
+        raise OutboundFailed("It is not a URL.")
+    if "@" in parts.netloc or parts.fragment:
+        raise OutboundFailed("The address must have neither a user nor a fragment.")
+
+
+def may_be_asked(address: IPAddress) -> bool:
+    """Whether our machines connect to an address because a tenant says so. What the operator has named decides first:
+    what is refused, then what is allowed although it is private.
+    """
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    if _is_named(address, "OUTBOUND_REFUSED_ADDRESSES"):
+        return False
+    if _is_named(address, "OUTBOUND_PRIVATE_ADDRESSES"):
+        return True
+    if address.is_multicast or address.is_reserved or not address.is_global:
+        return False
+    if isinstance(address, IPv4Address):
+        return True
+    return not address.is_site_local and not any(address in network for network in _TRANSLATED)
+
+
+def fetch(url: str, *, bytes_max: int, deadline_s: float = OUTBOUND_DEADLINE_S) -> bytes:
+    """What the address answers with status 200. Returns or raises within about `deadline_s`.
+
+    Raises:
+        OutboundFailed: something else, or nothing.
+    """
+    request = _Request(target_of(url), bytes_max, time.monotonic() + deadline_s)
+    # A thread of its own: neither the resolver nor a server that sends a byte now and then knows our deadline.
+    worker = threading.Thread(target=request.run, name="outbound", daemon=True)
+    worker.start()
+    worker.join(deadline_s)
+    if worker.is_alive():
+        request.abandon()
+        raise OutboundFailed("There was no answer in time.")
+    if request.failure is not None:
+        raise request.failure
+    return request.body
+
+
+class _Connection(http.client.HTTPConnection):
+    """Speaks over the socket that it is given, and never opens another one."""
+
+    default_port = HTTPS_PORT
+    auto_open = 0
+
+
+class _Request:
+    """One GET. `abandon` ends it from another thread."""
+
+    def __init__(self, target: Target, bytes_max: int, deadline_s: float) -> None:
+        self.body = b""
+        self.failure: OutboundFailed | None = None
+        self._target = target
+        self._bytes_max = bytes_max
+        self._deadline_s = deadline_s
+        self._socket: socket.socket | None = None
+        self._is_abandoned = False
+
+    def run(self) -> None:
+        try:
+            self.body = self._get()
+        except OutboundFailed as failure:
+            self.failure = failure
+        except ssl.SSLCertVerificationError:
+            self.failure = OutboundFailed("Its certificate is not from an authority that is trusted here.")
+        except ssl.SSLError:
+            self.failure = OutboundFailed("It does not speak TLS.")
+        except (OSError, http.client.HTTPException, ValueError):
+            self.failure = OutboundFailed("There was no answer.")
+
+    def abandon(self) -> None:
+        self._is_abandoned = True
+        found = self._socket
+        if found is not None:
+            with contextlib.suppress(OSError):
+                found.shutdown(socket.SHUT_RDWR)
+
+    def _get(self) -> bytes:
+        plain = self._connected(_addresses(self._target))
+        with plain, _context().wrap_socket(plain, server_hostname=self._target.host) as encrypted:
+            self._hold(encrypted)
+            connection = _Connection(self._target.host, self._target.port)
+            connection.sock = encrypted
+            headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": USER_AGENT}
+            connection.request("GET", self._target.path, headers=headers)
+            with connection.getresponse() as response:
+                return self._body(response)
+
+    def _body(self, response: http.client.HTTPResponse) -> bytes:
+        if response.status != OK:
+            raise OutboundFailed(f"It answered with status {response.status}; redirects are not followed.")
+        if response.getheader("Content-Encoding", "identity") != "identity":
+            raise OutboundFailed("Its answer is compressed, which was not asked for.")
+        body = bytearray()
+        while part := response.read1(READ_AT_ONCE_BYTES):
+            body += part
+            if len(body) > self._bytes_max:
+                raise OutboundFailed(f"Its answer has more than {self._bytes_max} bytes.")
+        return bytes(body)
+
+    def _connected(self, addresses: Sequence[IPAddress]) -> socket.socket:
+        for address in addresses[:OUTBOUND_ADDRESSES_TRIED_MAX]:
+            left_s = self._deadline_s - time.monotonic()
+            if left_s <= 0 or self._is_abandoned:
+                break
+            found = socket.socket(socket.AF_INET if address.version == IPV4 else socket.AF_INET6, socket.SOCK_STREAM)
+            self._hold(found)
+            try:
+                found.settimeout(left_s)
+                found.connect((str(address), self._target.port))
+            except OSError:
+                found.close()
+                continue
+            return found
+        raise OutboundFailed("There was no answer.")
+
+    def _hold(self, found: socket.socket) -> None:
+        self._socket = found
+        if self._is_abandoned:
+            self.abandon()
+
+
+def _addresses(target: Target) -> list[IPAddress]:
+    """Those of the host that may be asked."""
+    try:
+        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise OutboundFailed(_NO_ADDRESS) from None
+    addresses = (_literal(str(each[4][0])) for each in found)
+    wanted = [address for address in addresses if address is not None and may_be_asked(address)]
+    if not wanted:
+        raise OutboundFailed(_NO_ADDRESS)
+    return list(dict.fromkeys(wanted))
+
+
+def _literal(host: str) -> IPAddress | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def _is_named(address: IPAddress, setting: str) -> bool:
+    return any(address in network for network in getattr(settings, setting))
+
+
+def _context() -> ssl.SSLContext:
+    return _made_context(settings.OUTBOUND_CA_FILE)
+
+
+@cache
+def _made_context(ca_file: str) -> ssl.SSLContext:
+    """`ca_file`: authorities beside the system's."""
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if ca_file:
+        context.load_verify_locations(ca_file)
+    return context

@@ -1,0 +1,91 @@
+"""A server by https on loopback, whose answers are set by a test; good and bad ones."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.testkit.tls import make_certificate
+
+TIMEOUT_S = 10.0
+
+
+class HttpsServer:
+    """`answer` is sent as it is, headers included, after `stalls`, if it is set, was waited for."""
+
+    def __init__(self, directory: Path) -> None:
+        certificate = make_certificate(directory, "https")
+        self.ca_file = str(directory / "ca.pem")
+        self.answer = b""
+        self.requests: list[bytes] = []
+        self.stalls: threading.Event | None = None
+        self.drips = False
+        self._is_open = True
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(certificate)
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}/keys"
+
+    def answers(self, document: object, status: str = "200 OK", **headers: str) -> None:
+        body = json.dumps(document).encode()
+        lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+        self.answer = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n{lines}\r\n".encode() + body
+
+    def close(self) -> None:
+        self._is_open = False
+        self._socket.close()
+        if self.stalls is not None:
+            self.stalls.set()
+
+    def _serve(self) -> None:
+        while self._is_open:
+            try:
+                plain, _ = self._socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._one, args=(plain,), daemon=True).start()
+
+    def _one(self, plain: socket.socket) -> None:
+        with contextlib.suppress(OSError), plain:
+            plain.settimeout(TIMEOUT_S)
+            with self._context.wrap_socket(plain, server_side=True) as encrypted:
+                request = b""
+                while b"\r\n\r\n" not in request:
+                    part = encrypted.recv(4096)
+                    if not part:
+                        return
+                    request += part
+                self.requests.append(request)
+                if self.stalls is not None:
+                    self.stalls.wait(TIMEOUT_S)
+                self._send(encrypted)
+
+    def _send(self, encrypted: ssl.SSLSocket) -> None:
+        if not self.drips:
+            encrypted.sendall(self.answer)
+            return
+        never = threading.Event()
+        encrypted.sendall(b"HTTP/1.1 200 OK\r\n")
+        while self._is_open:
+            encrypted.sendall(b"X: y\r\n")
+            never.wait(0.05)
+
+
+@contextmanager
+def https_server(directory: Path) -> Iterator[HttpsServer]:
+    server = HttpsServer(directory)
+    try:
+        yield server
+    finally:
+        server.close()
