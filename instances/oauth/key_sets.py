@@ -45,7 +45,7 @@ _PUBLIC_MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
 # base64url, or the name of a curve. Python's own decoder takes anything.
 _MEMBER: Final = re.compile(r"[A-Za-z0-9_-]+=*")
 _PRIVATE_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
-_MAKERS: Final = {"RSA": RSAAlgorithm, "EC": ECAlgorithm, "OKP": OKPAlgorithm}
+_MAKERS: Final[Mapping[str, Any]] = {"RSA": RSAAlgorithm, "EC": ECAlgorithm, "OKP": OKPAlgorithm}
 
 
 class KeySetRefused(ValueError):
@@ -178,7 +178,7 @@ def _algorithms(jwk: Mapping[str, Any]) -> tuple[str, ...]:
     """What the key may be used with: what its `alg` says, if it can be true."""
     if jwk["kty"] == "RSA":
         _require_size(jwk)
-        possible = RSA_ALGORITHMS
+        possible: tuple[str, ...] = RSA_ALGORITHMS
     else:
         algorithm = ALGORITHM_OF_CURVE.get((jwk["kty"], str(jwk.get("crv"))))
         if algorithm is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from django.db import connection
 from django.utils import timezone
 
 from brokers import tasks
@@ -221,10 +223,6 @@ def test_key_sets_are_fetched_when_they_are_due_new_ones_first_and_no_tenant_fil
 
 
 def test_two_rounds_do_not_run_at_a_time(fleet: Cluster) -> None:
-    import threading
-
-    from django.db import connection
-
     outcomes: list[int] = []
 
     def round_() -> None:
@@ -251,6 +249,7 @@ def test_a_key_that_a_server_should_not_show_is_left_out(server: HttpsServer) ->
 
 def test_the_tasks_do_it(engines: EngineCluster, instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds: list[str] = []
+    monkeypatch.setattr(tasks, "close_old_connections", lambda: None)
     monkeypatch.setattr(tasks.keep_key_sets, "delay", lambda: rounds.append("asked"))
     configure(instance, jwks=Issuer().jwks)
     assert tasks.publish_oauth(INSTANCE_ID)
