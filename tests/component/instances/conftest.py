@@ -59,6 +59,14 @@ def asked_to_reconcile() -> Iterator[list[str]]:
 
 
 @pytest.fixture(autouse=True)
+def asked_to_publish() -> Iterator[list[str]]:
+    """Instances whose brokers are to be told whose tokens they may take."""
+    asked: list[str] = []
+    with plugged(instances_interfaces.publish_oauth, asked.append):
+        yield asked
+
+
+@pytest.fixture(autouse=True)
 def groups() -> Iterator[FakeGroups]:
     result = FakeGroups()
     with plugged(interfaces.group_admin_client, result):

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from brokers.infra.certificates import ensure_route_keys
 from instances.lifecycle.phases import Phase
-from instances.models import Instance, Operation, Route
+from instances.models import Instance, OAuthConfiguration, Operation, Route
 from tenants.choices import Scope
 from tenants.models import Member
 from tests.component.instances.conftest import FakeDataPlane
@@ -230,3 +230,24 @@ class TestAcls(EndpointCases):
         instance = make_running(owner.tenant)
         self.acls.create(instance.pk, [rule()])
         return {"instance": instance.pk}
+
+
+@pytest.mark.django_db
+class TestOAuth(EndpointCases):
+    cases = (
+        Case("GET", "/instances/{instance}/oauth", Scope.USERS_READ),
+        Case(
+            "PUT",
+            "/instances/{instance}/oauth",
+            Scope.USERS_WRITE,
+            body={"issuer": "https://login.example.com/", "audience": "new", "jwks_url": "https://login.example.com/"},
+        ),
+        Case("DELETE", "/instances/{instance}/oauth", Scope.USERS_WRITE, status=204),
+    )
+
+    def places(self, owner: Member) -> dict[str, str]:
+        made = make_running(owner.tenant)
+        OAuthConfiguration.objects.create(
+            instance=made, issuer="https://login.example.com/", audience="kafka", jwks_url="https://login.example.com/"
+        )
+        return {"instance": made.pk}

@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from ipaddress import ip_network
 from typing import Any
 
 import pytest
 
-from instances import interfaces
 from instances.models import Instance, OAuthConfiguration
 from instances.oauth.key_sets import keys_of
 from instances.oauth.limits import KEYS_PER_SET_MAX
 from instances.services.oauth import note_failed_fetch, note_fetched_keys, note_published
-from tenants.choices import Scope
 from tenants.models import AuditEntry, Member
-from tests.testkit.api_cases import Api, Case, EndpointCases, assert_problem, make_member, pytest_generate_tests
-from tests.testkit.fleet import make_running, plugged
+from tests.testkit.api_cases import Api, assert_problem, make_member
+from tests.testkit.fleet import make_running
 from tests.testkit.oauth import AUDIENCE, ISSUER, Issuer, jwk_of, make_key
-
-__all__ = ["pytest_generate_tests"]
 
 pytestmark = pytest.mark.django_db
 URL = "https://login.example.com/.well-known/jwks.json"
 AT_AN_ADDRESS = {"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": URL}
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
-
-
-@pytest.fixture(autouse=True)
-def asked_to_publish() -> Iterator[list[str]]:
-    """Instances whose brokers are to be told."""
-    asked: list[str] = []
-    with plugged(interfaces.publish_oauth, asked.append):
-        yield asked
 
 
 @pytest.fixture()
@@ -48,19 +35,6 @@ def at(instance: Instance) -> str:
 
 def pinned(issuer: Issuer, **fields: Any) -> dict[str, Any]:
     return {"issuer": ISSUER, "audience": AUDIENCE, "jwks": issuer.jwks, **fields}
-
-
-class TestEndpoints(EndpointCases):
-    cases = (
-        Case("GET", "/instances/{instance}/oauth", Scope.USERS_READ),
-        Case("PUT", "/instances/{instance}/oauth", Scope.USERS_WRITE, body={**AT_AN_ADDRESS, "audience": "new"}),
-        Case("DELETE", "/instances/{instance}/oauth", Scope.USERS_WRITE, status=204),
-    )
-
-    def places(self, owner: Member) -> dict[str, str]:
-        made = make_running(owner.tenant)
-        OAuthConfiguration.objects.create(instance=made, issuer=ISSUER, audience=AUDIENCE, jwks_url=URL)
-        return {"instance": made.pk}
 
 
 def test_a_pinned_key_set_is_configured_and_read_back(
