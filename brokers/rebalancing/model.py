@@ -28,9 +28,9 @@ class PartitionReplicas:
     """A partition as it stands. `owner` is the instance, None for topics of the cluster's own; `topic_id` tells a topic
     from the next one of its name.
 
-    `pinned`: it belongs to its first replica and leaves it only when that broker has stopped (`__usage`). `is_led`: it
-    has a leader; `isr` are those who have all of it. `leader` -1 is nobody, None the first replica. `sizes` is what the
-    replicas take on their brokers, where these have said so, and `size_bytes` the largest of them.
+    `pinned`: it belongs to its first replica and leaves it only when that broker has stopped (`__usage`, `__audit`).
+    `is_led`: it has a leader; `isr` are those who have all of it. `leader` -1 is nobody, None the first replica.
+    `sizes` is what the replicas take on their brokers, where these have said so, and `size_bytes` the largest of them.
     """
 
     topic: str

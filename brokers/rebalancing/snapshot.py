@@ -7,8 +7,8 @@ from collections import defaultdict
 import structlog
 
 from brokers.choices import WantedState
+from brokers.contract.own_topics import LED_BY_EACH_BROKER
 from brokers.contract.partitions import NO_LEADER, PartitionKey
-from brokers.contract.usage import USAGE_TOPIC
 from brokers.dataplane.cluster import ClusterAdminClient, ClusterView
 from brokers.models import Broker, Cluster, PortLease
 from brokers.rebalancing.model import BrokerCapacity, Fleet, PartitionReplicas
@@ -38,7 +38,7 @@ def take(cluster: Cluster, admin_client: ClusterAdminClient, *, sizes: bool = Tr
                 size_bytes=max(measured.get(key, {}).values(), default=0),
                 sizes=measured.get(key, {}),
                 leader=placement.leader,
-                pinned=key[0] == USAGE_TOPIC,
+                pinned=key[0] in LED_BY_EACH_BROKER,
                 topic_id=view.topic_ids.get(key[0], ""),
                 is_led=placement.leader != NO_LEADER,
                 isr=placement.isr,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 
 from brokers.contract import documents, paths
 from brokers.contract.documents import BrokerDocument, InstanceDocument
+from brokers.contract.own_topics import LED_BY_EACH_BROKER
 from brokers.engine.cluster import topic_plans
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage, TopicImage
@@ -104,7 +105,7 @@ class Member:
         return self.image
 
     async def until_complete(self) -> ClusterImage:
-        """Every partition of every topic has a state, and `__usage` serves every live broker."""
+        """Every partition of every topic has a state, and the cluster's own topics serve every live broker."""
         return await self.until(is_complete)
 
     async def create_topic(self, instance_id: str | None, name: str, **wanted: object) -> TopicImage:
@@ -145,8 +146,8 @@ def has_leaders(image: ClusterImage, internal_name: str) -> bool:
 
 
 def is_complete(image: ClusterImage) -> bool:
-    """Somebody is controller, and there is nothing that a controller could still do about a first state or
-    `__usage`.
+    """Somebody is controller, and there is nothing that a controller could still do about a first state, `__usage` or
+    `__audit`.
     """
     if image.controller_id == -1:
         return False
@@ -154,8 +155,11 @@ def is_complete(image: ClusterImage) -> bool:
         for partition in topic.partitions:
             if partition.version is None and any(replica in image.brokers for replica in partition.replicas):
                 return False
-    usage = image.topics.get("__usage")
-    return usage is not None and {p.replicas[0] for p in usage.partitions} >= set(image.brokers)
+    for name in LED_BY_EACH_BROKER:
+        own = image.topics.get(name)
+        if own is None or not {p.replicas[0] for p in own.partitions} >= set(image.brokers):
+            return False
+    return True
 
 
 async def quiet() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from brokers.engine.assembly import authentication_counts, connection_counts, coordination_counts
+from brokers.engine.assembly import audit_log, authentication_counts, connection_counts, coordination_counts
 from brokers.engine.assembly.admin_rights import refusal
 from brokers.engine.assembly.cluster_report import ClusterReport
 from brokers.engine.assembly.internal_security import InternalSecurity
@@ -296,6 +296,7 @@ class AdminPort:
     def _listener_samples(self) -> Iterator[Sample]:
         yield from connection_counts.samples(self.listeners)
         yield from authentication_counts.samples(self.engine.authentication)
+        yield from audit_log.samples(self.engine.audit)
         text = "Instances whose port could not be opened."
         yield Sample("penstock_broker_unopened_listeners", "gauge", text, self.tenant_listeners.not_open)
         text = "Attempts to open an instance's port that failed."

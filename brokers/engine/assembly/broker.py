@@ -18,6 +18,7 @@ from brokers.engine import garbage, lifecycle
 from brokers.engine.assembly import dynamic_configs
 from brokers.engine.assembly.admin import AdminPort
 from brokers.engine.assembly.admin_server import AdminServer
+from brokers.engine.assembly.audit_log import AuditLog
 from brokers.engine.assembly.cleaning import LogCleaning
 from brokers.engine.assembly.coordination import Coordination
 from brokers.engine.assembly.coordinator_forwarding import SWEEP_INTERVAL_S as FORWARDER_SWEEP_INTERVAL_S
@@ -49,6 +50,7 @@ from brokers.engine.controller.placement import Placer
 from brokers.engine.coordinators import settings as coordinator_settings
 from brokers.engine.errors import StartFailed
 from brokers.engine.garbage import GarbageCollection
+from brokers.engine.handlers.audit_trail import TICK_S as AUDIT_TICK_S
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.logins import EXPIRY_INTERVAL_S
 from brokers.engine.handlers.transactions.producer_ids import BlockProducerIds
@@ -153,6 +155,7 @@ class Broker:
         self.controller = self._controller()
         self.engine.authentication.max_reauth_ms = config.max_reauth_ms
         self.engine.authentication.tokens.request_keys = self.store.request_keys
+        self.engine.audit.append = AuditLog(self.table, self.accountings, self.clock)
         self.current.subscribe(self.engine.authentication.on_image)
         self.current.subscribe(Bandwidth(self.engine).on_image)
         self.current.subscribe(self.tenant_listeners.on_image)
@@ -304,6 +307,7 @@ class Broker:
         periodic.every(SWEEP_INTERVAL_MS / 1000, self.listeners.sweep_in_turns)
         periodic.every(PORT_RETRY_INTERVAL_S, self.tenant_listeners.retry)
         periodic.every(EXPIRY_INTERVAL_S, self.engine.authentication.expire)
+        periodic.every(AUDIT_TICK_S, self.engine.audit.tick)
         periodic.every(RELOAD_INTERVAL_S, self.tls_contexts.reload)
         periodic.every(RELOAD_INTERVAL_S, self.security.reload)
         periodic.every(FORWARDER_SWEEP_INTERVAL_S, self.coordinator_forwarding.sweep)
@@ -345,6 +349,7 @@ class Broker:
                 threads.shutdown(wait=False, cancel_futures=True)
         self.engine.authentication.close()
         self.metering.finish()
+        self.engine.audit.finish()
         await self.tenant_listeners.withdraw()
         await self.session.stop()
         self.table.close(broker_epoch=self.session.broker_epoch)

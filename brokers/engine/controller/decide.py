@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from brokers.contract.own_topics import LED_BY_EACH_BROKER
 from brokers.contract.partitions import PartitionKey
-from brokers.contract.usage import USAGE_TOPIC
 from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, TopicImage
 from brokers.engine.controller.balance import preferred_writes
@@ -32,7 +32,7 @@ from brokers.engine.controller.events import (
 )
 from brokers.engine.controller.partition_states import ElectionContext, wanted_state
 from brokers.engine.controller.state import ControllerState
-from brokers.engine.controller.system_topics import usage_topic
+from brokers.engine.controller.system_topics import wanted_topic
 
 WRITING = -1
 # Partitions of one topic whose moves end in one transaction; the next ones follow when the image shows these.
@@ -118,10 +118,11 @@ def _decide_topics(state: ControllerState, topics: Iterable[TopicImage], cause: 
         writes += changed
         if arrived:
             moves.append(FinishReassignments(topic, tuple(arrived)))
-    usage = usage_topic(state.image) if USAGE_TOPIC not in busy else None
-    if usage is not None:
-        busy.add(USAGE_TOPIC)
-        instructions.append(usage)
+    for name in LED_BY_EACH_BROKER:
+        own = wanted_topic(state.image, name) if name not in busy else None
+        if own is not None:
+            busy.add(name)
+            instructions.append(own)
     # States first: partitions without a leader wait for nobody's deletion.
     instructions[:0] = [*([WriteStates(tuple(writes), cause)] if writes else []), *moves]
     ordered = [*writes, *(write for move in moves for write in move.writes)]

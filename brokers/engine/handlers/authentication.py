@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from brokers.contract import paths
-from brokers.contract.users import SCRAM_SHA_256, Secret, UserDocument
+from brokers.contract.users import SCRAM_SHA_256, USER_NAME_BYTES_MAX, Secret, UserDocument
 from brokers.engine.access import passwords, scram
 from brokers.engine.access.attempts import Attempts
 from brokers.engine.access.authorizer import Address
@@ -81,6 +81,13 @@ class Authentication:
         """Whether there is such a user, and it may not sign in, with whatever it may have."""
         user = self._current.image.users.of_instance(instance_id).get(paths.sanitise(name))
         return user is not None and not user.is_usable(self.clock.now_ms())
+
+    def has_user(self, instance_id: str, name: str) -> bool:
+        """Usable or not."""
+        # To know it of a longer name takes longer than to know that nobody has it.
+        if len(name) > USER_NAME_BYTES_MAX:
+            return False
+        return paths.sanitise(name) in self._current.image.users.of_instance(instance_id)
 
     def fake_salt(self, instance_id: str, name: str, mechanism: int) -> bytes:
         return scram.fake_salt(self._fake_key, instance_id, name, mechanism)

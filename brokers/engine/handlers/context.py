@@ -27,6 +27,7 @@ from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.settings import CoordinatorSettings, from_overrides
 from brokers.engine.deadlines import Deadlines
+from brokers.engine.handlers.audit_trail import AuditTrail, Source
 from brokers.engine.handlers.authentication import Authentication
 from brokers.engine.handlers.broker_layers import BrokerLayers
 from brokers.engine.handlers.change_turns import ChangeTurns, TopicsBeingCreated
@@ -222,8 +223,11 @@ class Engine:
     deadlines: Deadlines = field(init=False)
     # Who signs in to instances.
     authentication: Authentication = field(init=False)
+    # What they administer, and who could not sign in.
+    audit: AuditTrail = field(init=False)
 
     def __post_init__(self) -> None:
+        self.audit = AuditTrail(self.broker_id, self.clock)
         self.authentication = Authentication(self.loop, self.clock, self.current, self.control_secret)
         self.own_turns = OwnTurns(self.loop)
         self.request_turns = RequestTurns(self.loop, self._request_time_debt_ms)
@@ -310,6 +314,10 @@ class View:
     def instance_id(self) -> str | None:
         return self.principal.instance_id
 
+    @property
+    def route_name(self) -> str:
+        return self._route_name
+
     def rights(self, indexes: AclIndexes, address: Address) -> Rights:
         """Kept: a view is of one connection, which has one address."""
         rights = self._rights
@@ -378,6 +386,19 @@ class Call:
     has_changed: bool = False
     # How long it waited for its instance to have time of this broker again, in milliseconds.
     paused_ms: int = 0
+    # What things were before it changed them, and are after it, where a handler knows it exactly; None: nobody asks.
+    noted: dict[str, tuple[Mapping[str, str], Mapping[str, str]]] | None = None
+
+    @property
+    def source(self) -> Source:
+        """Who asks, as the audit log tells it."""
+        view = self.view
+        return Source(view.principal.user, str(self.address), self.client_id, view.route_name)
+
+    def note(self, name: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        """For the audit log."""
+        if self.noted is not None:
+            self.noted[name] = (before, after)
 
     @property
     def rights(self) -> Rights:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
+from brokers.engine.handlers.auditing.audited import with_audit
 from brokers.engine.handlers.auth import acls, scram_credentials, users
 from brokers.engine.handlers.cluster import (
     allot_storage,
@@ -116,50 +117,43 @@ SHAPES: Final[Mapping[ApiKey, Shape]] = {
 }
 
 
-def _in_turns(api_key: ApiKey, shape: Shape) -> Handler:
-    return in_chunks(in_turns(_HERE_OR_ELSEWHERE[int(api_key)], shape), results_of(shape))
+# In the order in which they lie around each other: passed on to others, in turns, told to the audit log, answered in
+# chunks.
+_TOLD: Final = with_audit(
+    {
+        **_HERE_OR_ELSEWHERE,
+        **{int(api_key): in_turns(_HERE_OR_ELSEWHERE[int(api_key)], shape) for api_key, shape in SHAPES.items()},
+    }
+)
 
+_LINES: Final[Mapping[ApiKey, Callable[[Any], int]]] = {
+    **{api_key: results_of(shape) for api_key, shape in SHAPES.items()},
+    ApiKey.OFFSET_FETCH: offsets.partitions_fetched,
+    ApiKey.DESCRIBE_CONFIGS: describe_configs.settings_described,
+    ApiKey.DESCRIBE_ACLS: acls.entries_described,
+    ApiKey.CREATE_ACLS: acls.entries_made,
+    ApiKey.DELETE_ACLS: acls.entries_removed,
+    ApiKey.METADATA: metadata.lines_described,
+    ApiKey.DESCRIBE_GROUPS: describe_groups.lines_described,
+    ApiKey.CREATE_TOPICS: topics.lines_created,
+    ApiKey.DELETE_TOPICS: lambda answer: len(answer.responses),
+    ApiKey.CREATE_PARTITIONS: lambda answer: len(answer.results),
+    ApiKey.ALTER_CONFIGS: lambda answer: len(answer.responses),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda answer: len(answer.responses),
+    ApiKey.DESCRIBE_LOG_DIRS: log_dirs.lines_described,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: client_quotas.entries_described,
+    ApiKey.ALTER_CLIENT_QUOTAS: lambda answer: len(answer.entries),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda answer: len(answer.results),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda answer: len(answer.results),
+    ApiKey.LIST_GROUPS: lambda answer: len(answer.groups),
+    ApiKey.LIST_TRANSACTIONS: lambda answer: len(answer.transaction_states or ()),
+    ApiKey.DESCRIBE_TRANSACTIONS: listing.transactions_described,
+    ApiKey.DESCRIBE_PRODUCERS: describe_producers.settings_described,
+}
 
 HANDLERS: Final[Mapping[int, Handler]] = {
-    **_HERE_OR_ELSEWHERE,
-    **{int(api_key): _in_turns(api_key, shape) for api_key, shape in SHAPES.items()},
-    int(ApiKey.OFFSET_FETCH): in_chunks(_HERE_OR_ELSEWHERE[int(ApiKey.OFFSET_FETCH)], offsets.partitions_fetched),
-    int(ApiKey.DESCRIBE_CONFIGS): in_chunks(describe_configs.describe_configs, describe_configs.settings_described),
-    int(ApiKey.DESCRIBE_ACLS): in_chunks(acls.describe_acls, acls.entries_described),
-    int(ApiKey.CREATE_ACLS): in_chunks(acls.create_acls, acls.entries_made),
-    int(ApiKey.DELETE_ACLS): in_chunks(acls.delete_acls, acls.entries_removed),
-    int(ApiKey.METADATA): in_chunks(metadata.metadata, metadata.lines_described),
-    int(ApiKey.DESCRIBE_GROUPS): in_chunks(
-        _HERE_OR_ELSEWHERE[int(ApiKey.DESCRIBE_GROUPS)], describe_groups.lines_described
-    ),
-    int(ApiKey.CREATE_TOPICS): in_chunks(topics.create_topics, topics.lines_created),
-    int(ApiKey.DELETE_TOPICS): in_chunks(topics.delete_topics, lambda answer: len(answer.responses)),
-    int(ApiKey.CREATE_PARTITIONS): in_chunks(create_partitions.create_partitions, lambda answer: len(answer.results)),
-    int(ApiKey.ALTER_CONFIGS): in_chunks(alter_configs.alter_configs, lambda answer: len(answer.responses)),
-    int(ApiKey.INCREMENTAL_ALTER_CONFIGS): in_chunks(
-        alter_configs.incremental_alter_configs, lambda answer: len(answer.responses)
-    ),
-    int(ApiKey.DESCRIBE_LOG_DIRS): in_chunks(log_dirs.describe_log_dirs, log_dirs.lines_described),
-    int(ApiKey.DESCRIBE_CLIENT_QUOTAS): in_chunks(
-        client_quotas.describe_client_quotas, client_quotas.entries_described
-    ),
-    int(ApiKey.ALTER_CLIENT_QUOTAS): in_chunks(client_quotas.alter_client_quotas, lambda answer: len(answer.entries)),
-    int(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS): in_chunks(
-        scram_credentials.describe_user_scram_credentials, lambda answer: len(answer.results)
-    ),
-    int(ApiKey.ALTER_USER_SCRAM_CREDENTIALS): in_chunks(
-        scram_credentials.alter_user_scram_credentials, lambda answer: len(answer.results)
-    ),
-    int(ApiKey.LIST_GROUPS): in_chunks(_HERE_OR_ELSEWHERE[int(ApiKey.LIST_GROUPS)], lambda answer: len(answer.groups)),
-    int(ApiKey.LIST_TRANSACTIONS): in_chunks(
-        _HERE_OR_ELSEWHERE[int(ApiKey.LIST_TRANSACTIONS)], lambda answer: len(answer.transaction_states or ())
-    ),
-    int(ApiKey.DESCRIBE_TRANSACTIONS): in_chunks(
-        _HERE_OR_ELSEWHERE[int(ApiKey.DESCRIBE_TRANSACTIONS)], listing.transactions_described
-    ),
-    int(ApiKey.DESCRIBE_PRODUCERS): in_chunks(
-        describe_producers.describe_producers, describe_producers.settings_described
-    ),
+    **_TOLD,
+    **{int(api_key): in_chunks(_TOLD[int(api_key)], lines_of) for api_key, lines_of in _LINES.items()},
 }
 
 DISPATCH_TABLE: Final = DispatchTable(FAST_CODEC_HANDLERS, LEGACY_HANDLERS, HANDLERS)

@@ -305,7 +305,7 @@ def test_an_end_that_comes_near_is_no_warning(panel: Client, cluster: Cluster, a
     for page in (shown(panel, "brokers_cluster_map", cluster.pk), shown(panel, "brokers_rebalance_change", row.pk)):
         assert 'role="progressbar" aria-valuenow="100"' in page
         assert "meter hot" not in page and "meter full" not in page
-    assert "keeps the partition of its own usage counters" in shown(panel, "brokers_rebalance_change", row.pk)
+    assert "keeps the partitions of its own usage counters" in shown(panel, "brokers_rebalance_change", row.pk)
 
 
 def test_a_broker_that_is_starting_has_no_epoch_yet_and_one_is_one(

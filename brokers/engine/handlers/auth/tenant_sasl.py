@@ -11,12 +11,14 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final, NamedTuple, Protocol
 
+from brokers.contract.audit import NOBODY
 from brokers.contract.connections import FIRST_REQUEST_MS_MAX
 from brokers.contract.users import UserDocument
 from brokers.engine.access.authorizer import Address, peer_address
 from brokers.engine.access.principals import Principal
 from brokers.engine.access.sasl import SaslFailed
 from brokers.engine.access.tokens import VerifiedToken
+from brokers.engine.handlers.audit_trail import Source
 from brokers.engine.handlers.auth.mechanisms import Mechanism, Outcome, Proof, Proving, offered
 from brokers.engine.handlers.authentication import AttemptRefused
 from brokers.engine.handlers.cluster import api_versions
@@ -286,6 +288,8 @@ class TenantSaslSession:
         delay_ms, message = FAILED_AUTHENTICATION_DELAY_MS, str(error)
         reason = error.reason if isinstance(error, SaslFailed) else ""
         authentication, instance_id = self._engine.authentication, self._route.instance_id
+        if not isinstance(error, TooManyWait):
+            self._tell_audit(is_refused=isinstance(error, AttemptRefused))
         if isinstance(error, AttemptRefused):
             delay_ms = max(delay_ms, error.delay_ms)
             user = authentication.usable_user(instance_id, self._mechanism.username)
@@ -303,6 +307,15 @@ class TenantSaslSession:
             )
             frame = _frame(ApiKey.SASL_AUTHENTICATE, reply.version, reply.correlation_id, answer)
         self._fail(reason or message, frame, delay_ms)
+
+    def _tell_audit(self, *, is_refused: bool) -> None:
+        """Under a name that the instance has: what a stranger gives as one may be a password."""
+        assert self._mechanism is not None, "a token was taken"
+        route, engine = self._route, self._engine
+        is_known = engine.authentication.has_user(route.instance_id, self._mechanism.username)
+        name = self._mechanism.username if is_known else NOBODY
+        source = Source(name, str(self._address), route=route.name)
+        engine.audit.sign_in_failed(route.instance_id, source, self._mechanism_name, is_refused=is_refused)
 
     def _fail(self, reason: str, frame: bytes | None, delay_ms: int = FAILED_AUTHENTICATION_DELAY_MS) -> None:
         """Answers `frame` late, and closes."""

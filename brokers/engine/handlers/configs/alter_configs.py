@@ -175,10 +175,14 @@ async def _write(
     Raises Wrong.
     """
 
+    written: list[Mapping[str, str]] = []
+
     def checked(present: dict[str, str]) -> dict[str, str]:
+        before = dict(present)
         after = change(present)
         topic_config.check_together(after, call.engine.topic_defaults)
         topic_config.check_message_bytes(after, message_bytes_max(call), present)
+        written[:] = before, after
         return after
 
     try:
@@ -189,6 +193,7 @@ async def _write(
             altered = await call.engine.store.alter_topic_config(
                 call.engine.current.image, instance_id=call.view.instance_id, name=name, change=checked
             )
+        call.note(name, *written)
         return altered.change
     except topic_config.InvalidTopicConfig as error:
         raise Wrong(ErrorCode.INVALID_CONFIG, str(error)) from error

@@ -10,10 +10,12 @@ from typing import Final
 import structlog
 
 from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
+from brokers.contract.audit import AuditItem
 from brokers.contract.partitions import NO_LEADER
 from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION, Operation, is_admitted
 from brokers.engine.cluster.errors import ClusterError, PolicyViolation, Refused, TopicExists
 from brokers.engine.cluster.image import PartitionImage, TopicImage
+from brokers.engine.cluster.topic_admin import CreatedTopic
 from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX, TurnBudget
 from brokers.engine.handlers.context import Call
@@ -243,10 +245,25 @@ async def _create(call: Call, name: str, internal: str) -> None:
         count = len(plan.assignment)
         async with changing(call, count, partitions=count):
             await engine.store.create_topic(engine.current.image, instance_id=call.view.instance_id, name=name)
+        _tell_created(call, name, plan)
     except ClusterError as failure:
         _tell_refused(call, name, failure)
     finally:
         engine.creating.discard(internal)
+
+
+def _tell_created(call: Call, name: str, created: CreatedTopic) -> None:
+    """Nobody asked for it by CreateTopics; who produced or read is the one who made it."""
+    instance_id = call.view.instance_id
+    if instance_id is None or call.view.internal:
+        return
+    after = {
+        "partitions": len(created.assignment),
+        "replication_factor": created.replication_factor,
+        "automatically": True,
+    }
+    item = AuditItem(action="topic.created", kind="topic", name=name, after=after)
+    call.engine.audit.changed(instance_id, call.source, (item,))
 
 
 def _shown(refused: Refused) -> int:

@@ -29,7 +29,7 @@ from brokers.engine.controller.events import (
 )
 from brokers.engine.controller.policy import UNCLEAN_KEY, Policy
 from brokers.engine.controller.state import ControllerState
-from brokers.engine.controller.system_topics import USAGE_CONFIG
+from brokers.engine.controller.system_topics import AUDIT_CONFIG, USAGE_CONFIG
 
 TERM = ControllerEpoch(broker_id=1, epoch=5, guard_version=5)
 
@@ -48,11 +48,11 @@ def led(index: int, replicas: tuple[int, ...], leader: int, version: int = 0, **
     return replace(known, **fields)  # type: ignore[arg-type]
 
 
-USAGE = topic("__usage", led(0, (1,), 1), led(1, (2,), 2), led(2, (3,), 3))
+USAGE, AUDIT = (topic(name, led(0, (1,), 1), led(1, (2,), 2), led(2, (3,), 3)) for name in ("__usage", "__audit"))
 
 
 def cluster_image(*topics: TopicImage, brokers: tuple[int, ...] = (1, 2, 3)) -> ClusterImage:
-    everything = {item.name: item for item in (USAGE, *topics)}
+    everything = {item.name: item for item in (USAGE, AUDIT, *topics)}
     return ClusterImage("cl").with_changes(
         topics=everything, brokers={id: broker(id) for id in brokers}, controller_id=1, controller_epoch=5
     )
@@ -133,10 +133,11 @@ def test_a_topic_that_was_made_again_under_its_name_waits_for_nothing_that_was_w
     assert instructions == [WriteStates((write,), "topics changed")]
 
 
-def test_the_usage_topic_does_not_grow_while_it_moves() -> None:
+def test_the_clusters_own_topics_do_not_grow_while_they_move() -> None:
     """It would be refused, looked at again, refused again, for as long as the move takes."""
-    moving = replace(USAGE, partitions=(led(0, (4, 1), 1, isr=(1,), adding=(4,), removing=(1,)), *USAGE.partitions[1:]))
-    image = cluster_image(brokers=(1, 2, 3, 5)).with_changes(topics={"__usage": moving})
+    partitions = (led(0, (4, 1), 1, isr=(1,), adding=(4,), removing=(1,)), *USAGE.partitions[1:])
+    moving = {own.name: replace(own, partitions=partitions) for own in (USAGE, AUDIT)}
+    image = cluster_image(brokers=(1, 2, 3, 5)).with_changes(topics=moving)
 
     assert elected(image)[1] == []
 
@@ -162,6 +163,7 @@ def test_the_death_of_a_broker_is_one_write_for_all_it_led() -> None:
     assert isinstance(order, WriteStates) and order.cause == "brokers gone [3]"
     assert {write.key: write.document for write in order.writes} == {
         ("__usage", 2): wanted(-1, 1, 3, epochs=(-1,)),
+        ("__audit", 2): wanted(-1, 1, 3, epochs=(-1,)),
         ("one", 0): wanted(-1, 1, 3, epochs=(-1,)),
         ("two", 0): wanted(1, 1, 1),
         ("two", 1): wanted(1, 1, 1),
@@ -246,14 +248,17 @@ def test_a_marked_topic_is_removed_once_and_gets_no_more_leaders() -> None:
     assert retried == [FinishDeletion(replace(marked, version=9))]
 
 
-def test_usage_has_a_partition_led_by_every_live_broker() -> None:
+def test_usage_and_audit_have_a_partition_led_by_every_live_broker() -> None:
     empty = ClusterImage("cl").with_changes(brokers={1: broker(1), 3: broker(3)})
     _, instructions = elected(empty)
-    assert instructions == [CreateSystemTopic("__usage", {0: (1,), 1: (3,)}, USAGE_CONFIG)]
+    assert instructions == [
+        CreateSystemTopic("__usage", {0: (1,), 1: (3,)}, USAGE_CONFIG),
+        CreateSystemTopic("__audit", {0: (1,), 1: (3,)}, AUDIT_CONFIG),
+    ]
     one_more = cluster_image().with_changes(brokers={id: broker(id) for id in (1, 2, 3, 4, 7)})
     state, instructions = elected(one_more)
-    assert instructions == [GrowSystemTopic("__usage", 3, ((4,), (7,)))]
-    assert state.busy == {"__usage"}
+    assert instructions == [GrowSystemTopic(name, 3, ((4,), (7,))) for name in ("__usage", "__audit")]
+    assert state.busy == {"__usage", "__audit"}
 
 
 def test_a_deposed_controller_forgets_its_orders() -> None:

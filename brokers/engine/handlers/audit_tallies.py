@@ -1,0 +1,138 @@
+"""Things that may happen very often, counted and told of together: one event for each kind, who and where from, after a
+while and then at even intervals. Pure; times are milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from brokers.contract.audit import SEVERAL
+
+# Names that one tally remembers, for the reader to see what it was about.
+NAMES_MAX: Final = 20
+NEVER_MS: Final = 1 << 62
+
+
+class TallyRule(NamedTuple):
+    """A kind is told of `first_ms` after it began, then each `interval_ms` while it goes on. Kinds beyond `keys_max` of
+    one instance are counted together for who does it, without what the client may choose freely; as many again of
+    these, then all others without saying who.
+    """
+
+    first_ms: int
+    interval_ms: int
+    keys_max: int
+
+
+class TallyKey(NamedTuple):
+    """What is counted together. `name` is of the thing it is about, where that is always the same one; `asked` is the
+    action that was refused.
+    """
+
+    action: str
+    kind: str
+    name: str
+    user: str
+    address: str
+    client_id: str
+    route: str
+    asked: str = ""
+
+    @property
+    def unnamed(self) -> TallyKey:
+        return self._replace(name="", client_id="")
+
+    @property
+    def anonymised(self) -> TallyKey:
+        return self._replace(name="", user=SEVERAL, address="", client_id="", route="")
+
+
+@dataclass(slots=True)
+class Tally:
+    """Since it was last told of: `items` things in `requests` requests, some of their names, and what was said last."""
+
+    due_ms: int
+    requests: int = 0
+    items: int = 0
+    first_at_ms: int = 0
+    last_at_ms: int = 0
+    names: dict[str, None] = field(default_factory=dict)
+    last: Any = None
+
+    def clear(self) -> None:
+        self.requests = self.items = 0
+        self.names, self.last = {}, None
+
+
+class Tallies:
+    """Of one instance and one rule."""
+
+    __slots__ = ("_due_ms", "_rule", "_tallies")
+
+    def __init__(self, rule: TallyRule) -> None:
+        self._rule = rule
+        self._tallies: dict[TallyKey, Tally] = {}
+        self._due_ms = NEVER_MS
+
+    def __len__(self) -> int:
+        return len(self._tallies)
+
+    def add(
+        self, key: TallyKey, *, at_ms: int, now_ms: int, items: int = 1, names: Iterable[str] = (), last: Any = None
+    ) -> TallyKey:
+        """The key that it was counted under. `at_ms` is wall time, `now_ms` monotonic."""
+        tally = self._tallies.get(key)
+        if tally is None and len(self._tallies) >= self._rule.keys_max:
+            key = self._shared(key)
+            tally = self._tallies.get(key)
+        if tally is None:
+            tally = self._tallies[key] = Tally(now_ms + self._rule.first_ms)
+        if not tally.requests:
+            tally.first_at_ms = at_ms
+        tally.requests += 1
+        tally.items += items
+        tally.last_at_ms = at_ms
+        tally.last = last
+        for name in names:
+            if len(tally.names) >= NAMES_MAX:
+                break
+            tally.names[name] = None
+        self._due_ms = min(self._due_ms, tally.due_ms)
+        return key
+
+    def _shared(self, key: TallyKey) -> TallyKey:
+        """What a kind is counted under where there is no room for one more."""
+        unnamed = key.unnamed
+        if unnamed != key and (unnamed in self._tallies or len(self._tallies) < 2 * self._rule.keys_max):
+            return unnamed
+        return key.anonymised
+
+    def take_due(self, now_ms: int) -> Iterator[tuple[TallyKey, Tally]]:
+        """What is to be told now; each begins anew when the next one is asked for."""
+        if now_ms < self._due_ms:
+            return
+        for key, tally in list(self._tallies.items()):
+            if tally.due_ms <= now_ms:
+                yield from self.take(key, now_ms)
+        self._due_ms = min((tally.due_ms for tally in self._tallies.values()), default=NEVER_MS)
+
+    def take(self, key: TallyKey, now_ms: int) -> Iterator[tuple[TallyKey, Tally]]:
+        """The same, of one kind, if it is to be told now."""
+        tally = self._tallies.get(key)
+        if tally is None or tally.due_ms > now_ms:
+            return
+        if not tally.requests:
+            # Quiet for an interval: the next time it begins anew.
+            del self._tallies[key]
+            return
+        yield key, tally
+        tally.clear()
+        tally.due_ms = now_ms + self._rule.interval_ms
+
+    def take_all(self) -> Iterator[tuple[TallyKey, Tally]]:
+        """All that was not told; for the end of the process."""
+        for key, tally in self._tallies.items():
+            if tally.requests:
+                yield key, tally

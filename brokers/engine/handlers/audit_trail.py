@@ -1,0 +1,297 @@
+"""What clients administer, on its way into the cluster's audit topic (decision 107).
+
+A change is written before its request is answered. What could be very much is counted and told of together
+(`audit_tallies`): failed sign-ins, refused changes, offsets committed outside of groups, and changes beyond what an
+instance may have told one by one. While there is nowhere to write, events wait in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from brokers.contract.audit import DENIED, DONE, SEVERAL, SIGN_IN_FAILED, SIGN_IN_REFUSED, AuditEvent, AuditItem
+from brokers.contract.audit_limits import (
+    CHANGES_TOLD_BURST,
+    CHANGES_TOLD_PER_MINUTE,
+    COMMITS_TOLD_EVERY_S,
+    COMMITS_TOLD_KEYS_MAX,
+    TALLIES_PER_INSTANCE_MAX,
+    TALLIES_TOLD_EVERY_S,
+    TALLY_TOLD_AFTER_S,
+)
+from brokers.engine.clock import Clock
+from brokers.engine.handlers.audit_tallies import Tallies, Tally, TallyKey, TallyRule
+
+log = structlog.get_logger(__name__)
+
+# How often what waits and what is counted is looked at.
+TICK_S: Final = 1.0
+# Events that wait while this broker leads no partition of the topic, and their bytes; the oldest makes room.
+WAITING_MAX: Final = 2_000
+WAITING_BYTES_MAX: Final = 8 * 1024 * 1024
+# Events that are written in one turn of the loop, about 0.2 ms each.
+WRITTEN_PER_TURN: Final = 10
+_ID_BYTES: Final = 8
+_MINUTE_MS: Final = 60_000
+
+_OFTEN: Final = TallyRule(TALLY_TOLD_AFTER_S * 1000, TALLIES_TOLD_EVERY_S * 1000, TALLIES_PER_INSTANCE_MAX)
+# The first one at once: it may be somebody who sets a group back.
+_COMMITS: Final = TallyRule(0, COMMITS_TOLD_EVERY_S * 1000, COMMITS_TOLD_KEYS_MAX)
+
+# Takes an event of an instance. False: there is nowhere to write at the moment.
+Append = Callable[[str, bytes], bool]
+
+
+class Source(NamedTuple):
+    """Who asks, and by which way."""
+
+    user: str
+    address: str
+    client_id: str = ""
+    route: str = ""
+
+
+@dataclass(slots=True)
+class AuditCounts:
+    """Since the start. `merged` were told of together with others, `lost` had to make room."""
+
+    written: int = 0
+    merged: int = 0
+    lost: int = 0
+
+
+class _OfInstance:
+    """`tokens`: things that may be told one by one."""
+
+    __slots__ = ("commits", "denied", "merged", "sign_ins", "tokens", "updated_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.tokens = float(CHANGES_TOLD_BURST)
+        self.updated_ms = now_ms
+        self.sign_ins = Tallies(_OFTEN)
+        self.denied = Tallies(_OFTEN)
+        self.merged = Tallies(_OFTEN)
+        self.commits = Tallies(_COMMITS)
+
+    @property
+    def tallies(self) -> tuple[Tallies, ...]:
+        return self.sign_ins, self.denied, self.merged, self.commits
+
+    def take(self, count: int, now_ms: int) -> bool:
+        """Whether so many may be told. What begins with tokens left is told in full."""
+        self._refill(now_ms)
+        if self.tokens <= 0:
+            return False
+        self.tokens -= count
+        return True
+
+    def is_idle(self, now_ms: int) -> bool:
+        self._refill(now_ms)
+        return self.tokens >= CHANGES_TOLD_BURST and not any(map(len, self.tallies))
+
+    def _refill(self, now_ms: int) -> None:
+        added = (now_ms - self.updated_ms) * CHANGES_TOLD_PER_MINUTE / _MINUTE_MS
+        self.tokens = min(float(CHANGES_TOLD_BURST), self.tokens + added)
+        self.updated_ms = now_ms
+
+
+def _nowhere(_instance_id: str, _value: bytes) -> bool:
+    """Before the assembly has plugged in the topic."""
+    return False
+
+
+class AuditTrail:
+    """Of one broker."""
+
+    def __init__(self, broker_id: int, clock: Clock) -> None:
+        self.append: Append = _nowhere
+        self.counts = AuditCounts()
+        self._broker_id = broker_id
+        self._clock = clock
+        self._of: dict[str, _OfInstance] = {}
+        self._waiting: deque[tuple[str, bytes]] = deque()
+        self._waiting_bytes = 0
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    # -- what is told -------------------------------------------------------------------------------------------------
+
+    def changed(
+        self, instance_id: str, source: Source, items: Sequence[AuditItem], *, more: int = 0, failed: int = 0
+    ) -> None:
+        """One request changed something."""
+        if not items:
+            return
+        of, now_ms = self._of_instance(instance_id), self._clock.monotonic_ms()
+        if of.take(len(items), now_ms):
+            at_ms = self._clock.now_ms()
+            self._write(self._event(instance_id, source, tuple(items), at_ms, at_ms, more=more, failed=failed))
+            return
+        self.counts.merged += 1
+        first = items[0]
+        # Who is told apart must not depend on what the client calls itself.
+        source = source._replace(client_id="")
+        self._count(of.merged, source, first.action, first.kind, items=len(items) + more, names=_names(items))
+
+    def denied(self, instance_id: str, source: Source, action: str, kind: str, names: Iterable[str]) -> None:
+        """A request asked for what its user may not do."""
+        shown, source = [name for name in names if name], source._replace(client_id="")
+        denied = self._of_instance(instance_id).denied
+        self._count(denied, source, DENIED, kind, asked=action, items=max(len(shown), 1), names=shown)
+
+    def committed(self, instance_id: str, source: Source, item: AuditItem) -> None:
+        """Somebody who is no member of the group committed offsets for it: an administrator, or a consumer of its own
+        that does so every few seconds.
+        """
+        commits = self._of_instance(instance_id).commits
+        key = self._count(commits, source, item.action, item.kind, name=item.name, names=(item.name,), last=item.after)
+        for due, tally in commits.take(key, self._clock.monotonic_ms()):
+            self._write_tally(instance_id, due, tally)
+
+    def sign_in_failed(self, instance_id: str, source: Source, mechanism: str, *, is_refused: bool) -> None:
+        """`source.user` is one that the instance has, or `NOBODY`: what strangers say their name is may be a password.
+        `is_refused`: too many had failed, and it was not tried.
+        """
+        action = SIGN_IN_REFUSED if is_refused else SIGN_IN_FAILED
+        of = self._of_instance(instance_id)
+        self._count(of.sign_ins, source, action, "user", last={"mechanism": mechanism})
+
+    # -- comes round --------------------------------------------------------------------------------------------------
+
+    async def tick(self) -> None:
+        """Call every `TICK_S`."""
+        written = 0
+        while self._write_first():
+            written += 1
+            if not written % WRITTEN_PER_TURN:
+                await asyncio.sleep(0)
+        now_ms = self._clock.monotonic_ms()
+        for instance_id, of in list(self._of.items()):
+            for tallies in of.tallies:
+                for key, tally in tallies.take_due(now_ms):
+                    self._write_tally(instance_id, key, tally)
+                    written += 1
+                    if not written % WRITTEN_PER_TURN:
+                        await asyncio.sleep(0)
+            if of.is_idle(now_ms):
+                del self._of[instance_id]
+
+    def finish(self) -> None:
+        """The process stops: what is counted is told now."""
+        while self._write_first():
+            pass
+        for instance_id, of in self._of.items():
+            for tallies in of.tallies:
+                for key, tally in tallies.take_all():
+                    self._write_tally(instance_id, key, tally)
+        if self._waiting:
+            log.error("audit_events_lost", count=len(self._waiting), reason="no partition of the audit topic is led")
+
+    # -- within -------------------------------------------------------------------------------------------------------
+
+    def _count(
+        self,
+        tallies: Tallies,
+        source: Source,
+        action: str,
+        kind: str,
+        *,
+        name: str = "",
+        asked: str = "",
+        items: int = 1,
+        names: Iterable[str] = (),
+        last: Mapping[str, Any] | None = None,
+    ) -> TallyKey:
+        key = TallyKey(action, kind, name, *source, asked)
+        at_ms, now_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        return tallies.add(key, at_ms=at_ms, now_ms=now_ms, items=items, names=names, last=last)
+
+    def _write_tally(self, instance_id: str, key: TallyKey, tally: Tally) -> None:
+        after: dict[str, Any] = {}
+        if tally.items != tally.requests:
+            after["items"] = tally.items
+        if tally.names and not key.name:
+            after["names"] = list(tally.names)
+        if key.asked:
+            after["asked"] = key.asked
+        if tally.last:
+            after |= tally.last
+        is_sign_in = key.action in (SIGN_IN_FAILED, SIGN_IN_REFUSED) and key.user != SEVERAL
+        name = key.user if is_sign_in else key.name
+        item = AuditItem(action=key.action, kind=key.kind, name=name, after=after or None)
+        source = Source(key.user, key.address, key.client_id, key.route)
+        self._write(
+            self._event(
+                instance_id, source, (item,), tally.first_at_ms, tally.last_at_ms,
+                requests=tally.requests,
+            )
+        )  # fmt: skip
+
+    def _event(
+        self,
+        instance_id: str,
+        source: Source,
+        items: tuple[AuditItem, ...],
+        at_ms: int,
+        until_ms: int,
+        *,
+        more: int = 0,
+        failed: int = 0,
+        requests: int = 1,
+    ) -> AuditEvent:
+        return AuditEvent(
+            id=secrets.token_hex(_ID_BYTES),
+            broker_id=self._broker_id,
+            instance_id=instance_id,
+            at_ms=at_ms,
+            until_ms=until_ms,
+            user=source.user,
+            address=source.address,
+            client_id=source.client_id,
+            route=source.route,
+            items=items,
+            more=more,
+            failed=failed,
+            requests=requests,
+        )
+
+    def _write(self, event: AuditEvent) -> None:
+        """In order: not before those that wait."""
+        value = event.to_json()
+        if not self._waiting and self.append(event.instance_id, value):
+            self.counts.written += 1
+            return
+        self._waiting.append((event.instance_id, value))
+        self._waiting_bytes += len(value)
+        while len(self._waiting) > WAITING_MAX or self._waiting_bytes > WAITING_BYTES_MAX:
+            self._waiting_bytes -= len(self._waiting.popleft()[1])
+            if not self.counts.lost:
+                log.error("audit_events_lost", reason="too many wait for a partition of the audit topic")
+            self.counts.lost += 1
+
+    def _write_first(self) -> bool:
+        """Writes the one that waits longest; False: there is none, or nowhere to write."""
+        if not self._waiting or not self.append(*self._waiting[0]):
+            return False
+        self._waiting_bytes -= len(self._waiting.popleft()[1])
+        self.counts.written += 1
+        return True
+
+    def _of_instance(self, instance_id: str) -> _OfInstance:
+        of = self._of.get(instance_id)
+        if of is None:
+            of = self._of[instance_id] = _OfInstance(self._clock.monotonic_ms())
+        return of
+
+
+def _names(items: Iterable[AuditItem]) -> Iterable[str]:
+    return (item.name for item in items if item.outcome == DONE)

@@ -1,0 +1,212 @@
+"""Who may: users, access rules, client quotas. Verifiers of passwords are never told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+from brokers.contract import paths
+from brokers.contract.acls import AclEntry, AclOperation, PatternType, Permission, ResourcePattern, ResourceType
+from brokers.contract.audit import AuditItem
+from brokers.contract.users import MECHANISM_NAMES, UserDocument
+from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.handlers.auditing.changes import LINES_MAX, Asked, Change, Line, difference, error_of
+from brokers.engine.handlers.auditing.topics import results_beside
+from brokers.engine.handlers.configs.client_quotas import stored_entity
+from brokers.engine.protocol.messages.acls import AclCreation, DeleteAclsFilter, DeleteAclsMatchingAcl
+from brokers.engine.protocol.messages.quotas import QuotaAlteration
+
+USER: Final = "user"
+ACL: Final = "acl"
+QUOTA: Final = "quota"
+# What stands for "any other" in the name of a quota.
+_DEFAULT_NAME: Final = "<default>"
+
+# -- users ------------------------------------------------------------------------------------------------------------
+
+
+def users_altered(asked: Asked) -> Change | None:
+    request = asked.request
+    upserted: dict[str, list[int]] = {}
+    for upsertion in islice(request.upsertions, LINES_MAX):
+        upserted.setdefault(upsertion.name, []).append(upsertion.mechanism)
+    if asked.response is None:
+        names = dict.fromkeys(each.name for each in islice(_alterations(request), LINES_MAX))
+        answers: Iterable[tuple[str, int]] = [(name, error_of(None)) for name in names]
+    else:
+        answers = ((result.user, result.error_code) for result in asked.response.results)
+    lines = (
+        Line(error, name, partial(_user_altered, asked, name, upserted.get(name, ()), error)) for name, error in answers
+    )
+    total = len(request.deletions) + len(request.upsertions) if asked.response is None else len(asked.response.results)
+    return Change("user.credentials_changed", USER, total, lines)
+
+
+def _alterations(request: Any) -> Iterator[Any]:
+    yield from request.deletions
+    yield from request.upsertions
+
+
+def _user_altered(asked: Asked, name: str, upserted: Iterable[int], error: int) -> AuditItem:
+    before, after = _user(asked.image, asked, name), _user(asked.call.engine.current.image, asked, name)
+    changed = [MECHANISM_NAMES.get(mechanism, str(mechanism)) for mechanism in upserted]
+    action = "user.credentials_changed"
+    if not error and before is None:
+        action = "user.created"
+    elif not error and after is None and not changed:
+        action = "user.deleted"
+    values: dict[str, Any] = {} if after is None else {"mechanisms": _mechanisms(after)}
+    if changed:
+        values["set"] = changed
+    return AuditItem(
+        action=action,
+        kind=USER,
+        name=name,
+        before=None if before is None else {"mechanisms": _mechanisms(before)},
+        after=values or None,
+    )
+
+
+def _user(image: ClusterImage, asked: Asked, name: str) -> UserDocument | None:
+    return image.users.of_instance(asked.call.view.instance_id or "").get(paths.sanitise(name))
+
+
+def _mechanisms(user: UserDocument) -> list[str]:
+    numbers = {verifier.mechanism for secret in user.secrets for verifier in secret.verifiers}
+    return [MECHANISM_NAMES[number] for number in sorted(numbers) if number in MECHANISM_NAMES]
+
+
+# -- access rules -----------------------------------------------------------------------------------------------------
+
+
+def acls_created(asked: Asked) -> Change | None:
+    creations = asked.request.creations
+    pairs = results_beside(creations, None if asked.response is None else asked.response.results)
+    lines = (Line(error_of(result), each.resource_name, partial(_acl_created, asked, each)) for each, result in pairs)
+    return Change("acl.created", ACL, len(creations), lines)
+
+
+def _acl_created(asked: Asked, creation: AclCreation) -> AuditItem | None:
+    try:
+        pattern = ResourcePattern(
+            ResourceType(creation.resource_type), creation.resource_name, PatternType(creation.resource_pattern_type)
+        )
+        entry = AclEntry(
+            creation.principal, creation.host, AclOperation(creation.operation), Permission(creation.permission_type)
+        )
+    except ValueError:  # nothing that could have been made
+        return None
+    present = asked.image.acls.of_instance(asked.call.view.instance_id or "").get(pattern.node_name)
+    if present is not None and entry in present.entries:
+        return None
+    return AuditItem(action="acl.created", kind=ACL, name=_resource(pattern), after=_rule(pattern, entry))
+
+
+def acls_deleted(asked: Asked) -> Change | None:
+    if asked.response is None:
+        filters = asked.request.filters
+        unsure = (
+            Line(error_of(None), each.resource_name_filter or "", partial(_filter_asked, each)) for each in filters
+        )
+        return Change("acl.deleted", ACL, len(filters), unsure)
+    results = asked.response.filter_results
+    total = sum(len(result.matching_acls) or 1 for result in results)
+    return Change("acl.deleted", ACL, total, _acl_lines(results))
+
+
+def _acl_lines(results: Iterable[Any]) -> Iterator[Line]:
+    for result in results:
+        if result.error_code:
+            yield Line(result.error_code, "", _nothing)
+        elif not result.matching_acls:
+            yield Line(0, "", _nothing)
+        for acl in result.matching_acls:
+            yield Line(acl.error_code, acl.resource_name, partial(_acl_deleted, acl))
+
+
+def _nothing() -> None:
+    return None
+
+
+def _acl_deleted(acl: DeleteAclsMatchingAcl) -> AuditItem:
+    pattern = ResourcePattern(ResourceType(acl.resource_type), acl.resource_name, PatternType(acl.pattern_type))
+    entry = AclEntry(acl.principal, acl.host, AclOperation(acl.operation), Permission(acl.permission_type))
+    return AuditItem(action="acl.deleted", kind=ACL, name=_resource(pattern), before=_rule(pattern, entry))
+
+
+def _filter_asked(each: DeleteAclsFilter) -> AuditItem:
+    before = {"resource_name": each.resource_name_filter, "principal": each.principal_filter, "host": each.host_filter}
+    return AuditItem(action="acl.deleted", kind=ACL, name=each.resource_name_filter or "", before=before)
+
+
+def _resource(pattern: ResourcePattern) -> str:
+    return f"{_word(pattern.resource_type)}/{pattern.name}"
+
+
+def _rule(pattern: ResourcePattern, entry: AclEntry) -> dict[str, Any]:
+    """In the words of the control plane's own rows."""
+    return {
+        "resource_type": _word(pattern.resource_type),
+        "resource_name": pattern.name,
+        "pattern_type": _word(pattern.pattern_type),
+        "principal": entry.principal,
+        "host": entry.host,
+        "operation": _word(entry.operation),
+        "permission": _word(entry.permission),
+    }
+
+
+def _word(value: ResourceType | PatternType | AclOperation | Permission) -> str:
+    return value.name.lower()
+
+
+# -- client quotas ----------------------------------------------------------------------------------------------------
+
+
+def quotas_altered(asked: Asked) -> Change | None:
+    request = asked.request
+    if request.validate_only:
+        return None
+    pairs = results_beside(request.entries, None if asked.response is None else asked.response.entries)
+    lines = (
+        Line(error_of(result), _entity_name(entry), partial(_quota_altered, asked, entry)) for entry, result in pairs
+    )
+    return Change("quota.set", QUOTA, len(request.entries), lines)
+
+
+def _quota_altered(asked: Asked, entry: QuotaAlteration) -> AuditItem | None:
+    entity = stored_entity(entry.entity)
+    limits = asked.image.quotas.of_instance(asked.call.view.instance_id or "").get(entity, {})
+    after: dict[str, Any] = dict(limits)
+    for operation in entry.ops:
+        if operation.remove:
+            after.pop(operation.key, None)
+        else:
+            after[operation.key] = operation.value
+    was, is_now = difference(limits, after)
+    if not was and not is_now:
+        return None
+    return AuditItem(
+        action="quota.set" if after else "quota.removed",
+        kind=QUOTA,
+        name=_entity_name(entry),
+        before=was or None,
+        after=_or_none(is_now, after),
+    )
+
+
+def _or_none(is_now: Mapping[str, Any], after: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return is_now if after else None
+
+
+def _entity_name(entry: QuotaAlteration) -> str:
+    """`users/alice/clients/<default>`, as the control plane names a quota."""
+    named = {part.entity_type: part.entity_name for part in entry.entity}
+    parts = []
+    for kind, shown in (("user", "users"), ("client-id", "clients")):
+        if kind in named:
+            name = named[kind]
+            parts += [shown, _DEFAULT_NAME if name is None else name]
+    return "/".join(parts)

@@ -1,0 +1,181 @@
+"""Topics: created, deleted, grown, configured, and their records given up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import islice, repeat
+from typing import Any, Final
+
+from brokers.contract.audit import AuditItem
+from brokers.engine.cluster.image import TopicImage
+from brokers.engine.handlers.auditing.changes import (
+    LINES_MAX,
+    PARTITIONS_MAX,
+    Asked,
+    Change,
+    Line,
+    difference,
+    error_of,
+    first_error,
+)
+from brokers.engine.protocol.messages.configs import AlterConfigsResource, IncrementalAlterConfigsResource
+from brokers.engine.protocol.messages.topics import CreatableTopic, DeleteTopicState
+
+TOPIC: Final = "topic"
+_TOPIC_RESOURCE: Final = 2
+
+
+def results_beside(asked: Iterable[Any], results: Iterable[Any] | None) -> Iterator[tuple[Any, Any]]:
+    """Each thing that was asked for with its answer, None where there is none."""
+    return zip(asked, repeat(None) if results is None else results, strict=False)
+
+
+# -- created, deleted, grown ------------------------------------------------------------------------------------------
+
+
+def created(asked: Asked) -> Change | None:
+    if asked.request.validate_only:
+        return None
+    topics = asked.request.topics
+    pairs = results_beside(topics, None if asked.response is None else asked.response.topics)
+    lines = (Line(error_of(result), topic.name, partial(_created, asked, topic)) for topic, result in pairs)
+    return Change("topic.created", TOPIC, len(topics), lines)
+
+
+def _created(asked: Asked, wanted: CreatableTopic) -> AuditItem:
+    topic = asked.topic_now(wanted.name)
+    if topic is not None:
+        after = described(topic)
+    else:
+        after = {
+            "partitions": len(wanted.assignments) or wanted.num_partitions,
+            "replication_factor": wanted.replication_factor,
+            "config": {config.name: config.value for config in wanted.configs},
+        }
+    return AuditItem(action="topic.created", kind=TOPIC, name=wanted.name, after=after)
+
+
+def described(topic: TopicImage) -> dict[str, Any]:
+    return {
+        "partitions": len(topic.partitions),
+        "replication_factor": len(topic.partitions[0].target) if topic.partitions else 0,
+        "config": dict(topic.config),
+    }
+
+
+def deleted(asked: Asked) -> Change | None:
+    request = asked.request
+    states = request.topics or request.topic_names
+    if asked.response is not None:
+        lines = (
+            Line(result.error_code, result.name or "", partial(_deleted, asked, result.name or ""))
+            for result in asked.response.responses
+        )
+        return Change("topic.deleted", TOPIC, len(states), lines)
+    names = (_name_of(asked, state) for state in states)
+    unsure = (Line(error_of(None), name, partial(_deleted, asked, name)) for name in names)
+    return Change("topic.deleted", TOPIC, len(states), unsure)
+
+
+def _name_of(asked: Asked, state: DeleteTopicState | str) -> str:
+    if isinstance(state, str):
+        return state
+    if state.name is not None:
+        return state.name
+    topic = asked.call.view.namespace.topic_by_id(state.topic_id)
+    return "" if topic is None else asked.call.view.namespace.shown(topic)
+
+
+def _deleted(asked: Asked, name: str) -> AuditItem | None:
+    topic = asked.topic(name)
+    if asked.response is None and topic is None:
+        return None
+    before = None if topic is None else described(topic)
+    return AuditItem(action="topic.deleted", kind=TOPIC, name=name, before=before)
+
+
+def grown(asked: Asked) -> Change | None:
+    request = asked.request
+    if request.validate_only:
+        return None
+    counts = {topic.name: topic.count for topic in islice(request.topics, LINES_MAX)}
+    if asked.response is None:
+        answers = ((topic.name, error_of(None)) for topic in request.topics)
+    else:
+        answers = ((result.name, result.error_code) for result in asked.response.results)
+    lines = (Line(error, name, partial(_grown, asked, name, counts.get(name, 0))) for name, error in answers)
+    return Change("topic.changed", TOPIC, len(request.topics), lines)
+
+
+def _grown(asked: Asked, name: str, count: int) -> AuditItem:
+    topic = asked.topic(name)
+    before = None if topic is None else {"partitions": len(topic.partitions)}
+    return AuditItem(action="topic.changed", kind=TOPIC, name=name, before=before, after={"partitions": count})
+
+
+# -- configured -------------------------------------------------------------------------------------------------------
+
+
+def configured(asked: Asked) -> Change | None:
+    request = asked.request
+    if request.validate_only:
+        return None
+    pairs = results_beside(request.resources, None if asked.response is None else asked.response.responses)
+    lines = (
+        Line(_config_error(asked, resource, result), resource.resource_name, partial(_configured, asked, resource))
+        for resource, result in pairs
+    )
+    return Change("topic.changed", TOPIC, len(request.resources), lines)
+
+
+def _config_error(asked: Asked, resource: Any, result: Any) -> int:
+    """What was noted was written, whatever became of the answer."""
+    noted = asked.call.noted or {}
+    return 0 if result is None and resource.resource_name in noted else error_of(result)
+
+
+def _configured(asked: Asked, resource: AlterConfigsResource | IncrementalAlterConfigsResource) -> AuditItem | None:
+    if resource.resource_type != _TOPIC_RESOURCE:
+        return None
+    name = resource.resource_name
+    noted = (asked.call.noted or {}).get(name)
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    if noted is None:
+        # Nobody knows whether it was written: what was asked for.
+        before, after = {}, {config.name: config.value for config in resource.configs}
+    else:
+        before, after = difference(*noted)
+        if not before and not after:
+            return None
+    return AuditItem(
+        action="topic.changed", kind=TOPIC, name=name, before={"config": dict(before)}, after={"config": dict(after)}
+    )
+
+
+# -- records given up -------------------------------------------------------------------------------------------------
+
+
+def records_deleted(asked: Asked) -> Change | None:
+    topics = asked.request.topics
+    pairs = results_beside(topics, None if asked.response is None else asked.response.topics)
+    lines = (
+        Line(
+            error_of(None) if result is None else first_error(result.partitions),
+            topic.name,
+            partial(_records_deleted, topic, result),
+        )
+        for topic, result in pairs
+    )
+    return Change("topic.records_deleted", TOPIC, len(topics), lines)
+
+
+def _records_deleted(topic: Any, result: Any) -> AuditItem | None:
+    if result is None:
+        first = {line.partition_index: line.offset for line in topic.partitions[:PARTITIONS_MAX]}
+    else:
+        done = (line for line in islice(result.partitions, LINES_MAX) if not line.error_code)
+        first = {line.partition_index: line.low_watermark for line in islice(done, PARTITIONS_MAX)}
+    after = {"partitions": len(topic.partitions), "first_offsets": {str(index): at for index, at in first.items()}}
+    return AuditItem(action="topic.records_deleted", kind=TOPIC, name=topic.name, after=after)
