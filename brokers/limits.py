@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.conf import settings
 
-from brokers.contract import acls, authentication_limits, coordinator_limits
+from brokers.contract import acls, audit_limits, authentication_limits, coordinator_limits
+from brokers.contract import audit as audit_events
 from brokers.contract.connections import (
     CONNECTIONS_PER_INSTANCE_MAX,
     CREATIONS_PER_INSTANCE_PER_S_MAX,
@@ -13,7 +14,7 @@ from brokers.contract.connections import (
     PROXY_HEADER_BYTES_MAX,
     PROXY_HEADER_MS_MAX,
 )
-from tenants.limits import Limit, register
+from tenants.limits import AUDIT_CLIENT_ROWS_KEPT_DAYS, Limit, register
 
 # What one broker can sell. Measured on one core (docs/explanation/PERFORMANCE.md); an operator may change it for a
 # broker.
@@ -139,6 +140,7 @@ def publish() -> None:
     register(*_of_access_control())
     _publish_what_is_kept()
     _publish_connections()
+    _publish_audit()
 
 
 def _publish_what_is_kept() -> None:
@@ -222,6 +224,49 @@ def _publish_connections() -> None:
             authentication_limits.ADDRESS_FAILURES_PER_MINUTE,
             "passwords",
             "Wrong passwords to one instance from one address (one /64 network with IPv6) to one broker.",
+        ),
+    )
+
+
+def _publish_audit() -> None:
+    register(
+        Limit(
+            "audit_changes_at_once_max",
+            audit_limits.CHANGES_TOLD_BURST,
+            "changes",
+            "By Kafka clients of one instance through one broker that the audit log names one by one after a pause; "
+            "more are counted by user, address and action.",
+        ),
+        Limit(
+            "audit_changes_per_minute_max",
+            audit_limits.CHANGES_TOLD_PER_MINUTE,
+            "changes",
+            "The same, in the long run.",
+        ),
+        Limit(
+            "audit_things_per_request_max",
+            audit_events.ITEMS_MAX,
+            "things",
+            "Of one request of a Kafka client that the audit log names; the others are counted.",
+        ),
+        Limit(
+            "audit_event_bytes_max",
+            audit_events.EVENT_BYTES_MAX,
+            "bytes",
+            "What the audit log keeps of one such request; longer values are cut.",
+        ),
+        Limit(
+            "audit_kinds_per_minute_max",
+            audit_limits.TALLIES_PER_INSTANCE_MAX,
+            "kinds",
+            "Users and addresses whose failed sign-ins, or refused changes, are told apart in a minute by one broker; "
+            "those of all others are counted together.",
+        ),
+        Limit(
+            "audit_rows_of_clients_kept_days",
+            AUDIT_CLIENT_ROWS_KEPT_DAYS,
+            "days",
+            "How long the audit log keeps what Kafka clients did; what people did stays.",
         ),
     )
 

@@ -417,3 +417,23 @@ class RollingRestart(Versioned):
     @property
     def is_under_way(self) -> bool:
         return self.state in (RestartState.RUNNING, RestartState.PAUSED)
+
+
+class AuditOffset(models.Model):
+    """Up to which offset of one partition of a cluster's `__audit` the audit log has what clients did.
+
+    Written in the transaction of the rows. Events below `checked_below` may have rows already, and are compared with
+    these: the log did not hold the offset any more, and was read from its beginning.
+    """
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="audit_offsets")
+    partition = models.IntegerField()
+    next_offset = models.BigIntegerField(default=0)
+    checked_below = models.BigIntegerField(default=0)
+
+    class Meta:
+        ordering = ("cluster", "partition")
+        constraints = (models.UniqueConstraint(fields=("cluster", "partition"), name="audit_offset_once"),)
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.partition} @ {self.next_offset}"

@@ -11,6 +11,7 @@ from django.db import close_old_connections
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
+from brokers.auditing import reader
 from brokers.limits import SWEEP_EVERY_S, WORK_LOOK_EVERY_S, WORK_ROUND_S
 from brokers.monitoring import cluster_overview, delays, health, lag_sampling, watching
 from brokers.operations import compiled_uptake, job_runner
@@ -141,3 +142,10 @@ def carry_on() -> int:
         time.sleep(WORK_LOOK_EVERY_S)
         result = job_runner.reconcile_once(measure=False)
     return result
+
+
+@shared_task(name="brokers.read_audit", ignore_result=True)
+def read_audit() -> int:
+    """Bring what Kafka clients administered into their tenants' audit logs."""
+    close_old_connections()
+    return reader.read_everywhere()

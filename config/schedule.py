@@ -18,6 +18,7 @@ WATCH_EVERY_S = 2
 WORK_EVERY_S = 1
 TIDY_EVERY_S = 300
 USAGE_EVERY_S = 20
+AUDIT_EVERY_S = 2
 
 
 def every(seconds: int, task: str, *, queue: str = "penstock") -> dict[str, Any]:
@@ -35,6 +36,8 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "move replicas": every(WORK_EVERY_S, "brokers.work"),
     "watch certificates": every(TIDY_EVERY_S, "brokers.watch_certificates"),
     "tidy clusters": every(TIDY_EVERY_S, "brokers.tidy"),
+    "read what clients administer": every(AUDIT_EVERY_S, "brokers.read_audit"),
+    "forget old rows of clients": every(TIDY_EVERY_S, "tenants.forget_old_client_rows"),
     "forget idempotency records": every(TIDY_EVERY_S, "tenants.forget_idempotency_records"),
     "forget ended sessions": every(TIDY_EVERY_S, "tenants.forget_ended_sessions"),
     "apply usage": every(USAGE_EVERY_S, "billing.run_usage_pipeline", queue="pipeline"),

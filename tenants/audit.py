@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import Any, ParamSpec, TypeVar
 
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Model
 
 from tenants.actors import Actor
+from tenants.choices import ActorKind
 from tenants.errors import OutcomeUnknown
+from tenants.limits import AUDIT_CLIENT_ROWS_KEPT_DAYS
 from tenants.models import AuditEntry, Tenant
 
 P = ParamSpec("P")
@@ -24,6 +27,8 @@ T = TypeVar("T")
 
 HIDDEN = "(hidden)"
 OUTCOME_UNKNOWN = "unknown"
+APPENDED_AT_ONCE_MAX = 500
+FORGOTTEN_AT_ONCE_MAX = 5_000
 SECRET_WORDS = ("secret", "password", "hash", "credential", "private")
 
 
@@ -55,6 +60,24 @@ def record(
         request_id=acting.request_id or "",
         ip=acting.ip,
     )
+
+
+def append(entries: Sequence[AuditEntry]) -> None:
+    """Many entries at once, of what was done elsewhere; in the transaction that makes them count once."""
+    for entry in entries:
+        entry.before, entry.after = _plain(entry.before), _plain(entry.after)
+    AuditEntry.objects.bulk_create(entries, batch_size=APPENDED_AT_ONCE_MAX)
+
+
+def forget_old_client_rows(now: datetime) -> int:
+    """Delete what Kafka clients did longer ago than it is kept, the oldest first; how many went."""
+    old = AuditEntry.objects.filter(
+        actor_kind=ActorKind.CLIENT, time__lt=now - timedelta(days=AUDIT_CLIENT_ROWS_KEPT_DAYS)
+    )
+    oldest = list(old.order_by("time").values_list("pk", flat=True)[:FORGOTTEN_AT_ONCE_MAX])
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM tenants_auditentry WHERE id = ANY(%s)", [oldest])
+        return cursor.rowcount
 
 
 @contextmanager

@@ -78,6 +78,7 @@ class ActorKind(models.TextChoices):
     TOKEN = "token", _("API token")
     OPERATOR = "operator", _("Operator")
     SYSTEM = "system", _("System")
+    CLIENT = "client", _("Kafka client")
 
 
 class Theme(models.TextChoices):

@@ -81,6 +81,10 @@ OUTBOUND_ADDRESSES_TRIED_MAX = 3
 assert PAGE_SIZE_DEFAULT <= PAGE_SIZE_MAX
 assert API_WRITES_PER_MINUTE_MAX <= API_READS_PER_MINUTE_MAX
 
+# Of actors and targets in the audit log. What Kafka clients did is kept so long; what people did is kept for good.
+AUDIT_REF_CHARS_MAX = 300
+AUDIT_CLIENT_ROWS_KEPT_DAYS = 365
+
 # What an operator tells a tenant when suspending it.
 SUSPENSION_NOTE_CHARS_MAX = 500
 

@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from tenants.choices import ActorKind, InvitationState, Language, Role, SuspensionReason, TenantStatus, Theme
 from tenants.ids import ID_CHARS_MAX, ID_LONG_RANDOM_CHARS, TypedIdField, new_id
 from tenants.limits import (
+    AUDIT_REF_CHARS_MAX,
     IDEMPOTENCY_KEY_CHARS_MAX,
     NAME_CHARS_MAX,
     SUSPENSION_NOTE_CHARS_MAX,
@@ -245,7 +246,9 @@ class AuditQuerySet(models.QuerySet["AuditEntry"]):
 
 
 class AuditEntry(models.Model):
-    """One change: who did what to what, and how it was before and after. A trigger refuses UPDATE and DELETE."""
+    """One change: who did what to what, and how it was before and after. A trigger refuses UPDATE and DELETE, but for
+    what Kafka clients did longer ago than it is kept (`audit.forget_old_client_rows`).
+    """
 
     id = TypedIdField("aud", ID_LONG_RANDOM_CHARS)
     time = models.DateTimeField(_("time"), default=timezone.now)
@@ -253,15 +256,17 @@ class AuditEntry(models.Model):
         Tenant, on_delete=models.PROTECT, null=True, blank=True, related_name="audit_entries", verbose_name=_("tenant")
     )
     actor_kind = models.CharField(_("kind of actor"), max_length=8, choices=ActorKind.choices)
-    actor_id = models.CharField(_("actor"), max_length=64)
+    actor_id = models.CharField(_("actor"), max_length=AUDIT_REF_CHARS_MAX)
     actor_label = models.CharField(_("actor name"), max_length=254)
     action = models.CharField(_("action"), max_length=64)
     target_type = models.CharField(_("kind of target"), max_length=32)
-    target_id = models.CharField(_("target"), max_length=300)
+    target_id = models.CharField(_("target"), max_length=AUDIT_REF_CHARS_MAX)
     before = models.JSONField(_("before"), null=True, blank=True)
     after = models.JSONField(_("after"), null=True, blank=True)
     request_id = models.CharField(_("request id"), max_length=64, blank=True, default="")
     ip = models.GenericIPAddressField(_("IP address"), null=True, blank=True)
+    # Of what a Kafka client did: client id, route, broker, and how often where several are told of together.
+    context = models.JSONField(_("context"), null=True, blank=True)
 
     objects: ClassVar[models.Manager[AuditEntry]] = models.Manager.from_queryset(AuditQuerySet)()
 
@@ -272,6 +277,7 @@ class AuditEntry(models.Model):
         indexes = (
             models.Index(fields=("tenant", "-time", "-id"), name="audit_by_tenant_and_time"),
             models.Index(fields=("target_id", "-time"), name="audit_by_target"),
+            models.Index(fields=("time",), name="audit_of_clients", condition=models.Q(actor_kind="client")),
         )
 
     def __str__(self) -> str:

@@ -83,13 +83,18 @@ def audit_entries(
     tenant: Tenant,
     *,
     action: str | None = None,
+    actor_kind: str | None = None,
     actor_id: str | None = None,
     target_id: str | None = None,
+    ip: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> QuerySet[AuditEntry]:
     """The tenant's audit log, latest first, narrowed by what is given; `since` is inside, `until` is not."""
-    wanted = {"action": action, "actor_id": actor_id, "target_id": target_id, "time__gte": since, "time__lt": until}
+    wanted = {
+        "action": action, "actor_kind": actor_kind, "actor_id": actor_id, "target_id": target_id, "ip": ip,
+        "time__gte": since, "time__lt": until,
+    }  # fmt: skip
     return AuditEntry.objects.filter(
         tenant=tenant, **{name: value for name, value in wanted.items() if value is not None}
     )

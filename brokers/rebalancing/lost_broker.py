@@ -15,7 +15,9 @@ import structlog
 from django.db import transaction
 from django.utils import timezone
 
+from brokers.auditing import reader as audit_reader
 from brokers.choices import DataLoss, ProcessState, WantedState
+from brokers.contract.audit import AUDIT_TOPIC
 from brokers.contract.partitions import NO_LEADER, PartitionKey
 from brokers.contract.usage import USAGE_TOPIC
 from brokers.dataplane.cluster import ClusterAdminClient, ClusterView, Ongoing, PartitionView
@@ -121,8 +123,11 @@ def give_leaders(
     called_off = {key: None for key in behind if key in ongoing}
     empty = [key for key in _confirmed(running, leaderless, lost, DataLoss.ALL) if key in ongoing]
     for topic, index in empty:
-        if topic == USAGE_TOPIC:  # what billing had read up to lies beyond the end of an empty log
+        # What had been read up to lies beyond the end of an empty log.
+        if topic == USAGE_TOPIC:
             usage_begins_anew.it(row.cluster_id, index)
+        if topic == AUDIT_TOPIC:
+            audit_reader.begin_anew(row.cluster_id, index)
     led = [*empty, *(key for key in behind if key not in called_off)]
     _tell_owners(row, led)
     refused = admin_client.reassign(called_off) | admin_client.elect_unclean(led)

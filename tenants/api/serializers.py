@@ -8,8 +8,8 @@ from rest_framework import serializers
 
 from tenants import access
 from tenants.api.strict import Choice, Instant, StrictSerializer, Text
-from tenants.choices import Role, Scope
-from tenants.limits import NAME_CHARS_MAX
+from tenants.choices import ActorKind, Role, Scope
+from tenants.limits import AUDIT_REF_CHARS_MAX, NAME_CHARS_MAX
 from tenants.models import ApiToken, AuditEntry, Invitation, Member, Tenant
 
 
@@ -129,16 +129,27 @@ class AuditOut(serializers.ModelSerializer[AuditEntry]):
     target = AuditTarget(source="*")
     before = serializers.DictField(allow_null=True)
     after = serializers.DictField(allow_null=True)
+    context = serializers.DictField(
+        allow_null=True,
+        help_text="Of what a Kafka client did: `client_id`, `route`, `broker`; `requests` and `until` where several "
+        "are told of together; `more` and `failed` where a request had more than is named.",
+    )
 
     class Meta:
         model = AuditEntry
-        fields = ("id", "time", "actor", "action", "target", "before", "after", "request_id", "ip")
+        fields = ("id", "time", "actor", "action", "target", "before", "after", "request_id", "ip", "context")
 
 
 class AuditFilter(StrictSerializer):
     action = serializers.CharField(required=False, max_length=64, help_text="For example `token.created`.")
-    actor_id = serializers.CharField(required=False, max_length=64)
-    target_id = serializers.CharField(required=False, max_length=300)
+    actor_kind = serializers.ChoiceField(
+        required=False, choices=ActorKind.choices, help_text="`client` is what Kafka clients did."
+    )
+    actor_id = serializers.CharField(
+        required=False, max_length=AUDIT_REF_CHARS_MAX, help_text="Of a Kafka client `ins-…/users/reader`."
+    )
+    target_id = serializers.CharField(required=False, max_length=AUDIT_REF_CHARS_MAX)
+    ip = serializers.IPAddressField(required=False, help_text="The address it was done from.")
     since = serializers.DateTimeField(required=False, help_text="From this instant on.")
     until = serializers.DateTimeField(required=False, help_text="Before this instant.")
 

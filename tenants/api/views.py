@@ -208,7 +208,7 @@ class AuditCollection(ApiView):
     @endpoint("list_audit_entries", Scope.AUDIT_READ, query=s.AuditFilter, page=s.AuditOut)
     def get(self, request: Request) -> Response:
         """Read the audit log, latest first."""
-        names = ("action", "actor_id", "target_id", "since", "until")
+        names = ("action", "actor_kind", "actor_id", "target_id", "ip", "since", "until")
         rows = selectors.audit_entries(self.tenant, **{name: self.query.get(name) for name in names})
         return self.page(rows, s.AuditOut, order=("-time", "-id"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
+from ipaddress import ip_address
 from typing import Any
 
 from django.db.models import Q, QuerySet
@@ -14,6 +15,7 @@ from django.views.decorators.http import require_GET
 
 from tenants import access, selectors
 from tenants.api.pages import page_of_rows
+from tenants.audit_words import sentence_of
 from tenants.choices import Scope
 from tenants.forms import AuditFilterForm
 from tenants.limits import PAGE_SIZE_DEFAULT
@@ -34,8 +36,17 @@ def _filtered(request: HttpRequest) -> tuple[QuerySet[AuditEntry], str, str]:
             | Q(target_id__icontains=word)
             | Q(actor_label__icontains=word)
             | Q(request_id=word)
+            | _from_address(word)
         )
     return rows, words, page_token
+
+
+def _from_address(word: str) -> Q:
+    """What was done from this address, if it is one."""
+    try:
+        return Q(ip=str(ip_address(word)))
+    except ValueError:
+        return Q()
 
 
 @console_page(Scope.AUDIT_READ)
@@ -47,7 +58,7 @@ def audit_page(request: HttpRequest) -> HttpResponse:
         rows, order=ORDER, page_size=PAGE_SIZE_DEFAULT, page_token=page_token or None, binding=f"audit page {words}"
     )
     context = {
-        "entries": [(entry, _changes(entry)) for entry in entries],
+        "entries": [(entry, _changes(entry), sentence_of(entry)) for entry in entries],
         "words": words,
         "next_token": next_token,
         "is_first": not page_token,
@@ -82,13 +93,16 @@ def audit_csv(request: HttpRequest) -> HttpResponse:
 
     def lines() -> Iterator[str]:
         yield writer.writerow(
-            ["time", "actor_kind", "actor", "action", "target_type", "target", "before", "after", "request_id", "ip"]
-        )
+            [
+                "time", "actor_kind", "actor", "action", "target_type", "target", "before", "after", "request_id", "ip",
+                "context",
+            ]
+        )  # fmt: skip
         for entry in rows.order_by(*ORDER)[:EXPORT_ROWS_MAX].iterator(chunk_size=500):
             yield writer.writerow([
                 entry.time.isoformat(), entry.actor_kind, _inert(entry.actor_label), entry.action,
                 entry.target_type, _inert(entry.target_id), _json(entry.before), _json(entry.after),
-                _inert(entry.request_id), entry.ip or "",
+                _inert(entry.request_id), entry.ip or "", _json(entry.context),
             ])  # fmt: skip
 
     response = StreamingHttpResponse(lines(), content_type="text/csv; charset=utf-8")

@@ -12,12 +12,14 @@ from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
 from brokers.contract import acls as acl_limits
+from brokers.contract import audit as audit_events
 from brokers.contract import coordinator_limits as kept
 from brokers.contract.acls import ResourceType
 from brokers.contract.instance_limits import QUOTA_ENTITIES_MAX, USERS_BYTES_MAX
 from brokers.contract.users import USERS_MAX
 from brokers.engine.coordinators.groups import limits as groups
 from brokers.engine.coordinators.transactions import limits as transactions
+from brokers.engine.handlers.auditing.audited import AUDITED
 from brokers.engine.handlers.auth import acls, user_calls
 from brokers.engine.handlers.common import background, chunked_encoding, duplicate_limits, turns
 from brokers.engine.handlers.configs import client_quotas, describe_configs
@@ -441,6 +443,8 @@ def _section(api_key: ApiKey, row: Row) -> str:
     lines.append(f"A request: {size}, {limit.items_max:,} items; {_price(api_key)}")
     if row.bounds:
         lines.append(f"Beside that: {'; '.join(row.bounds)}")
+    if int(api_key) in AUDITED:
+        lines.append(f"In the audit log: {audit_events.ITEMS_MAX} things a request at most, the rest counted")
     lines.append(f"Turns: {_turns(api_key, row)}")
     lines.append(f"Attacked: {', '.join(attacks_on(api_key))}")
     return "\n".join([f"### {title}, version{shown}\n", *(_wrapped(f"* {line}") for line in lines), ""])

@@ -1,0 +1,135 @@
+"""Reads what brokers wrote down of their clients' administration, and makes rows of the audit log of it.
+
+Each event counts once: rows and the offsets up to which they go are one transaction (as decision 10 has it of usage).
+Whoever reads holds a lock of its cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import structlog
+from django.db import transaction
+
+from brokers.auditing import source
+from brokers.auditing.rows import rows_of
+from brokers.auditing.source import Fetched
+from brokers.contract.process import CLUSTER_USER
+from brokers.dataplane.scatter import Target, targets
+from brokers.infra.locks import Busy, only_one
+from brokers.models import AuditOffset, Cluster
+from instances.models import Instance
+from tenants import audit
+from tenants.choices import ActorKind
+from tenants.errors import Unavailable
+from tenants.models import AuditEntry
+
+log = structlog.get_logger(__name__)
+
+# A backlog is worked off in bounded rounds; a task gives up its turn after so many.
+ROUNDS_PER_TASK_MAX: Final = 20
+
+
+def read_everywhere() -> int:
+    """All clusters; how many events were new. One whose brokers do not answer keeps no other waiting."""
+    count = 0
+    for cluster in Cluster.objects.order_by("pk"):
+        try:
+            with only_one(f"audit of {cluster.pk}"):
+                count += _catch_up(cluster)
+        except Busy:
+            log.debug("audit.busy", cluster_id=cluster.pk)
+        except Unavailable as error:
+            log.info("audit.unreachable", cluster_id=cluster.pk, reason=str(error))
+    return count
+
+
+def begin_anew(cluster_id: str, partition: int) -> None:
+    """The log of a partition is about to be made anew: it is read from its beginning."""
+    AuditOffset.objects.filter(cluster_id=cluster_id, partition=partition).delete()
+
+
+def _catch_up(cluster: Cluster) -> int:
+    brokers = targets(cluster, CLUSTER_USER)
+    if not brokers:
+        return 0
+    led = source.leaders(brokers)
+    count = 0
+    for _ in range(ROUNDS_PER_TASK_MAX):
+        if not led:
+            break
+        fetched = source.fetch(brokers, led, _positions(cluster, led))
+        count += _apply(cluster, brokers, fetched)
+        # Those that have more, or were set to where they begin.
+        led = {
+            partition: led[partition]
+            for partition, one in fetched.items()
+            if one.is_out_of_range or one.next_offset < one.end_offset
+        }
+    return count
+
+
+def _positions(cluster: Cluster, led: Iterable[int]) -> dict[int, int]:
+    stored = dict(AuditOffset.objects.filter(cluster=cluster).values_list("partition", "next_offset"))
+    return {partition: stored.get(partition, 0) for partition in led}
+
+
+@transaction.atomic
+def _apply(cluster: Cluster, brokers: Mapping[int, Target], fetched: Mapping[int, Fetched]) -> int:
+    count = 0
+    for partition, one in sorted(fetched.items()):
+        if one.is_out_of_range:
+            _set_to_beginning(cluster, brokers, partition)
+            continue
+        if not one.events and not one.next_offset:
+            continue
+        row, _ = AuditOffset.objects.select_for_update().get_or_create(cluster=cluster, partition=partition)
+        if one.next_offset <= row.next_offset:
+            continue
+        count += _write(one, row)
+        row.next_offset = one.next_offset
+        row.save(update_fields=("next_offset",))
+    return count
+
+
+def _write(fetched: Fetched, row: AuditOffset) -> int:
+    events = [(offset, event) for offset, event in fetched.events if offset >= row.next_offset]
+    known = _known({event.id for offset, event in events if offset < row.checked_below})
+    new = [event for _, event in events if event.id not in known]
+    instances = Instance.objects.in_bulk({event.instance_id for event in new})
+    entries = []
+    for event in new:
+        instance = instances.get(event.instance_id)
+        if instance is None:
+            log.warning("audit.nobodys", instance_id=event.instance_id, event_id=event.id)
+        else:
+            entries += rows_of(event, instance)
+    audit.append(entries)
+    return len(new)
+
+
+def _known(ids: set[str]) -> set[str]:
+    """Of these events, those that have rows. Asked only after a log had been cut: the table has no index for it."""
+    if not ids:
+        return set()
+    rows = AuditEntry.objects.filter(actor_kind=ActorKind.CLIENT, request_id__in=ids)
+    return set(rows.values_list("request_id", flat=True))
+
+
+def _set_to_beginning(cluster: Cluster, brokers: Mapping[int, Target], partition: int) -> None:
+    """The log does not hold the next offset: events were deleted by their age or size before they were read, or the log
+    lost its end in a crash, and events with rows may be read again.
+    """
+    found = source.bounds(brokers, partition)
+    if found is None:
+        return
+    first, end = found
+    row, is_new = AuditOffset.objects.select_for_update().get_or_create(cluster=cluster, partition=partition)
+    if row.next_offset > end:
+        log.warning("audit.log_was_cut", cluster_id=cluster.pk, partition=partition, stored=row.next_offset, end=end)
+        row.checked_below = end
+    elif not is_new:
+        log.error("audit.events_lost", cluster_id=cluster.pk, partition=partition, count=first - row.next_offset)
+    row.next_offset = first
+    row.save(update_fields=("next_offset", "checked_below"))

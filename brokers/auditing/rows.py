@@ -1,0 +1,115 @@
+"""An audit event of a broker as rows of the tenant's audit log. Pure but for the classes of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from typing import Any, Final
+
+from brokers.contract.audit import DONE, NOBODY, SEVERAL, AuditEvent, AuditItem
+from instances.models import Instance
+from instances.services.group_common import group_ref
+from instances.services.topics import topic_ref
+from instances.services.users import user_ref
+from tenants.audit import OUTCOME_UNKNOWN
+from tenants.choices import ActorKind
+from tenants.limits import AUDIT_REF_CHARS_MAX
+from tenants.models import AuditEntry
+
+UNKNOWN_USER: Final = "unknown user"
+SEVERAL_USERS: Final = "several"
+LABEL_CHARS_MAX: Final = 254
+ACTION_CHARS_MAX: Final = 64
+REQUEST_ID_CHARS_MAX: Final = 64
+# PostgreSQL has no text with U+0000, and no half of a pair of surrogates.
+_NO_NUL: Final = str.maketrans({"\x00": "\N{REPLACEMENT CHARACTER}"})
+
+
+def rows_of(event: AuditEvent, instance: Instance) -> list[AuditEntry]:
+    """One row a thing, and one that tells how many more there were."""
+    context = _context(event)
+    rows = [_row(event, instance, item, context) for item in event.items]
+    if event.more and event.items:
+        last = event.items[-1]
+        rest = AuditItem(action=last.action, kind="instance", name="", after={"more": event.more})
+        rows.append(_row(event, instance, rest, context))
+    return rows
+
+
+def clean(value: Any) -> Any:
+    """As a column can hold it."""
+    if isinstance(value, str):
+        return value.translate(_NO_NUL).encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {clean(name): clean(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(inner) for inner in value]
+    return value
+
+
+def _row(event: AuditEvent, instance: Instance, item: AuditItem, context: dict[str, Any]) -> AuditEntry:
+    after = item.after
+    if item.outcome != DONE:
+        after = {**(after or {}), "outcome": OUTCOME_UNKNOWN}
+    target_type, target_id = _ref(instance, item.kind, clean(item.name))
+    user = clean(event.user)
+    return AuditEntry(
+        time=_instant(event.at_ms),
+        tenant_id=instance.tenant_id,
+        actor_kind=ActorKind.CLIENT,
+        actor_id=f"{instance.pk}/users/{user}"[:AUDIT_REF_CHARS_MAX],
+        actor_label=_label(user)[:LABEL_CHARS_MAX],
+        action=clean(item.action)[:ACTION_CHARS_MAX],
+        target_type=target_type[:32],
+        target_id=target_id[:AUDIT_REF_CHARS_MAX],
+        before=clean(item.before),
+        after=clean(after),
+        request_id=clean(event.id)[:REQUEST_ID_CHARS_MAX],
+        ip=_address(event.address),
+        context=context,
+    )
+
+
+def _label(user: str) -> str:
+    return {NOBODY: UNKNOWN_USER, SEVERAL: SEVERAL_USERS}.get(user, user)
+
+
+def _ref(instance: Instance, kind: str, name: str) -> tuple[str, str]:
+    """As the rows of what people did name the same thing."""
+    if not name:
+        return "instance", instance.pk
+    match kind:
+        case "topic":
+            return topic_ref(instance, name)
+        case "group":
+            return group_ref(instance, name)
+        case "user":
+            return user_ref(instance, name)
+        case "acl":
+            return kind, f"{instance.pk}/acls/{name}"
+    return kind, f"{instance.pk}/{name}"
+
+
+def _context(event: AuditEvent) -> dict[str, Any]:
+    context: dict[str, Any] = {"broker": event.broker_id}
+    for name, text in (("client_id", event.client_id), ("route", event.route)):
+        if text:
+            context[name] = clean(text)
+    if event.requests > 1:
+        context |= {"requests": event.requests, "until": _instant(event.until_ms).isoformat()}
+    for name, count in (("more", event.more), ("failed", event.failed)):
+        if count:
+            context[name] = count
+    return context
+
+
+def _instant(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, UTC)
+
+
+def _address(text: str) -> str | None:
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        return None

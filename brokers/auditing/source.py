@@ -1,0 +1,130 @@
+"""The audit topic of a cluster, read by Fetch from the brokers that lead its partitions."""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+from kafka.errors import KafkaError
+from kafka.protocol.consumer.fetch import FetchRequest
+from kafka.record import MemoryRecords
+
+from brokers.contract.audit import AUDIT_TOPIC, AuditEvent
+from brokers.contract.partitions import NO_LEADER
+from brokers.dataplane.offsets import bounds_at
+from brokers.dataplane.scatter import Target, by_target, first_answer, scatter
+from brokers.dataplane.topics import metadata
+
+log = structlog.get_logger(__name__)
+
+FETCH_VERSION: Final = 12
+OFFSET_OUT_OF_RANGE: Final = 1
+EARLIEST, LATEST = -2, -1
+# Of one partition in one answer.
+FETCH_BYTES_MAX: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """Of one partition: its events with their offsets, what to read next, and the end of the log. `is_out_of_range`:
+    the log does not hold the offset that was asked for.
+    """
+
+    events: tuple[tuple[int, AuditEvent], ...] = ()
+    next_offset: int = 0
+    end_offset: int = 0
+    is_out_of_range: bool = False
+
+
+def leaders(brokers: Mapping[int, Target]) -> dict[int, int]:
+    """Partition to the broker that leads it, of those that are led. Raises `Unavailable` when no broker answers."""
+    (topic,) = first_answer(brokers.values(), lambda: metadata([AUDIT_TOPIC])).topics
+    if topic.error_code:
+        return {}
+    return {one.partition_index: one.leader_id for one in topic.partitions if one.leader_id != NO_LEADER}
+
+
+def fetch(brokers: Mapping[int, Target], led: Mapping[int, int], positions: Mapping[int, int]) -> dict[int, Fetched]:
+    """What lies from `positions` on, at most so much. Partitions of brokers that do not answer are not there."""
+    by_leader: dict[int, dict[int, int]] = defaultdict(dict)
+    for partition, offset in positions.items():
+        by_leader[led[partition]][partition] = offset
+    requests = {leader: _request(of_leader) for leader, of_leader in by_leader.items()}
+    result = {}
+    for _, answer in scatter(by_target(brokers, requests)).answers:
+        for topic in answer.responses if not answer.error_code else ():
+            for one in topic.partitions:
+                if one.error_code == OFFSET_OUT_OF_RANGE:
+                    result[one.partition_index] = Fetched(is_out_of_range=True)
+                elif not one.error_code:
+                    position = positions[one.partition_index]
+                    result[one.partition_index] = _fetched(one.partition_index, position, one)
+    return result
+
+
+def bounds(brokers: Mapping[int, Target], partition: int) -> tuple[int, int] | None:
+    """First and next offset of a partition; None if its leader does not say."""
+    place = (AUDIT_TOPIC, partition)
+    first = bounds_at(brokers, [place], EARLIEST).get(place)
+    end = bounds_at(brokers, [place], LATEST).get(place)
+    return None if first is None or end is None else (first, end)
+
+
+def _request(offsets: Mapping[int, int]) -> Any:
+    kind = FetchRequest.FetchTopic
+    partitions = [
+        kind.FetchPartition(
+            partition=partition,
+            current_leader_epoch=-1,
+            fetch_offset=offset,
+            last_fetched_epoch=-1,
+            log_start_offset=-1,
+            partition_max_bytes=FETCH_BYTES_MAX,
+        )
+        for partition, offset in sorted(offsets.items())
+    ]
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=FETCH_BYTES_MAX * len(partitions),
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[kind(topic=AUDIT_TOPIC, partitions=partitions)],
+        forgotten_topics_data=[],
+        rack_id="",
+        version=FETCH_VERSION,
+    )
+
+
+def _fetched(partition: int, position: int, answer: Any) -> Fetched:
+    events = []
+    next_offset = position
+    for offset, value in _records(bytes(answer.records or b"")):
+        if offset < position:
+            continue
+        next_offset = offset + 1
+        try:
+            events.append((offset, AuditEvent.from_json(value or b"")))
+        except ValueError as error:
+            # It will not become one: the others do not wait for it.
+            log.error("audit.malformed", partition=partition, offset=offset, reason=str(error)[:200])
+    return Fetched(events=tuple(events), next_offset=next_offset, end_offset=answer.high_watermark)
+
+
+def _records(data: bytes) -> Iterator[tuple[int, bytes | None]]:
+    """The whole batches of an answer; the last one may be cut."""
+    records = MemoryRecords(data)
+    try:
+        while records.has_next():
+            batch = records.next_batch()
+            if batch is None:
+                return
+            for record in batch:
+                yield record.offset, record.value
+    except (KafkaError, struct.error, ValueError) as error:
+        log.error("audit.unreadable", reason=str(error)[:200])
