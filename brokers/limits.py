@@ -232,14 +232,14 @@ def _publish_audit() -> None:
     register(
         Limit(
             "audit_changes_at_once_max",
-            audit_limits.CHANGES_TOLD_BURST,
+            audit_limits.CHANGES_LISTED_BURST,
             "changes",
             "By Kafka clients of one instance through one broker that the audit log names one by one after a pause; "
             "more are counted by user, address and action.",
         ),
         Limit(
             "audit_changes_per_minute_max",
-            audit_limits.CHANGES_TOLD_PER_MINUTE,
+            audit_limits.CHANGES_LISTED_PER_MINUTE,
             "changes",
             "The same, in the long run.",
         ),

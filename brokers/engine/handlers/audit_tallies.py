@@ -41,7 +41,7 @@ class TallyKey(NamedTuple):
     asked: str = ""
 
     @property
-    def unnamed(self) -> TallyKey:
+    def of_user(self) -> TallyKey:
         return self._replace(name="", client_id="")
 
     @property
@@ -104,9 +104,9 @@ class Tallies:
 
     def _shared(self, key: TallyKey) -> TallyKey:
         """What a kind is counted under where there is no room for one more."""
-        unnamed = key.unnamed
-        if unnamed != key and (unnamed in self._tallies or len(self._tallies) < 2 * self._rule.keys_max):
-            return unnamed
+        of_user = key.of_user
+        if of_user != key and (of_user in self._tallies or len(self._tallies) < 2 * self._rule.keys_max):
+            return of_user
         return key.anonymised
 
     def take_due(self, now_ms: int) -> Iterator[tuple[TallyKey, Tally]]:

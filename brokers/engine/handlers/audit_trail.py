@@ -18,13 +18,13 @@ import structlog
 
 from brokers.contract.audit import DENIED, DONE, SEVERAL, SIGN_IN_FAILED, SIGN_IN_REFUSED, AuditEvent, AuditItem
 from brokers.contract.audit_limits import (
-    CHANGES_TOLD_BURST,
-    CHANGES_TOLD_PER_MINUTE,
-    COMMITS_TOLD_EVERY_S,
-    COMMITS_TOLD_KEYS_MAX,
+    CHANGES_LISTED_BURST,
+    CHANGES_LISTED_PER_MINUTE,
+    COMMITS_REPORTED_EVERY_S,
+    COMMITS_REPORTED_KEYS_MAX,
     TALLIES_PER_INSTANCE_MAX,
-    TALLIES_TOLD_EVERY_S,
-    TALLY_TOLD_AFTER_S,
+    TALLIES_REPORTED_EVERY_S,
+    TALLY_REPORTED_AFTER_S,
 )
 from brokers.engine.clock import Clock
 from brokers.engine.handlers.audit_tallies import Tallies, Tally, TallyKey, TallyRule
@@ -41,9 +41,9 @@ WRITTEN_PER_TURN: Final = 10
 _ID_BYTES: Final = 8
 _MINUTE_MS: Final = 60_000
 
-_OFTEN: Final = TallyRule(TALLY_TOLD_AFTER_S * 1000, TALLIES_TOLD_EVERY_S * 1000, TALLIES_PER_INSTANCE_MAX)
+_OFTEN: Final = TallyRule(TALLY_REPORTED_AFTER_S * 1000, TALLIES_REPORTED_EVERY_S * 1000, TALLIES_PER_INSTANCE_MAX)
 # The first one at once: it may be somebody who sets a group back.
-_COMMITS: Final = TallyRule(0, COMMITS_TOLD_EVERY_S * 1000, COMMITS_TOLD_KEYS_MAX)
+_COMMITS: Final = TallyRule(0, COMMITS_REPORTED_EVERY_S * 1000, COMMITS_REPORTED_KEYS_MAX)
 
 # Takes an event of an instance. False: there is nowhere to write at the moment.
 Append = Callable[[str, bytes], bool]
@@ -73,7 +73,7 @@ class _OfInstance:
     __slots__ = ("commits", "denied", "merged", "sign_ins", "tokens", "updated_ms")
 
     def __init__(self, now_ms: int) -> None:
-        self.tokens = float(CHANGES_TOLD_BURST)
+        self.tokens = float(CHANGES_LISTED_BURST)
         self.updated_ms = now_ms
         self.sign_ins = Tallies(_OFTEN)
         self.denied = Tallies(_OFTEN)
@@ -94,11 +94,11 @@ class _OfInstance:
 
     def is_idle(self, now_ms: int) -> bool:
         self._refill(now_ms)
-        return self.tokens >= CHANGES_TOLD_BURST and not any(map(len, self.tallies))
+        return self.tokens >= CHANGES_LISTED_BURST and not any(map(len, self.tallies))
 
     def _refill(self, now_ms: int) -> None:
-        added = (now_ms - self.updated_ms) * CHANGES_TOLD_PER_MINUTE / _MINUTE_MS
-        self.tokens = min(float(CHANGES_TOLD_BURST), self.tokens + added)
+        added = (now_ms - self.updated_ms) * CHANGES_LISTED_PER_MINUTE / _MINUTE_MS
+        self.tokens = min(float(CHANGES_LISTED_BURST), self.tokens + added)
         self.updated_ms = now_ms
 
 

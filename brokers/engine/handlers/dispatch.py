@@ -119,7 +119,7 @@ SHAPES: Final[Mapping[ApiKey, Shape]] = {
 
 # In the order in which they lie around each other: passed on to others, in turns, told to the audit log, answered in
 # chunks.
-_TOLD: Final = with_audit(
+_AUDITED_HANDLERS: Final = with_audit(
     {
         **_HERE_OR_ELSEWHERE,
         **{int(api_key): in_turns(_HERE_OR_ELSEWHERE[int(api_key)], shape) for api_key, shape in SHAPES.items()},
@@ -152,8 +152,8 @@ _LINES: Final[Mapping[ApiKey, Callable[[Any], int]]] = {
 }
 
 HANDLERS: Final[Mapping[int, Handler]] = {
-    **_TOLD,
-    **{int(api_key): in_chunks(_TOLD[int(api_key)], lines_of) for api_key, lines_of in _LINES.items()},
+    **_AUDITED_HANDLERS,
+    **{int(api_key): in_chunks(_AUDITED_HANDLERS[int(api_key)], lines_of) for api_key, lines_of in _LINES.items()},
 }
 
 DISPATCH_TABLE: Final = DispatchTable(FAST_CODEC_HANDLERS, LEGACY_HANDLERS, HANDLERS)

@@ -164,8 +164,8 @@ def test_each_kind_of_change_by_an_admin_client_is_in_the_tenants_log(
     assert (result[1]["before"], result[1]["after"]) == ({"partitions": 3}, {"partitions": 5})
     assert (result[2]["before"], result[2]["after"]) == ({"config": {}}, {"config": {"retention.ms": "60000"}})
     assert result[-1]["before"]["partitions"] == 5
-    told = json.dumps(result)
-    assert PASSWORD not in told and NEW_PASSWORD not in told
+    failures = json.dumps(result)
+    assert PASSWORD not in failures and NEW_PASSWORD not in failures
     assert [row["action"] for row in rows(owner, "&ip=10.0.0.9")] == []
     assert len(rows(owner, f"&target_id={instance.id}/etl")) == 2
 
@@ -235,12 +235,12 @@ def test_failed_sign_ins_are_one_row_with_their_number(instance: TestInstance, o
         with pytest.raises(KafkaException):
             AdminClient(conf(instance, name, "wrong")).list_topics(timeout=2)
 
-    def told() -> list[dict[str, Any]]:
+    def failures() -> list[dict[str, Any]]:
         reader.read_everywhere()
         return [row for row in rows(owner) if row["action"] == "client.sign_in_failed"]
 
-    eventually(lambda: len(told()) >= 2, within_s=15)
-    known, unknown = sorted(told()[:2], key=lambda row: row["actor"]["name"])
+    eventually(lambda: len(failures()) >= 2, within_s=15)
+    known, unknown = sorted(failures()[:2], key=lambda row: row["actor"]["name"])
     assert (known["actor"]["name"], known["target"]["id"]) == ("owner", f"{instance.id}/users/owner")
     assert (unknown["actor"]["name"], unknown["target"]["id"]) == ("unknown user", instance.id)
     assert known["ip"] == unknown["ip"] == "127.0.0.1"

@@ -88,9 +88,9 @@ SENTENCES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("told", "fields", "sentence"), SENTENCES, ids=lambda value: str(value)[:40])
-def test_each_thing_is_a_sentence(instance: Instance, told: AuditItem, fields: dict[str, Any], sentence: str) -> None:
-    (row,) = rows_of(event(instance, told, **fields), instance)
+@pytest.mark.parametrize(("done", "fields", "sentence"), SENTENCES, ids=lambda value: str(value)[:40])
+def test_each_thing_is_a_sentence(instance: Instance, done: AuditItem, fields: dict[str, Any], sentence: str) -> None:
+    (row,) = rows_of(event(instance, done, **fields), instance)
     assert sentence_of(row) == sentence
     with translation.override("zh-hans"):
         assert (sentence_of(row) != sentence) == bool(sentence)
@@ -124,7 +124,7 @@ def test_rest_finds_them_by_kind_actor_and_address(owner: Member, instance: Inst
         assert (row["context"]["requests"], row["context"]["more"], row["context"]["failed"]) == (3, 7, 1)
         assert row["context"]["until"] == "2023-11-14T22:14:20+00:00"
         assert (rest["target"]["id"], rest["after"]) == (instance.pk, {"more": 7})
-    assert api.get("/audit?actor_kind=nobody").status_code == 422
+    assert api.get("/audit?actor_kind=nobody").status_code == 400
     assert Api.of(make_member()).get("/audit?actor_kind=client").json()["items"] == []
 
 

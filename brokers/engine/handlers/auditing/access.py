@@ -12,7 +12,7 @@ from brokers.contract.acls import AclEntry, AclOperation, PatternType, Permissio
 from brokers.contract.audit import AuditItem
 from brokers.contract.users import MECHANISM_NAMES, UserDocument
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.handlers.auditing.changes import LINES_MAX, Asked, Change, Line, difference, error_of
+from brokers.engine.handlers.auditing.changes import LINES_MAX, Asked, Change, ItemResult, difference, error_of
 from brokers.engine.handlers.auditing.topics import results_beside
 from brokers.engine.handlers.configs.client_quotas import stored_entity
 from brokers.engine.protocol.messages.acls import AclCreation, DeleteAclsFilter, DeleteAclsMatchingAcl
@@ -38,7 +38,8 @@ def users_altered(asked: Asked) -> Change | None:
     else:
         answers = ((result.user, result.error_code) for result in asked.response.results)
     lines = (
-        Line(error, name, partial(_user_altered, asked, name, upserted.get(name, ()), error)) for name, error in answers
+        ItemResult(error, name, partial(_user_altered, asked, name, upserted.get(name, ()), error))
+        for name, error in answers
     )
     total = len(request.deletions) + len(request.upsertions) if asked.response is None else len(asked.response.results)
     return Change("user.credentials_changed", USER, total, lines)
@@ -84,7 +85,9 @@ def _mechanisms(user: UserDocument) -> list[str]:
 def acls_created(asked: Asked) -> Change | None:
     creations = asked.request.creations
     pairs = results_beside(creations, None if asked.response is None else asked.response.results)
-    lines = (Line(error_of(result), each.resource_name, partial(_acl_created, asked, each)) for each, result in pairs)
+    lines = (
+        ItemResult(error_of(result), each.resource_name, partial(_acl_created, asked, each)) for each, result in pairs
+    )
     return Change("acl.created", ACL, len(creations), lines)
 
 
@@ -108,7 +111,8 @@ def acls_deleted(asked: Asked) -> Change | None:
     if asked.response is None:
         filters = asked.request.filters
         unsure = (
-            Line(error_of(None), each.resource_name_filter or "", partial(_filter_asked, each)) for each in filters
+            ItemResult(error_of(None), each.resource_name_filter or "", partial(_filter_asked, each))
+            for each in filters
         )
         return Change("acl.deleted", ACL, len(filters), unsure)
     results = asked.response.filter_results
@@ -116,14 +120,14 @@ def acls_deleted(asked: Asked) -> Change | None:
     return Change("acl.deleted", ACL, total, _acl_lines(results))
 
 
-def _acl_lines(results: Iterable[Any]) -> Iterator[Line]:
+def _acl_lines(results: Iterable[Any]) -> Iterator[ItemResult]:
     for result in results:
         if result.error_code:
-            yield Line(result.error_code, "", _nothing)
+            yield ItemResult(result.error_code, "", _nothing)
         elif not result.matching_acls:
-            yield Line(0, "", _nothing)
+            yield ItemResult(0, "", _nothing)
         for acl in result.matching_acls:
-            yield Line(acl.error_code, acl.resource_name, partial(_acl_deleted, acl))
+            yield ItemResult(acl.error_code, acl.resource_name, partial(_acl_deleted, acl))
 
 
 def _nothing() -> None:
@@ -171,7 +175,8 @@ def quotas_altered(asked: Asked) -> Change | None:
         return None
     pairs = results_beside(request.entries, None if asked.response is None else asked.response.entries)
     lines = (
-        Line(error_of(result), _entity_name(entry), partial(_quota_altered, asked, entry)) for entry, result in pairs
+        ItemResult(error_of(result), _entity_name(entry), partial(_quota_altered, asked, entry))
+        for entry, result in pairs
     )
     return Change("quota.set", QUOTA, len(request.entries), lines)
 

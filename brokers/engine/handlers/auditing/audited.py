@@ -51,14 +51,16 @@ def _audited(handler: Handler, describe: Describe) -> Handler:
         image = view.image
         answer = handler(call, request)
         if hasattr(answer, "__await__"):
-            return _told_later(answer, describe, call, request, image)
+            return _audited_later(answer, describe, call, request, image)
         _tell(describe, Asked(call, request, answer, image))
         return answer
 
     return handle
 
 
-async def _told_later(answer: Awaitable[Any], describe: Describe, call: Call, request: Any, image: ClusterImage) -> Any:
+async def _audited_later(
+    answer: Awaitable[Any], describe: Describe, call: Call, request: Any, image: ClusterImage
+) -> Any:
     try:
         response = await answer
     except MalformedRequest:

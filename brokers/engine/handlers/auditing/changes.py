@@ -46,7 +46,7 @@ class Asked(NamedTuple):
         return None if self.instance_now is None else self.instance_now.topic(name)
 
 
-class Line(NamedTuple):
+class ItemResult(NamedTuple):
     """One thing: how it was answered, and what to say of it. `item` answers None where nothing was changed."""
 
     error: int
@@ -60,7 +60,7 @@ class Change(NamedTuple):
     action: str
     kind: str
     total: int
-    lines: Iterable[Line]
+    lines: Iterable[ItemResult]
 
 
 class Outcome(NamedTuple):

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from brokers.contract.audit import DONE, AuditItem
-from brokers.engine.handlers.auditing.changes import PARTITIONS_MAX, Asked, Change, Line, error_of, first_error
+from brokers.engine.handlers.auditing.changes import PARTITIONS_MAX, Asked, Change, ItemResult, error_of, first_error
 
 GROUP: Final = "group"
 COMMITTED: Final = "group.offsets_committed"
@@ -21,7 +21,7 @@ def deleted(asked: Asked) -> Change | None:
         answers: Iterable[tuple[str, int]] = ((name, error_of(None)) for name in names)
     else:
         answers = ((result.group_id, result.error_code) for result in asked.response.results)
-    lines = (Line(error, name, partial(_deleted, name)) for name, error in answers)
+    lines = (ItemResult(error, name, partial(_deleted, name)) for name, error in answers)
     return Change("group.deleted", GROUP, len(names), lines)
 
 
@@ -35,7 +35,7 @@ def offsets_deleted(asked: Asked) -> Change | None:
         error = error_of(None)
     else:
         error = response.error_code or first_error(_lines(response.topics))
-    line = Line(error, request.group_id, partial(_offsets_deleted, request))
+    line = ItemResult(error, request.group_id, partial(_offsets_deleted, request))
     return Change("group.offsets_deleted", GROUP, 1, (line,))
 
 
@@ -51,7 +51,7 @@ def offsets_committed(asked: Asked) -> Change | None:
     if request.generation_id_or_member_epoch != _NO_GENERATION or request.member_id or request.group_instance_id:
         return None
     error = error_of(None) if response is None else first_error(_lines(response.topics))
-    line = Line(error, request.group_id, partial(_offsets_committed, request))
+    line = ItemResult(error, request.group_id, partial(_offsets_committed, request))
     return Change(COMMITTED, GROUP, 1, (line,))
 
 

@@ -14,7 +14,7 @@ from brokers.engine.handlers.auditing.changes import (
     PARTITIONS_MAX,
     Asked,
     Change,
-    Line,
+    ItemResult,
     difference,
     error_of,
     first_error,
@@ -39,7 +39,7 @@ def created(asked: Asked) -> Change | None:
         return None
     topics = asked.request.topics
     pairs = results_beside(topics, None if asked.response is None else asked.response.topics)
-    lines = (Line(error_of(result), topic.name, partial(_created, asked, topic)) for topic, result in pairs)
+    lines = (ItemResult(error_of(result), topic.name, partial(_created, asked, topic)) for topic, result in pairs)
     return Change("topic.created", TOPIC, len(topics), lines)
 
 
@@ -69,12 +69,12 @@ def deleted(asked: Asked) -> Change | None:
     states = request.topics or request.topic_names
     if asked.response is not None:
         lines = (
-            Line(result.error_code, result.name or "", partial(_deleted, asked, result.name or ""))
+            ItemResult(result.error_code, result.name or "", partial(_deleted, asked, result.name or ""))
             for result in asked.response.responses
         )
         return Change("topic.deleted", TOPIC, len(states), lines)
     names = (_name_of(asked, state) for state in states)
-    unsure = (Line(error_of(None), name, partial(_deleted, asked, name)) for name in names)
+    unsure = (ItemResult(error_of(None), name, partial(_deleted, asked, name)) for name in names)
     return Change("topic.deleted", TOPIC, len(states), unsure)
 
 
@@ -104,7 +104,7 @@ def grown(asked: Asked) -> Change | None:
         answers = ((topic.name, error_of(None)) for topic in request.topics)
     else:
         answers = ((result.name, result.error_code) for result in asked.response.results)
-    lines = (Line(error, name, partial(_grown, asked, name, counts.get(name, 0))) for name, error in answers)
+    lines = (ItemResult(error, name, partial(_grown, asked, name, counts.get(name, 0))) for name, error in answers)
     return Change("topic.changed", TOPIC, len(request.topics), lines)
 
 
@@ -123,7 +123,9 @@ def configured(asked: Asked) -> Change | None:
         return None
     pairs = results_beside(request.resources, None if asked.response is None else asked.response.responses)
     lines = (
-        Line(_config_error(asked, resource, result), resource.resource_name, partial(_configured, asked, resource))
+        ItemResult(
+            _config_error(asked, resource, result), resource.resource_name, partial(_configured, asked, resource)
+        )
         for resource, result in pairs
     )
     return Change("topic.changed", TOPIC, len(request.resources), lines)
@@ -161,7 +163,7 @@ def records_deleted(asked: Asked) -> Change | None:
     topics = asked.request.topics
     pairs = results_beside(topics, None if asked.response is None else asked.response.topics)
     lines = (
-        Line(
+        ItemResult(
             error_of(None) if result is None else first_error(result.partitions),
             topic.name,
             partial(_records_deleted, topic, result),

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from brokers.contract import documents, paths
+from brokers.contract.own_topics import LED_BY_EACH_BROKER
 from brokers.engine.cluster import loader
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage, TopicImage
@@ -36,7 +37,7 @@ async def test_who_reads_a_malformed_document_at_its_start_knows_that_the_topic_
 
     image = await fresh_load(ensemble)
 
-    assert (image.topics.keys(), image.not_understood) == ({"bills", "__usage"}, {"orders"})
+    assert (image.topics.keys(), image.not_understood) == ({"bills", *LED_BY_EACH_BROKER}, {"orders"})
     await member.stop()
 
 
@@ -99,5 +100,5 @@ async def test_a_topic_that_is_deleted_while_everything_is_read_is_gone(monkeypa
 
     image = await fresh_load(ensemble)
 
-    assert (image.topics.keys(), image.not_understood) == ({"__usage"}, frozenset())
+    assert (image.topics.keys(), image.not_understood) == (set(LED_BY_EACH_BROKER), frozenset())
     await member.stop()

@@ -228,7 +228,7 @@ async def test_a_burst_of_changes_becomes_few_images() -> None:
     await asyncio.gather(
         *(member.store.create_topic(image, instance_id=INSTANCES[0], name=f"t{n}", partitions=1) for n in range(100))
     )
-    await member.until(lambda image: len(image.topics) == 101 and is_complete(image))
+    await member.until(lambda image: len(image.topics) == 102 and is_complete(image))
     assert len(images) < 20
     await member.stop()
 

@@ -6,12 +6,12 @@ import pytest
 
 from brokers.contract.audit import SEVERAL, AuditEvent, AuditItem
 from brokers.contract.audit_limits import (
-    CHANGES_TOLD_BURST,
-    COMMITS_TOLD_EVERY_S,
-    COMMITS_TOLD_KEYS_MAX,
+    CHANGES_LISTED_BURST,
+    COMMITS_REPORTED_EVERY_S,
+    COMMITS_REPORTED_KEYS_MAX,
     TALLIES_PER_INSTANCE_MAX,
-    TALLIES_TOLD_EVERY_S,
-    TALLY_TOLD_AFTER_S,
+    TALLIES_REPORTED_EVERY_S,
+    TALLY_REPORTED_AFTER_S,
 )
 from brokers.engine.handlers.audit_tallies import NAMES_MAX
 from brokers.engine.handlers.audit_trail import WAITING_BYTES_MAX, WAITING_MAX, AuditTrail, Source
@@ -75,20 +75,20 @@ def test_a_change_is_written_at_once(paper: Paper) -> None:
 
 
 async def test_changes_beyond_the_burst_are_counted_and_told_of_together(paper: Paper) -> None:
-    for number in range(CHANGES_TOLD_BURST + 500):
+    for number in range(CHANGES_LISTED_BURST + 500):
         paper.trail.changed(MINE, READER, [AuditItem(action="topic.created", kind="topic", name=f"t-{number}")])
-    assert len(paper.raw) == CHANGES_TOLD_BURST
-    (event,) = await paper.after(TALLY_TOLD_AFTER_S)
+    assert len(paper.raw) == CHANGES_LISTED_BURST
+    (event,) = await paper.after(TALLY_REPORTED_AFTER_S)
     assert event.requests == 500
     (item,) = event.items
     assert item.action == "topic.created"
     assert item.after is not None
-    assert item.after["names"] == [f"t-{CHANGES_TOLD_BURST + number}" for number in range(NAMES_MAX)]
+    assert item.after["names"] == [f"t-{CHANGES_LISTED_BURST + number}" for number in range(NAMES_MAX)]
     assert paper.trail.counts.merged == 500
 
 
 async def test_a_minute_of_pause_lets_the_next_change_be_told_by_itself(paper: Paper) -> None:
-    for _ in range(CHANGES_TOLD_BURST + 1):
+    for _ in range(CHANGES_LISTED_BURST + 1):
         paper.trail.changed(MINE, READER, [TOPIC])
     await paper.after(60)
     paper.raw.clear()
@@ -97,7 +97,7 @@ async def test_a_minute_of_pause_lets_the_next_change_be_told_by_itself(paper: P
 
 
 def test_what_one_instance_changes_takes_nothing_from_another(paper: Paper) -> None:
-    for _ in range(CHANGES_TOLD_BURST + 1):
+    for _ in range(CHANGES_LISTED_BURST + 1):
         paper.trail.changed(MINE, READER, [TOPIC])
     paper.raw.clear()
     paper.trail.changed("ins-bbbbbbbb", READER, [TOPIC])
@@ -109,13 +109,13 @@ async def test_failed_sign_ins_of_a_minute_are_one_event(paper: Paper) -> None:
     for _ in range(100):
         paper.trail.sign_in_failed(MINE, source, "PLAIN", is_refused=False)
     assert not paper.raw
-    (first,) = await paper.after(TALLY_TOLD_AFTER_S)
+    (first,) = await paper.after(TALLY_REPORTED_AFTER_S)
     assert (first.user, first.address, first.requests) == ("reader", "10.0.0.9", 100)
     assert first.items[0].action == "client.sign_in_failed"
     assert first.items[0].after == {"mechanism": "PLAIN"}
     for _ in range(27):
         paper.trail.sign_in_failed(MINE, source, "PLAIN", is_refused=False)
-    assert not await paper.after(TALLIES_TOLD_EVERY_S - 1)
+    assert not await paper.after(TALLIES_REPORTED_EVERY_S - 1)
     (second,) = await paper.after(1)
     assert second.requests == 27
 
@@ -124,7 +124,7 @@ async def test_a_flood_from_many_addresses_is_a_bounded_number_of_events(paper: 
     for number in range(5_000):
         source = Source("", f"10.0.{number // 256}.{number % 256}", route="default")
         paper.trail.sign_in_failed(MINE, source, "PLAIN", is_refused=False)
-    events = await paper.after(TALLY_TOLD_AFTER_S)
+    events = await paper.after(TALLY_REPORTED_AFTER_S)
     assert len(events) == TALLIES_PER_INSTANCE_MAX + 1
     assert sum(event.requests for event in events) == 5_000
     rest = events[-1]
@@ -134,7 +134,7 @@ async def test_a_flood_from_many_addresses_is_a_bounded_number_of_events(paper: 
 async def test_a_refused_change_says_what_was_asked(paper: Paper) -> None:
     for name in ("orders", "bills"):
         paper.trail.denied(MINE, READER, "topic.deleted", "topic", [name])
-    (event,) = await paper.after(TALLY_TOLD_AFTER_S)
+    (event,) = await paper.after(TALLY_REPORTED_AFTER_S)
     assert event.requests == 2
     assert event.items[0].action == "client.denied"
     assert event.items[0].after == {"names": ["orders", "bills"], "asked": "topic.deleted"}
@@ -146,29 +146,29 @@ async def test_offsets_committed_outside_of_a_group_are_told_at_once_and_then_ea
     assert (first.items, first.requests) == ((COMMITTED,), 1)
     for _ in range(719):
         paper.trail.committed(MINE, READER, COMMITTED)
-    assert not await paper.after(COMMITS_TOLD_EVERY_S - 1)
+    assert not await paper.after(COMMITS_REPORTED_EVERY_S - 1)
     (second,) = await paper.after(1)
     assert second.requests == 719
     assert second.items[0].after == COMMITTED.after
 
 
 async def test_commits_for_ever_other_groups_are_bounded_as_well(paper: Paper) -> None:
-    for number in range(COMMITS_TOLD_KEYS_MAX + 900):
+    for number in range(COMMITS_REPORTED_KEYS_MAX + 900):
         item = AuditItem(action=COMMITTED.action, kind="group", name=f"g-{number}")
         paper.trail.committed(MINE, READER, item)
-    assert len(paper.raw) == COMMITS_TOLD_KEYS_MAX + 1
-    (event,) = await paper.after(COMMITS_TOLD_EVERY_S)
+    assert len(paper.raw) == COMMITS_REPORTED_KEYS_MAX + 1
+    (event,) = await paper.after(COMMITS_REPORTED_EVERY_S)
     assert (event.requests, event.user, event.address) == (899, "reader", "10.0.0.9")
     assert event.items[0].name == ""
     assert event.items[0].after is not None and len(event.items[0].after["names"]) == NAMES_MAX
 
 
 async def test_who_floods_cannot_hide_behind_ever_other_client_ids(paper: Paper) -> None:
-    for number in range(CHANGES_TOLD_BURST + 300):
+    for number in range(CHANGES_LISTED_BURST + 300):
         paper.trail.changed(MINE, READER._replace(client_id=f"c-{number}"), [TOPIC])
     for number in range(300):
         paper.trail.denied(MINE, READER._replace(client_id=f"c-{number}"), "topic.deleted", "topic", ["orders"])
-    events = await paper.after(TALLY_TOLD_AFTER_S)
+    events = await paper.after(TALLY_REPORTED_AFTER_S)
     assert [(event.user, event.address, event.requests) for event in events] == [("reader", "10.0.0.9", 300)] * 2
 
 
@@ -176,7 +176,7 @@ async def test_nothing_is_kept_of_an_instance_that_is_quiet(paper: Paper) -> Non
     paper.trail.changed(MINE, READER, [TOPIC])
     paper.trail.sign_in_failed(MINE, READER, "PLAIN", is_refused=True)
     for _ in range(3):
-        await paper.after(2 * COMMITS_TOLD_EVERY_S)
+        await paper.after(2 * COMMITS_REPORTED_EVERY_S)
     assert not paper.trail._of
 
 

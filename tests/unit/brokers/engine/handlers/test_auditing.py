@@ -52,8 +52,8 @@ from tests.unit.brokers.engine.handlers.conftest import MINE, THEIRS, House
 SALT = b"0123456789abcdef"
 
 
-class Told:
-    """Events beside the log: what was told since it was last asked."""
+class Recorder:
+    """Events beside the log: what was recorder since it was last asked."""
 
     def __init__(self, house: House) -> None:
         self.trail = house.broker.broker.engine.audit
@@ -75,16 +75,16 @@ class Told:
 
 
 @pytest.fixture
-def told(house: House) -> Told:
-    return Told(house)
+def recorder(house: House) -> Recorder:
+    return Recorder(house)
 
 
 # -- topics -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_created_topic_is_told_before_its_answer_with_who_and_from_where(house: House, told: Told) -> None:
+async def test_a_created_topic_is_told_with_who_and_from_where(house: House, recorder: Recorder) -> None:
     await house.topic("orders", 3, retention_ms="1000")
-    (event,) = told.events()
+    (event,) = recorder.events()
     assert (event.instance_id, event.user, event.address) == (MINE, ANONYMOUS, "127.0.0.1")
     assert (event.client_id, event.route, event.broker_id) == ("test", "default", 1)
     assert event.items == (
@@ -97,80 +97,80 @@ async def test_a_created_topic_is_told_before_its_answer_with_who_and_from_where
     )
 
 
-async def test_what_is_only_checked_or_refused_is_not_told(house: House, told: Told) -> None:
+async def test_what_is_only_checked_or_refused_is_not_told(house: House, recorder: Recorder) -> None:
     await create(house.mine, wanted_topic("orders"), validate_only=True)
     await create(house.mine, wanted_topic("not/a/name"))
-    assert not told.events()
+    assert not recorder.events()
 
 
-async def test_of_a_request_that_is_refused_in_part_the_rest_is_told(house: House, told: Told) -> None:
+async def test_of_a_request_that_is_refused_in_part_the_rest_is_told(house: House, recorder: Recorder) -> None:
     await create(house.mine, wanted_topic("orders"), wanted_topic("not/a/name"))
-    (event,) = told.events()
+    (event,) = recorder.events()
     assert ([item.name for item in event.items], event.failed, event.more) == (["orders"], 1, 0)
 
 
 @pytest.mark.parametrize("is_by_id", [False, True])
-async def test_a_deleted_topic_is_told_with_what_it_was(house: House, told: Told, is_by_id: bool) -> None:
+async def test_a_deleted_topic_is_told_with_what_it_was(house: House, recorder: Recorder, is_by_id: bool) -> None:
     topic_id = await house.topic("orders", 2)
-    told.raw.clear()
+    recorder.raw.clear()
     named, by_id = (None, topic_id) if is_by_id else ("orders", UUID_ZERO)
     state = DeleteTopicState(name=named, topic_id=by_id)
     await house.mine.call(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest(topics=[state], timeout_ms=5_000))
-    (item,) = told.items()
+    (item,) = recorder.items()
     assert (item.action, item.name, item.after) == ("topic.deleted", "orders", None)
     assert item.before == {"partitions": 2, "replication_factor": 1, "config": {}}
 
 
-async def test_partitions_are_told_before_and_after(house: House, told: Told) -> None:
+async def test_partitions_are_told_before_and_after(house: House, recorder: Recorder) -> None:
     await house.topic("orders", 2)
-    told.raw.clear()
+    recorder.raw.clear()
     wanted = CreatePartitionsTopic(name="orders", count=5, assignments=None)
     request = CreatePartitionsRequest(topics=[wanted], timeout_ms=5_000, validate_only=False)
     await house.mine.call(ApiKey.CREATE_PARTITIONS, 3, request)
-    (item,) = told.items()
+    (item,) = recorder.items()
     assert (item.action, item.before, item.after) == ("topic.changed", {"partitions": 2}, {"partitions": 5})
 
 
-async def test_configurations_are_told_as_what_differs(house: House, told: Told) -> None:
+async def test_configurations_are_told_as_what_differs(house: House, recorder: Recorder) -> None:
     await house.topic("orders", retention_ms="1000", segment_bytes="1048576")
-    told.raw.clear()
+    recorder.raw.clear()
     assert await alter(house, ("retention.ms", 0, "2000"), ("max.message.bytes", 0, "5000")) == 0
-    (item,) = told.items()
+    (item,) = recorder.items()
     assert item.action == "topic.changed"
     assert item.before == {"config": {"retention.ms": "1000"}}
     assert item.after == {"config": {"retention.ms": "2000", "max.message.bytes": "5000"}}
     assert await alter(house, ("retention.ms", 0, "2000")) == 0
-    assert not told.items(), "nothing was changed"
+    assert not recorder.items(), "nothing was changed"
 
 
-async def test_the_older_call_tells_what_it_took_away(house: House, told: Told) -> None:
+async def test_the_older_call_tells_what_it_took_away(house: House, recorder: Recorder) -> None:
     await house.topic("orders", retention_ms="1000", segment_bytes="1048576")
-    told.raw.clear()
+    recorder.raw.clear()
     configs = [AlterableConfig(name="retention.ms", value="3000")]
     resource = AlterConfigsResource(resource_type=2, resource_name="orders", configs=configs)
     await house.mine.call(ApiKey.ALTER_CONFIGS, 2, AlterConfigsRequest(resources=[resource], validate_only=False))
-    (item,) = told.items()
+    (item,) = recorder.items()
     assert item.before == {"config": {"retention.ms": "1000", "segment.bytes": "1048576"}}
     assert item.after == {"config": {"retention.ms": "3000"}}
 
 
-async def test_records_given_up_are_told_with_where_they_begin_now(house: House, told: Told) -> None:
+async def test_records_given_up_are_told_with_where_they_begin_now(house: House, recorder: Recorder) -> None:
     await house.topic("orders")
     await produce(house.mine, "orders", batch(b"a"))
     await produce(house.mine, "orders", batch(b"b"))
-    told.raw.clear()
+    recorder.raw.clear()
     partitions = [DeleteRecordsPartition(partition_index=index, offset=1) for index in (0, 7)]
     topic = DeleteRecordsTopic(name="orders", partitions=partitions)
     await house.mine.call(ApiKey.DELETE_RECORDS, 2, DeleteRecordsRequest(topics=[topic], timeout_ms=1_000))
-    (item,) = told.items()
+    (item,) = recorder.items()
     assert (item.action, item.name) == ("topic.records_deleted", "orders")
     assert item.after == {"partitions": 2, "first_offsets": {"0": 1}}
 
 
-async def test_a_topic_made_by_using_it_is_told(house: House, told: Told) -> None:
+async def test_a_topic_made_by_using_it_is_told(house: House, recorder: Recorder) -> None:
     await metadata_of(house.mine, "orders", auto_create=True)
-    await house.broker.until(lambda: told.raw)
-    (item,) = told.items()
+    await house.broker.until(lambda: recorder.raw)
+    (item,) = recorder.items()
     assert (item.action, item.name) == ("topic.created", "orders")
     assert item.after == {"partitions": 3, "replication_factor": 1, "automatically": True}
 
@@ -204,27 +204,27 @@ def _find(group: str) -> Any:
     return FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=[])
 
 
-async def test_offsets_set_by_who_is_no_member_are_told_and_a_members_are_not(house: House, told: Told) -> None:
+async def test_offsets_set_by_who_is_no_member_are_told_and_a_members_are_not(house: House, recorder: Recorder) -> None:
     await house.topic("orders")
-    told.raw.clear()
+    recorder.raw.clear()
     assert await committed(house, commit("etl", 42)) == 0
-    (item,) = told.items()
+    (item,) = recorder.items()
     assert (item.action, item.kind, item.name) == ("group.offsets_committed", "group", "etl")
     assert item.after == {"partitions": 1, "offsets": {"orders-0": 42}}
     await committed(house, commit("etl", 43, generation_id_or_member_epoch=3, member_id="somebody"))
-    assert not told.events()
+    assert not recorder.events()
 
 
-async def test_deleted_offsets_and_groups_are_told(house: House, told: Told) -> None:
+async def test_deleted_offsets_and_groups_are_told(house: House, recorder: Recorder) -> None:
     await house.topic("orders")
     await committed(house, commit("etl", 42))
-    told.raw.clear()
+    recorder.raw.clear()
     partition = OffsetDeleteRequestPartition(partition_index=0)
     topic = OffsetDeleteRequestTopic(name="orders", partitions=[partition])
     await house.mine.call(ApiKey.OFFSET_DELETE, 0, OffsetDeleteRequest(group_id="etl", topics=[topic]))
     await committed(house, commit("etl", 42))
     await house.mine.call(ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=["etl", "none"]))
-    actions = [(item.action, item.name) for item in told.items()]
+    actions = [(item.action, item.name) for item in recorder.items()]
     assert ("group.offsets_deleted", "etl") in actions
     assert ("group.deleted", "etl") in actions
     assert ("group.deleted", "none") not in actions
@@ -233,7 +233,7 @@ async def test_deleted_offsets_and_groups_are_told(house: House, told: Told) -> 
 # -- who may ----------------------------------------------------------------------------------------------------------
 
 
-async def test_users_are_told_without_anything_of_their_passwords(house: House, told: Told) -> None:
+async def test_users_are_told_without_anything_of_their_passwords(house: House, recorder: Recorder) -> None:
     async def scram(upserted: Sequence[int] = (), deleted: Sequence[int] = ()) -> None:
         request = AlterUserScramCredentialsRequest(
             deletions=[ScramCredentialDeletion(name="alice", mechanism=each) for each in deleted],
@@ -251,10 +251,10 @@ async def test_users_are_told_without_anything_of_their_passwords(house: House, 
     await scram([1, 2])
     await scram([2])
     await scram(deleted=[1, 2])
-    raw = b"".join(told.raw)
+    raw = b"".join(recorder.raw)
     assert SALT not in raw and salted("pw", SALT, 4_096, 1).hex().encode() not in raw
     both = ["SCRAM-SHA-256", "SCRAM-SHA-512"]
-    assert [(item.action, item.name, item.before, item.after) for item in told.items()] == [
+    assert [(item.action, item.name, item.before, item.after) for item in recorder.items()] == [
         ("user.created", "alice", None, {"mechanisms": both, "set": both}),
         ("user.credentials_changed", "alice", {"mechanisms": both}, {"mechanisms": both, "set": ["SCRAM-SHA-512"]}),
         ("user.deleted", "alice", {"mechanisms": both}, None),
@@ -284,12 +284,12 @@ EVERYTHING = DeleteAclsFilter(
 )
 
 
-async def test_access_rules_are_told_one_by_one(house: House, told: Told) -> None:
+async def test_access_rules_are_told_one_by_one(house: House, recorder: Recorder) -> None:
     await house.mine.call(ApiKey.CREATE_ACLS, 3, CreateAclsRequest(creations=[rule(), rule("User:bob")]))
     await house.mine.call(ApiKey.CREATE_ACLS, 3, CreateAclsRequest(creations=[rule()]))
     of_bob = replace(EVERYTHING, principal_filter="User:bob")
     await house.mine.call(ApiKey.DELETE_ACLS, 3, DeleteAclsRequest(filters=[of_bob]))
-    items = told.items()
+    items = recorder.items()
     assert [(item.action, item.name) for item in items] == [
         ("acl.created", "topic/orders"),
         ("acl.created", "topic/orders"),
@@ -301,11 +301,11 @@ async def test_access_rules_are_told_one_by_one(house: House, told: Told) -> Non
     }  # fmt: skip
 
 
-async def test_quotas_are_told_before_and_after(house: House, told: Told) -> None:
+async def test_quotas_are_told_before_and_after(house: House, recorder: Recorder) -> None:
     for value in (1_000.0, 2_000.0, None):
         parts: dict[str, str | None] = {"user": None, "client-id": "etl"}
         assert await set_quota(house.mine, parts, "producer_byte_rate", value) == 0
-    assert [(item.action, item.name, item.before, item.after) for item in told.items()] == [
+    assert [(item.action, item.name, item.before, item.after) for item in recorder.items()] == [
         ("quota.set", "users/<default>/clients/etl", None, {"producer_byte_rate": 1_000.0}),
         ("quota.set", "users/<default>/clients/etl", {"producer_byte_rate": 1_000.0}, {"producer_byte_rate": 2_000.0}),
         ("quota.removed", "users/<default>/clients/etl", {"producer_byte_rate": 2_000.0}, None),
@@ -315,22 +315,22 @@ async def test_quotas_are_told_before_and_after(house: House, told: Told) -> Non
 # -- what is not done, or not known -----------------------------------------------------------------------------------
 
 
-async def test_what_a_user_has_no_right_to_is_counted(house: House, told: Told) -> None:
+async def test_what_a_user_has_no_right_to_is_counted(house: House, recorder: Recorder) -> None:
     await house.topic("orders")
     await house.mine.call(ApiKey.CREATE_ACLS, 3, CreateAclsRequest(creations=[rule("User:somebody")]))
-    told.raw.clear()
+    recorder.raw.clear()
     for _ in range(2):
         state = DeleteTopicState(name="orders", topic_id=UUID_ZERO)
         answer = await house.mine.call(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest(topics=[state], timeout_ms=1_000))
         assert answer.responses[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    told.trail.finish()
-    (event,) = told.events()
+    recorder.trail.finish()
+    (event,) = recorder.events()
     assert event.requests == 2
     assert event.items[0].action == DENIED
     assert event.items[0].after == {"names": ["orders"], "asked": "topic.deleted"}
 
 
-async def test_a_refused_filter_of_rules_has_no_name_and_is_counted_all_the_same(house: House, told: Told) -> None:
+async def test_a_refused_filter_of_rules_is_counted_without_a_name(house: House, recorder: Recorder) -> None:
     alice = await client_as(house.broker, MINE, "alice")
     on_cluster = AclCreation(
         resource_type=int(ResourceType.CLUSTER),
@@ -342,18 +342,18 @@ async def test_a_refused_filter_of_rules_has_no_name_and_is_counted_all_the_same
         permission_type=int(Permission.ALLOW),
     )
     await house.mine.call(ApiKey.CREATE_ACLS, 3, CreateAclsRequest(creations=[on_cluster]))
-    told.raw.clear()
+    recorder.raw.clear()
     await alice.call(ApiKey.DELETE_ACLS, 3, DeleteAclsRequest(filters=[EVERYTHING]))
-    told.trail.finish()
-    (event,) = told.events()
+    recorder.trail.finish()
+    (event,) = recorder.events()
     assert (event.user, [item.after for item in event.items]) == ("alice", [{"asked": "acl.deleted"}])
 
 
 async def test_who_hangs_up_during_a_change_is_told_of_without_an_outcome(
-    house: House, told: Told, monkeypatch: pytest.MonkeyPatch
+    house: House, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await house.topic("orders")
-    told.raw.clear()
+    recorder.raw.clear()
     store, begun = house.broker.broker.store, asyncio.Event()
 
     async def never(*_: Any, **__: Any) -> None:
@@ -366,21 +366,21 @@ async def test_who_hangs_up_during_a_change_is_told_of_without_an_outcome(
     await client.send(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest(topics=[state], timeout_ms=5_000))
     await begun.wait()
     await client.close()
-    await house.broker.until(lambda: told.raw)
-    (item,) = told.items()
+    await house.broker.until(lambda: recorder.raw)
+    (item,) = recorder.items()
     assert (item.action, item.name, item.outcome) == ("topic.deleted", "orders", UNKNOWN)
 
 
-async def test_what_the_control_plane_does_inside_the_cluster_is_not_told(house: House, told: Told) -> None:
+async def test_what_the_control_plane_does_inside_the_cluster_is_not_told(house: House, recorder: Recorder) -> None:
     inside = await house.broker.internal_client(MINE)
     await create(inside, wanted_topic("orders"))
-    assert not told.events()
+    assert not recorder.events()
 
 
 async def test_a_mistake_in_telling_takes_no_answer_back(
-    house: House, told: Told, monkeypatch: pytest.MonkeyPatch
+    house: House, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(told.trail, "changed", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(recorder.trail, "changed", lambda *_, **__: 1 / 0)
     (answer,) = await create(house.mine, wanted_topic("orders"))
     assert answer.error_code == 0
 
@@ -388,20 +388,20 @@ async def test_a_mistake_in_telling_takes_no_answer_back(
 # -- bounds -----------------------------------------------------------------------------------------------------------
 
 
-async def test_ten_thousand_rules_are_one_bounded_event(house: House, told: Told) -> None:
+async def test_ten_thousand_rules_are_one_bounded_event(house: House, recorder: Recorder) -> None:
     count = 3_000
     rules = [rule(name=f"topic-{number}") for number in range(count)]
     answer = await house.mine.call(ApiKey.CREATE_ACLS, 3, CreateAclsRequest(creations=rules))
     done = sum(1 for result in answer.results if not result.error_code)
     assert done == 1_000 or done > ITEMS_MAX
-    (raw,) = told.raw
+    (raw,) = recorder.raw
     assert len(raw) <= 2 * EVENT_BYTES_MAX
-    (event,) = told.events()
+    (event,) = recorder.events()
     assert 0 < len(event.items) <= ITEMS_MAX
     assert len(event.items) + event.more + event.failed == count
 
 
-async def test_events_are_records_of_the_audit_topic_and_paid_for(house: House, told: Told) -> None:
+async def test_events_are_records_of_the_audit_topic_and_paid_for(house: House, recorder: Recorder) -> None:
     accounting = house.broker.broker.accountings.of(MINE)
     charged: list[int] = []
     real = accounting.shares.charge_state
@@ -417,9 +417,9 @@ async def test_events_are_records_of_the_audit_topic_and_paid_for(house: House, 
     accounting_shares = accounting.shares
     accounting.shares = Shares()  # type: ignore[assignment]
     await house.topic("orders")
-    await house.broker.until(lambda: told.trail.waiting == 0 and told.trail.counts.written >= 1)
+    await house.broker.until(lambda: recorder.trail.waiting == 0 and recorder.trail.counts.written >= 1)
     (partition,) = [each for each in house.broker.broker.table if each.topic == AUDIT_TOPIC]
-    assert partition.high_watermark == told.trail.counts.written
+    assert partition.high_watermark == recorder.trail.counts.written
     assert charged and charged[0] > 100
 
 
@@ -430,9 +430,9 @@ async def test_a_tenant_cannot_name_the_audit_topic(house: House) -> None:
         assert AUDIT_TOPIC not in [topic.name for topic in (await metadata_of(client)).topics]
 
 
-async def test_another_instances_changes_are_its_own(house: House, told: Told) -> None:
+async def test_another_instances_changes_are_its_own(house: House, recorder: Recorder) -> None:
     await create(house.theirs, wanted_topic("orders"))
-    assert [event.instance_id for event in told.events()] == [THEIRS]
+    assert [event.instance_id for event in recorder.events()] == [THEIRS]
 
 
 def test_every_call_that_changes_something_for_a_tenant_is_audited() -> None:
@@ -449,7 +449,7 @@ def test_every_call_that_changes_something_for_a_tenant_is_audited() -> None:
     assert DONE == 0
 
 
-async def test_a_client_that_proved_who_it_is_is_told_by_its_name(house: House, told: Told) -> None:
+async def test_a_client_that_proved_who_it_is_is_told_by_its_name(house: House, recorder: Recorder) -> None:
     client: WireClient = await client_as(house.broker, MINE, "alice")
     await create(client, wanted_topic("orders"))
-    assert {event.user for event in told.events() if event.items[0].action == "topic.created"} == {"alice"}
+    assert {event.user for event in recorder.events() if event.items[0].action == "topic.created"} == {"alice"}

@@ -87,6 +87,7 @@ async def test_one_produce_and_one_fetch_hold_many_records_of_many_partitions(ho
 async def test_each_partition_of_a_produce_is_answered_for_itself(house: House) -> None:
     """REC-41, REC-48, REC-59, REC-63: what is wrong with one keeps nothing from the others."""
     await house.topic(partitions=PARTITIONS)
+    await house.broker.until(lambda: house.broker.broker.table.get(f"{MINE}.orders", 4))
     led = house.broker.broker.table.get(f"{MINE}.orders", 4)
     known = {"producer_id": 7, "producer_epoch": 3}
     await produce(house.mine, "orders", batch(b"before", base_sequence=0, **known), partition=1)
