@@ -12,12 +12,13 @@ from django.db import transaction
 from django.utils import timezone
 
 from brokers.choices import RebalanceState
-from brokers.contract.usage import USAGE_TOPIC
+from brokers.contract.audit import AUDIT_TOPIC
+from brokers.contract.own_topics import LED_BY_EACH_BROKER
 from brokers.dataplane import admin_client
 from brokers.dataplane.cluster import ClusterAdminClient
 from brokers.dataplane.topics import TopicAdminClient
 from brokers.limits import BROKER_LOST_AFTER_S
-from brokers.models import Broker, Cluster, Rebalance
+from brokers.models import AuditOffset, Broker, Cluster, Rebalance
 from brokers.operations import job_runner
 from brokers.placement.port_leases import lease
 from brokers.rebalancing import interfaces, services
@@ -101,6 +102,9 @@ def test_a_broker_that_never_comes_back_is_removed_and_serves_nothing_when_it_do
         index for (topic, index), partition in looks.view([topics["solo"]]).partitions.items() if partition.leader == 3
     ]
     assert len(held) == 1
+    own = looks.view([AUDIT_TOPIC]).partitions
+    for _, index in own:
+        AuditOffset.objects.create(cluster=cluster, partition=index, next_offset=7)
     engines.brokers[2].kill()
     eventually(
         lambda: looks.view([topics["solo"]]).partitions[topics["solo"], held[0]].leader == -1,
@@ -110,9 +114,8 @@ def test_a_broker_that_never_comes_back_is_removed_and_serves_nothing_when_it_do
 
     row = services.plan_loss(acting=acting, broker=Broker.objects.get(cluster=cluster, number=3))
     assert {(partition["topic"], *partition["partitions"]) for partition in row.lost_partitions} >= {("solo", held[0])}
-    assert all(
-        partition["loses"] == "all" and partition["topic"] in ("solo", USAGE_TOPIC) for partition in row.lost_partitions
-    )
+    lost = {"solo", *LED_BY_EACH_BROKER}
+    assert all(partition["loses"] == "all" and partition["topic"] in lost for partition in row.lost_partitions)
     services.start(acting=acting, rebalance=row, confirmed=3)
 
     def is_done() -> bool:
@@ -124,6 +127,8 @@ def test_a_broker_that_never_comes_back_is_removed_and_serves_nothing_when_it_do
     assert not any(3 in partition.replicas or partition.leader == -1 for partition in looks.view().partitions.values())
     assert ends(engines, "solo") == [0 if index in held else RECORDS for index in range(3)]
     assert ends(engines, "pair") == [RECORDS] * 3, "what others had is there"
+    read = set(AuditOffset.objects.values_list("partition", flat=True))
+    assert read == {index for (_, index), partition in own.items() if 3 not in partition.replicas}
     filled(engines, "solo")
 
     engines.brokers[2].start()

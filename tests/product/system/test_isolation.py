@@ -88,6 +88,7 @@ def test_no_call_of_any_version_reaches_the_other_instance(sides: tuple[Side, Si
         f"{victim.id}.{SECRET_TOPIC}",
         f"{victim.id}.{TOPIC}",
         "__usage",
+        "__audit",
         "__consumer_offsets",
         victim.id,
     ]
