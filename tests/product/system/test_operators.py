@@ -158,7 +158,7 @@ def test_a_broker_joins_takes_its_share_and_goes_again_under_traffic_and_kills(
         removed = operator.get(at)
         assert (
             removed["shares"]["after"][str(added["number"])]["replicas"] == 2
-        )  # its own usage and audit, till it stops
+        )  # its own, till it stops
     assert not sent.errors, sent.errors[:3]
     assert len(sent.acknowledged) > 100
     assert sent.slowest_s < KILLED_S_MAX
