@@ -24,10 +24,15 @@ from instances.routes.certificate_entries import (
     REVOCATION_LIST_BYTES_MAX,
     SERVER_CHAIN_BYTES_MAX,
 )
-from instances.routes.kinds import CIDRS_MAX, MAPPING_RULES_CHARS_MAX, ROUTE_NAME_CHARS_MAX, SECURITIES
+from instances.routes.kinds import (
+    CIDRS_MAX,
+    MAPPING_RULES_CHARS_MAX,
+    ROUTE_CONNECTIONS_MAX,
+    ROUTE_NAME_CHARS_MAX,
+    SECURITIES,
+)
 from tenants.api.strict import Choice, Flag, Integer, StrictSerializer, Text
 
-CONNECTIONS_MAX = 1_000_000
 PHASES = [phase.value for phase in Phase]
 REASONS = [reason.value for reason in Reason]
 
@@ -240,7 +245,7 @@ class RoutePatch(StrictSerializer):
         required=False,
         allow_null=True,
         min_value=1,
-        max_value=CONNECTIONS_MAX,
+        max_value=ROUTE_CONNECTIONS_MAX,
         help_text="On each broker; null: as many as the instance may have.",
     )
     proxies = Cidrs(help_text="Load balancers that speak PROXY protocol version 2; they must, and nobody else may.")

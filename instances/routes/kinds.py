@@ -10,6 +10,8 @@ ROUTES_MAX: Final = 5
 # Of one list of a route.
 CIDRS_MAX: Final = 512
 ROUTE_NAME_CHARS_MAX: Final = 40
+# What a route may ask for as its own limit of connections on each broker.
+ROUTE_CONNECTIONS_MAX: Final = 1_000_000
 # What every instance had before there were routes: one, over its ports, without security.
 DEFAULT_ROUTE: Final = "default"
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import urlencode
 
 from django import template
+from django.forms import BoundField
 from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -18,6 +20,7 @@ from instances.templatetags.groups import state_pill
 from instances.users.interfaces import UserDescription
 from instances.users.naming import PRINCIPAL_PREFIX
 from instances.users.selectors import UserState, state_of
+from tenants.templatetags.console import field
 
 register = template.Library()
 
@@ -40,6 +43,16 @@ REASONS = {
 def user_url(page: str, instance_id: str, name: str) -> str:
     """A page of a user. Its name goes into the query: it may hold anything, `..` and slashes included."""
     return f"{reverse(page, args=[instance_id])}?{urlencode({'user': name})}"
+
+
+@register.inclusion_tag("console/parts/field.html")
+def user_field(bound: BoundField, instance_id: str, **attributes: str) -> dict[str, Any]:
+    """A field for a name, which offers those that hold what is typed (`user-names` is on the page)."""
+    names = reverse("page-user-names", args=[instance_id])
+    return field(
+        bound, **attributes, list="user-names", autocomplete="off", hx_get=names, hx_target="#user-names",
+        hx_trigger="input changed delay:150ms",
+    )  # fmt: skip
 
 
 @register.simple_tag

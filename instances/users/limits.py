@@ -11,3 +11,5 @@ USERS_PER_INSTANCE_MAX: Final = 1_000
 SECRETS_PER_USER_MAX: Final = 2
 # As it stands in ZooKeeper, where what is not a letter, a digit or one of `-_.` takes three bytes for each of its own.
 USER_NAME_BYTES_MAX: Final = 255
+# Of the names that a form of the console offers while one is typed.
+USERS_OFFERED_MAX: Final = 50

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from instances.models import Instance
-from instances.routes.kinds import PLAINTEXT, WITH_SASL, WITH_TLS
+from instances.models import Instance, Route
+from instances.routes.kinds import WITH_SASL
 
 
-def security_of(instance: Instance) -> str:
-    """Of the route that pages and snippets show, which is the first. An instance without routes is open."""
-    routes = instance.routes_in_order
-    return routes[0].security if routes else PLAINTEXT
+def first_route(instance: Instance) -> Route | None:
+    """The route whose address is the instance's. An instance without routes is open."""
+    return next(iter(instance.routes_in_order), None)
+
+
+def sasl_route(instance: Instance) -> Route | None:
+    """The first route by which users sign in; None where nobody can."""
+    return next((route for route in instance.routes_in_order if route.security in WITH_SASL), None)
 
 
 def needs_user(instance: Instance) -> bool:
-    """Whether what pages and snippets show works for signed-in users alone."""
-    return security_of(instance) in WITH_SASL
-
-
-def is_encrypted(instance: Instance) -> bool:
-    """Whether clients of that route speak TLS."""
-    return security_of(instance) in WITH_TLS
+    """Whether the instance's own address works for signed-in users alone."""
+    first = first_route(instance)
+    return first is not None and first.security in WITH_SASL

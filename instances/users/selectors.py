@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import islice
 
 from instances.access import require_reachable
 from instances.interfaces import BrokerUnresponsive
 from instances.lifecycle.phases import REACHABLE
 from instances.models import Instance
 from instances.users.interfaces import UserDescription, user_admin_client
+from instances.users.limits import USERS_OFFERED_MAX
 from tenants.api import pages
 from tenants.errors import DomainError
 
@@ -67,12 +69,13 @@ def user(instance: Instance, name: str) -> UserDescription:
     return user_admin_client.it.user(instance.pk, name)
 
 
-def user_names(instance: Instance) -> Sequence[str]:
-    """What a form offers; nothing while nobody can be asked."""
+def user_names(instance: Instance, *, contains: str = "", limit: int = USERS_OFFERED_MAX) -> Sequence[str]:
+    """What a form offers: the first names that hold what was typed; nothing while nobody can be asked."""
     if instance.current_phase not in REACHABLE:
         return ()
     try:
-        return tuple(found.name for found in user_admin_client.it.users(instance.pk).users)
+        names = sorted(found.name for found in user_admin_client.it.users(instance.pk).users)
+        return tuple(islice((name for name in names if contains.lower() in name.lower()), limit))
     except DomainError:
         return ()
 

@@ -128,7 +128,11 @@ def retry(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page()
 @require_GET
 def steps_part(request: HttpRequest, instance: Instance, operation_id: str) -> HttpResponse:
-    """The stepper of one operation, asked for every 300 ms until it is finished."""
+    """The stepper of one operation, asked for every 300 ms until it is finished. The page of routes is then shown anew,
+    with the addresses that were reserved.
+    """
     operation = selectors.operation_detail(request.actor, operation_id)  # type: ignore[attr-defined]
     context = {"operation": operation, "steps": steps_of(operation), "elapsed_s": elapsed_s(operation), "is_part": True}
+    if request.GET.get("back") == "routes":
+        context["back"] = reverse("page-routes", args=[instance.pk])
     return render_instance(request, "instances/steps_part.html", instance, context, section="overview")

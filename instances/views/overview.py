@@ -6,23 +6,19 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
-from instances import interfaces, selectors
+from instances import selectors
 from instances.choices import OperationState
 from instances.lifecycle.phases import REACHABLE, Phase
 from instances.models import Instance
-from instances.users.routes import is_encrypted, needs_user
-from instances.users.selectors import user_names
+from instances.users.routes import first_route, needs_user
 from instances.views.attention import faults, is_full
 from instances.views.common import instance_page, render_instance
+from instances.views.connecting import connect_context
 from instances.views.figures import figures
-from instances.views.looked_at import topic_looked_at
 from instances.views.series import SPAN_MS, series
-from instances.views.snippet_logins import PLACEHOLDER_PASSWORD, PLACEHOLDER_USER, Login
-from instances.views.snippets import snippets, topic_for
 from instances.views.steps import elapsed_s, steps_of
 from instances.views.suspension import suspension
 from instances.views.why import rules_now
-from tenants import access
 from tenants.choices import Scope
 from tenants.errors import Unavailable
 
@@ -50,31 +46,11 @@ def overview(request: HttpRequest, instance: Instance) -> HttpResponse:
         "operation": open_one.first(),
         "suspension": suspension(instance),
         "needs": faults(instance),
-        "snippets": snippets(instance, _some_topic(request, instance), _some_login(request, instance)),
+        **connect_context(request, instance, first_route(instance), instance),
         "signs_in": needs_user(instance),
         "addresses": instance.bootstrap_servers.split(",") if instance.bootstrap_servers else [],
     }
     return render_instance(request, "instances/overview.html", instance, context, section="overview")
-
-
-def _some_topic(request: HttpRequest, instance: Instance) -> str | None:
-    """A topic for the snippets, out of what brokers reported a moment ago; without one the first message makes it."""
-    if not access.permits(request.actor, Scope.TOPICS_READ) or instance.current_phase not in REACHABLE:  # type: ignore[attr-defined]
-        return None
-    return topic_for(
-        interfaces.observation.it.topic_sizes(instance.pk).topics,
-        looked_at=topic_looked_at(request, instance),
-        created=selectors.topics_created(instance),
-    )
-
-
-def _some_login(request: HttpRequest, instance: Instance) -> Login | None:
-    """A user for the snippets where the instance asks for one; nobody knows its password."""
-    if not needs_user(instance):
-        return None
-    may_see = access.permits(request.actor, Scope.USERS_READ)  # type: ignore[attr-defined]
-    names = user_names(instance) if may_see else ()
-    return Login(names[0] if names else PLACEHOLDER_USER, PLACEHOLDER_PASSWORD, is_encrypted(instance))
 
 
 @instance_page()

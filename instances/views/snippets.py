@@ -1,14 +1,13 @@
-"""Code that runs unedited against an instance: host, topic and who signs in are filled in. Pure texts, one per
-language.
+"""Code that runs unedited against an instance: host, topic, who signs in and whose certificate to trust are filled in.
+Pure texts, one per language.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from instances.models import Instance
-from instances.views.snippet_logins import NOBODY, Login
+from instances.views.snippet_security import OPEN, ClientSecurity
 
 DEFAULT_TOPIC = "orders"
 
@@ -22,11 +21,18 @@ class Snippet(NamedTuple):
     code: str
 
 
+class Place(Protocol):
+    """An instance, or one of its routes."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+
 PYTHON = """\
 from confluent_kafka import Producer
 
 p = Producer({
-    "bootstrap.servers": "<servers>",<login>
+    "bootstrap.servers": "<servers>",<security>
 })
 p.produce("<topic>", key="o-1", value=b'{"total": 42}')
 p.flush()
@@ -39,7 +45,7 @@ import org.apache.kafka.clients.producer.*;
 public class Main {
     public static void main(String[] args) {
         Properties p = new Properties();
-        p.put("bootstrap.servers", "<servers>");<login>
+        p.put("bootstrap.servers", "<servers>");<security>
         p.put("key.serializer", "org.apache.kafka.common.serialization.StringSerializer");
         p.put("value.serializer", "org.apache.kafka.common.serialization.StringSerializer");
         try (Producer<String, String> producer = new KafkaProducer<>(p)) {
@@ -53,14 +59,11 @@ GO = """\
 package main
 
 import (
-	"context"
-	"log"
-
-	"github.com/twmb/franz-go/pkg/kgo"<import>
+<imports>
 )
 
 func main() {
-	client, err := kgo.NewClient(kgo.SeedBrokers(<quoted servers>)<login>)
+<before>	client, err := kgo.NewClient(kgo.SeedBrokers(<quoted servers>)<security>)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -75,7 +78,7 @@ func main() {
 NODE = """\
 const { Kafka } = require("kafkajs");
 
-const producer = new Kafka({ brokers: [<quoted servers>]<login> }).producer();
+const producer = new Kafka({ brokers: [<quoted servers>]<security> }).producer();
 
 (async () => {
   await producer.connect();
@@ -87,19 +90,19 @@ const producer = new Kafka({ brokers: [<quoted servers>]<login> }).producer();
 CSHARP = """\
 using Confluent.Kafka;
 
-var config = new ProducerConfig { BootstrapServers = "<servers>"<login> };
+var config = new ProducerConfig { BootstrapServers = "<servers>"<security> };
 using var producer = new ProducerBuilder<string, string>(config).Build();
 await producer.ProduceAsync("<topic>", new Message<string, string> { Key = "o-1", Value = "{\\"total\\": 42}" });
 """
 
 KCAT = """\
-echo 'o-1:{"total": 42}' | kcat -P -b <servers><login> -t <topic> -K:
-kcat -C -b <servers><login> -t <topic> -o beginning -e -f '%k %s\\n'
+echo 'o-1:{"total": 42}' | kcat -P -b <servers><security> -t <topic> -K:
+kcat -C -b <servers><security> -t <topic> -o beginning -e -f '%k %s\\n'
 """
 
 SHELL = """\
 echo 'o-1:{"total": 42}' | kafka-console-producer.sh --bootstrap-server <servers> \\
-  --topic <topic> --property parse.key=true --property key.separator=:<login>
+  --topic <topic> --property parse.key=true --property key.separator=:<security>
 """
 
 TEMPLATES = (
@@ -124,17 +127,23 @@ def topic_for(existing: Collection[str], *, looked_at: str, created: Iterable[st
     return min(existing, default=None)
 
 
-def snippets(instance: Instance, topic: str | None, login: Login | None = None) -> list[Snippet]:
-    """All languages for one instance; without a topic the default name, which the first message creates. `login` is
-    who signs in, where the instance asks for it.
-    """
-    servers = instance.bootstrap_servers
+def snippets(place: Place, topic: str | None, security: ClientSecurity = OPEN) -> list[Snippet]:
+    """All languages for one address; without a topic the default name, which the first message creates."""
+    servers = place.bootstrap_servers
     quoted = ", ".join(f'"{address}"' for address in servers.split(","))
 
     def filled(choice: str, text: str) -> str:
-        lines = NOBODY if login is None else login.lines(choice)
+        lines = security.lines(choice)
         text = text.replace("<quoted servers>", quoted).replace("<servers>", servers)
-        text = text.replace("<topic>", topic or DEFAULT_TOPIC).replace("<import>", lines.needs)
-        return text.replace("<login>", lines.settings)  # last: it may hold anything
+        text = text.replace("<topic>", topic or DEFAULT_TOPIC).replace("<imports>", _imports(lines.imports))
+        text = text.replace("<before>", lines.before)
+        return text.replace("<security>", lines.settings)  # last: it may hold anything
 
     return [Snippet(choice, label, install, filled(choice, code)) for choice, label, install, code in TEMPLATES]
+
+
+def _imports(more: Iterable[str]) -> str:
+    """Of the Go snippet, as gofmt orders them: those of Go itself first."""
+    paths = sorted({"context", "log", "github.com/twmb/franz-go/pkg/kgo", *more})
+    own, others = ([f'\t"{path}"' for path in paths if ("." in path) is is_other] for is_other in (False, True))
+    return "\n".join([*own, "", *others])

@@ -11,7 +11,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from instances import selectors, services
 from instances.acls import selectors as acl_selectors
@@ -22,11 +22,13 @@ from instances.templatetags.access import user_url
 from instances.users import selectors as user_selectors
 from instances.users.forms import ExpiryForm, UserForm
 from instances.users.interfaces import NewSecret, UserDescription
-from instances.users.limits import SECRETS_PER_USER_MAX
+from instances.users.limits import SECRETS_PER_USER_MAX, USER_NAME_BYTES_MAX
 from instances.users.naming import principal_of
-from instances.users.routes import is_encrypted, needs_user
+from instances.users.routes import sasl_route
+from instances.users.selectors import user_names
 from instances.views.common import instance_page, render_instance
-from instances.views.snippet_logins import Login, properties
+from instances.views.connecting import ca_url
+from instances.views.snippet_security import Login, client_security, properties
 from instances.views.snippets import snippets
 from quotas import selectors as quota_selectors
 from tenants import access
@@ -67,7 +69,8 @@ def users_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     if is_reachable:
         page = user_selectors.user_page(instance, contains=words, page_token=token or None, page_size=PAGE_SIZE_DEFAULT)
     context = {
-        "form": form, "page": page, "words": words, "is_first": not token, "signs_in": needs_user(instance), **made,
+        "form": form, "page": page, "words": words, "is_first": not token,
+        "signs_in": sasl_route(instance) is not None, **made,
     }  # fmt: skip
     template = "instances/user_rows.html" if request.headers.get("HX-Request") else "instances/users.html"
     status = 422 if form.is_bound else 200
@@ -77,6 +80,15 @@ def users_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         ),
         made,
     )
+
+
+@instance_page(Scope.USERS_READ)
+@require_GET
+def names_part(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """The first names that hold what is typed into a field of a form."""
+    typed = request.GET.get("user", "")
+    names = user_names(instance, contains=typed) if len(typed) <= USER_NAME_BYTES_MAX else ()
+    return render_instance(request, "instances/user_options.html", instance, {"user_names": names}, section="users")
 
 
 @instance_page(Scope.USERS_READ)
@@ -106,7 +118,6 @@ def user_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         "secrets": _secrets(user),
         "may_rotate": len(user.secrets) < SECRETS_PER_USER_MAX,
         "form": ExpiryForm(),
-        "signs_in": needs_user(instance),
         **made,
     }
     return _private(
@@ -192,14 +203,16 @@ def _crumbs(instance: Instance, name: str, *more: Crumb) -> list[Crumb]:
 
 
 def _shown_once(instance: Instance, name: str, secret: NewSecret) -> dict[str, Any]:
-    """What a page shows of a new password, with a snippet where the instance asks for one."""
-    login = Login(name, secret.password, is_encrypted(instance))
+    """What a page shows of a new password, with a snippet for the first address that takes one."""
+    route = sasl_route(instance)
+    security = client_security(route, Login(name, secret.password), ca_url())
     topics = selectors.topics_created(instance)
     return {
         "made": name,
         "password": secret.password,
-        "properties": properties(login),
-        "snippets": snippets(instance, topics[0] if topics else None, login) if needs_user(instance) else [],
+        "properties": properties(security) if route else "",
+        "snippets": snippets(route, topics[0] if topics else None, security) if route else [],
+        "ca_command": security.ca_command,
     }
 
 

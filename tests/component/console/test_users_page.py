@@ -43,7 +43,7 @@ def test_a_user_is_made_and_its_password_shown_on_a_page_that_nobody_keeps(
 def test_a_snippet_with_the_password_is_shown_where_clients_sign_in(
     ida: Client, instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = SimpleNamespace(security="sasl_plaintext")
+    first = SimpleNamespace(security="sasl_plaintext", bootstrap_servers="127.0.0.1:19001")
     monkeypatch.setattr(Instance, "routes_in_order", [first], raising=False)
     shown = text_of(ida.post(page("page-users", instance), {"name": "etl"}))
     assert "&quot;sasl.username&quot;: &quot;etl&quot;" in shown

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from instances.views.snippet_logins import PLACEHOLDER_PASSWORD
+from instances.views.snippet_security import PLACEHOLDER_PASSWORD
 from tests.product.browser.conftest import OpenPage, press
 from tests.testkit.stack import Stack
 from tests.testkit.waiting import eventually

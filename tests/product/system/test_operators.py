@@ -156,9 +156,7 @@ def test_a_broker_joins_takes_its_share_and_goes_again_under_traffic_and_kills(
         killed_in_the_middle(stack, operator, at, added["number"])
         ended(operator, at)
         removed = operator.get(at)
-        assert (
-            removed["shares"]["after"][str(added["number"])]["replicas"] == 2
-        )  # its own, till it stops
+        assert removed["shares"]["after"][str(added["number"])]["replicas"] == 2  # its own, till it stops
     assert not sent.errors, sent.errors[:3]
     assert len(sent.acknowledged) > 100
     assert sent.slowest_s < KILLED_S_MAX

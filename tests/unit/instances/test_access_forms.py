@@ -1,9 +1,6 @@
-"""What plain words make of access rules, what is refused before brokers are asked, and how a client signs in."""
+"""What plain words make of access rules, and what is refused before brokers are asked."""
 
 from __future__ import annotations
-
-import json
-import shlex
 
 import pytest
 from django.utils.datastructures import MultiValueDict
@@ -12,8 +9,6 @@ from instances.acls.checking import address_of, require_valid
 from instances.acls.forms import AccessForm, QuestionForm, RuleForm
 from instances.acls.interfaces import AclRule
 from instances.users.naming import fault_of, name_bytes
-from instances.views.snippet_logins import LINES, Login, properties
-from instances.views.snippets import TEMPLATES
 from tenants.errors import Invalid
 from tests.testkit.fake_users import rule
 
@@ -120,41 +115,3 @@ def test_a_user_may_be_called_almost_anything(name: str) -> None:
 
 def test_a_tilde_takes_three_bytes_as_in_zookeeper() -> None:
     assert name_bytes("a~b") == 5
-
-
-# --- signing in -------------------------------------------------------------------------------------------------------
-
-HOSTILE = Login('o"neil\\ <topic>', "p'w")
-
-
-def test_every_snippet_knows_how_to_sign_in() -> None:
-    assert {choice for choice, *_ in TEMPLATES} == LINES.keys()
-
-
-@pytest.mark.parametrize("choice", LINES)
-def test_a_hostile_name_stays_inside_its_quotes(choice: str) -> None:
-    said = HOSTILE.lines(choice).settings
-    if choice in ("kcat", "shell"):
-        words = shlex.split(said.replace("\\\n", " "))
-        expected = f"sasl.username={HOSTILE.username}" if choice == "kcat" else f"sasl.jaas.config={HOSTILE.jaas}"
-        assert expected in words
-    elif choice != "java":
-        assert json.dumps(HOSTILE.username) in said
-    else:
-        assert json.dumps(HOSTILE.jaas) in said
-
-
-def test_an_encrypted_connection_is_said_so() -> None:
-    login = Login("etl", "pw", is_encrypted=True)
-    assert "SASL_SSL" in login.lines("python").settings
-    assert "ssl: true" in login.lines("node").settings
-    assert properties(login).splitlines() == [
-        "security.protocol=SASL_SSL",
-        "sasl.mechanism=SCRAM-SHA-512",
-        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
-        'username="etl" password="pw";',
-    ]
-
-
-def test_a_password_is_not_shown_with_its_owner() -> None:
-    assert "pw" not in repr(Login("etl", "pw"))

@@ -1,0 +1,100 @@
+"""Forms of routes: they read what was typed; services decide."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django import forms
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from instances import interfaces
+from instances.choices import RouteSecurity
+from instances.limits import ADDRESS_CHARS_MAX, NAME_PATTERN
+from instances.models import HOST_CHARS_MAX, Route
+from instances.routes.kinds import CIDRS_MAX, MTLS, OFFERED, PLAINTEXT, ROUTE_CONNECTIONS_MAX, ROUTE_NAME_CHARS_MAX
+from instances.routes.wanted import CONFIRM_PLAINTEXT
+
+LIST_CHARS_MAX: Final = CIDRS_MAX * (ADDRESS_CHARS_MAX + 2)
+LISTS: Final = ("allow_list", "proxies")
+RULES: Final = "principal_mapping_rules"
+SECURITIES: Final = [(kind, RouteSecurity(kind).label) for kind in OFFERED]
+
+
+class RouteForm(forms.Form):
+    """A new route, or with `route` one that is there. Only where a plaintext route would be open to others than this
+    machine, and is not open already, there is a field that confirms it.
+    """
+
+    name = forms.RegexField(
+        NAME_PATTERN, label=gettext_lazy("Name"), max_length=ROUTE_NAME_CHARS_MAX,
+        help_text=gettext_lazy("For yourself, such as office. It cannot be changed."),
+        error_messages={"invalid": gettext_lazy("Use a to z, digits and dashes, beginning with a letter.")},
+    )  # fmt: skip
+    security = forms.ChoiceField(label=gettext_lazy("Security"), choices=SECURITIES)
+    confirm_plaintext = forms.BooleanField(
+        label=gettext_lazy("Open it without security all the same"), required=False,
+        help_text=gettext_lazy(
+            "Brokers can be reached from other machines. Whoever reaches a route without security may read, write and "
+            "delete everything, and what is sent can be read on the way."
+        ),
+    )  # fmt: skip
+    principal_mapping_rules = forms.CharField(
+        label=gettext_lazy("Names of users by certificate"), widget=forms.Textarea, required=False,
+        help_text=gettext_lazy(
+            "Kafka's ssl.principal.mapping.rules, for security by certificate. DEFAULT: the distinguished name."
+        ),
+    )  # fmt: skip
+    allow_list = forms.CharField(
+        label=gettext_lazy("May connect"), widget=forms.Textarea, required=False, max_length=LIST_CHARS_MAX,
+        help_text=gettext_lazy("One address or network (10.0.0.0/8) a line. Empty: from anywhere."),
+    )  # fmt: skip
+    connections_max = forms.IntegerField(
+        label=gettext_lazy("Connections, at most"), min_value=1, max_value=ROUTE_CONNECTIONS_MAX, required=False,
+        help_text=gettext_lazy("On each broker. Empty: as many as the instance may have."),
+    )  # fmt: skip
+    advertised_host = forms.CharField(
+        label=gettext_lazy("Advertised host"), max_length=HOST_CHARS_MAX, required=False,
+        help_text=gettext_lazy("What clients are told to connect to, such as a load balancer. Empty: the brokers."),
+    )  # fmt: skip
+    proxies = forms.CharField(
+        label=gettext_lazy("Proxies"), widget=forms.Textarea, required=False, max_length=LIST_CHARS_MAX,
+        help_text=gettext_lazy(
+            "Load balancers that speak PROXY protocol version 2, an address or network a line. They must speak it, and "
+            "nobody else may."
+        ),
+    )  # fmt: skip
+
+    def __init__(self, *args: Any, route: Route | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, initial=None if route is None else _initial(route), **kwargs)
+        is_open_already = route is not None and route.security == PLAINTEXT
+        if is_open_already or not interfaces.exposure.it():
+            del self.fields[CONFIRM_PLAINTEXT]
+        if route is not None:
+            del self.fields["name"]
+        if MTLS not in OFFERED:
+            del self.fields[RULES]
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or {}
+        for name in LISTS:
+            if len(values.get(name, "").split()) > CIDRS_MAX:
+                self.add_error(name, _("A list has at most %(n)s entries.") % {"n": CIDRS_MAX})
+        if values.get("security") == PLAINTEXT and values.get(CONFIRM_PLAINTEXT) is False:
+            self.add_error("security", _("Confirm it below, or choose another security."))
+        return values
+
+    def wanted(self) -> dict[str, Any]:
+        """As the services take it, out of valid values. Rules that are left empty stay as they are."""
+        values = dict(self.cleaned_data)
+        for name in LISTS:
+            values[name] = values[name].split()
+        if not values.get(RULES):
+            values.pop(RULES, None)
+        return values
+
+
+def _initial(route: Route) -> dict[str, Any]:
+    values = {name: "\n".join(getattr(route, name)) for name in LISTS}
+    plain = {name: getattr(route, name) for name in ("security", "connections_max", "advertised_host")}
+    return values | plain | {RULES: getattr(route, RULES, "")}

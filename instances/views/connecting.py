@@ -1,0 +1,55 @@
+"""What "Connect" shows of an address: code with a topic, a user and the file of the authority that it names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+
+from instances import interfaces, selectors
+from instances.lifecycle.phases import REACHABLE
+from instances.models import Instance, Route
+from instances.routes.kinds import WITH_SASL
+from instances.users.selectors import user_names
+from instances.views.looked_at import topic_looked_at
+from instances.views.snippet_security import PLACEHOLDER_PASSWORD, PLACEHOLDER_USER, Login, client_security
+from instances.views.snippets import Place, snippets, topic_for
+from tenants import access
+from tenants.choices import Scope
+from tenants.mails import public_url
+
+CA_PATH = "/api/v1/ca.pem"
+
+
+def ca_url() -> str:
+    """Where the certificate of the installation's authority is to be had, from wherever the reader is."""
+    return public_url(CA_PATH)
+
+
+def connect_context(request: HttpRequest, instance: Instance, route: Route | None, place: Place) -> dict[str, Any]:
+    """`place` is the instance or the route, whichever address is shown."""
+    security = client_security(route, _some_login(request, instance, route), ca_url())
+    return {
+        "snippets": snippets(place, _some_topic(request, instance), security),
+        "ca_command": security.ca_command,
+        "has_client_certificate": security.has_client_certificate,
+    }
+
+
+def _some_topic(request: HttpRequest, instance: Instance) -> str | None:
+    """A topic for the snippets, out of what brokers reported a moment ago; without one the first message makes it."""
+    if not access.permits(request.actor, Scope.TOPICS_READ) or instance.current_phase not in REACHABLE:  # type: ignore[attr-defined]
+        return None
+    return topic_for(
+        interfaces.observation.it.topic_sizes(instance.pk).topics,
+        looked_at=topic_looked_at(request, instance),
+        created=selectors.topics_created(instance),
+    )
+
+
+def _some_login(request: HttpRequest, instance: Instance, route: Route | None) -> Login:
+    """A user for the snippets where the route asks for one; nobody knows its password."""
+    needs_user = route is not None and route.security in WITH_SASL
+    may_see = needs_user and access.permits(request.actor, Scope.USERS_READ)  # type: ignore[attr-defined]
+    names = user_names(instance, limit=1) if may_see else ()
+    return Login(names[0] if names else PLACEHOLDER_USER, PLACEHOLDER_PASSWORD)

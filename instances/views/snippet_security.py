@@ -1,0 +1,230 @@
+"""What a client says of encryption and of who it is, in each language of the snippets. Pure texts."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Final, NamedTuple, Protocol
+
+from instances.models import Route
+from instances.routes.kinds import MTLS, WITH_SASL, WITH_TLS
+
+MECHANISM: Final = "SCRAM-SHA-512"
+PLACEHOLDER_USER: Final = "your-user"
+PLACEHOLDER_PASSWORD: Final = "your-password"  # noqa: S105  what stands where the reader's own goes
+# As the reader calls the files, all in the folder in which the snippet runs.
+CA_FILE: Final = "penstock-ca.pem"
+CLIENT_CERTIFICATE_FILE: Final = "client.pem"
+CLIENT_KEY_FILE: Final = "client.key"
+# Java reads key and certificate from one file.
+CLIENT_KEYSTORE_FILE: Final = "client-with-key.pem"
+# As (with TLS, with a user).
+PROTOCOLS: Final = {
+    (False, False): "PLAINTEXT",
+    (False, True): "SASL_PLAINTEXT",
+    (True, False): "SSL",
+    (True, True): "SASL_SSL",
+}
+CSHARP_PROTOCOLS: Final = {
+    "PLAINTEXT": "Plaintext", "SASL_PLAINTEXT": "SaslPlaintext", "SSL": "Ssl", "SASL_SSL": "SaslSsl",
+}  # fmt: skip
+
+Setting = tuple[str, str]
+
+
+class SnippetLines(NamedTuple):
+    """What a snippet says more: `settings` of the client, and in some languages what it `imports` and does `before`."""
+
+    settings: str = ""
+    imports: tuple[str, ...] = ()
+    before: str = ""
+
+
+class Login(NamedTuple):
+    """Who signs in."""
+
+    username: str
+    password: str
+
+    @property
+    def jaas(self) -> str:
+        """The line that Java's clients take."""
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        return f"{module} required username={_quoted(self.username)} password={_quoted(self.password)};"
+
+    def __repr__(self) -> str:
+        return f"Login({self.username})"
+
+
+class Tls(NamedTuple):
+    """`ca_url`: where the installation's certificate is to be had; empty where brokers show another one's, which the
+    reader knows or the system trusts.
+    """
+
+    ca_url: str = ""
+    has_client_certificate: bool = False
+
+
+class ClientSecurity(NamedTuple):
+    """How a client comes in. Without anything: nobody signs in, nothing is encrypted."""
+
+    login: Login | None = None
+    tls: Tls | None = None
+
+    @property
+    def protocol(self) -> str:
+        """What Kafka's clients call `security.protocol`."""
+        return PROTOCOLS[self.tls is not None, self.login is not None]
+
+    @property
+    def has_ca(self) -> bool:
+        return self.tls is not None and bool(self.tls.ca_url)
+
+    @property
+    def has_client_certificate(self) -> bool:
+        return self.tls is not None and self.tls.has_client_certificate
+
+    @property
+    def ca_command(self) -> str:
+        """What fetches the file that the snippets name; empty where they name none."""
+        return f"curl -fsS {shlex.quote(self.tls.ca_url)} -o {CA_FILE}" if self.tls and self.tls.ca_url else ""
+
+    def lines(self, choice: str) -> SnippetLines:
+        """The lines of one snippet."""
+        return SnippetLines() if self == OPEN else LINES[choice](self)
+
+
+class Writer(Protocol):
+    def __call__(self, security: ClientSecurity) -> SnippetLines: ...
+
+
+OPEN: Final = ClientSecurity()
+
+
+def client_security(route: Route | None, login: Login, ca_url: str) -> ClientSecurity:
+    """How clients of a route come in; `login` is said where it asks for one. An instance without routes is open."""
+    if route is None:
+        return OPEN
+    tls = None
+    if route.security in WITH_TLS:
+        has_own_certificate = bool(getattr(route, "certificate", None))
+        tls = Tls("" if has_own_certificate else ca_url, has_client_certificate=route.security == MTLS)
+    return ClientSecurity(login if route.security in WITH_SASL else None, tls)
+
+
+def _quoted(text: str) -> str:
+    """A string of all the languages here."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _librdkafka(security: ClientSecurity) -> list[Setting]:
+    """Settings of librdkafka and what is made of it."""
+    result = [("security.protocol", security.protocol)]
+    if security.has_ca:
+        result.append(("ssl.ca.location", CA_FILE))
+    if security.has_client_certificate:
+        result += [("ssl.certificate.location", CLIENT_CERTIFICATE_FILE), ("ssl.key.location", CLIENT_KEY_FILE)]
+    if security.login is not None:
+        login = security.login
+        result += [("sasl.mechanism", MECHANISM), ("sasl.username", login.username), ("sasl.password", login.password)]
+    return result
+
+
+def _java_settings(security: ClientSecurity) -> list[Setting]:
+    """Settings of Java's clients and Kafka's own tools."""
+    result = [("security.protocol", security.protocol)]
+    if security.has_ca:
+        result += [("ssl.truststore.type", "PEM"), ("ssl.truststore.location", CA_FILE)]
+    if security.has_client_certificate:
+        result += [("ssl.keystore.type", "PEM"), ("ssl.keystore.location", CLIENT_KEYSTORE_FILE)]
+    if security.login is not None:
+        result += [("sasl.mechanism", MECHANISM), ("sasl.jaas.config", security.login.jaas)]
+    return result
+
+
+def properties(security: ClientSecurity) -> str:
+    """A file of settings for Java's clients and Kafka's own tools."""
+    return "".join(f"{name}={value}\n" for name, value in _java_settings(security))
+
+
+def _python(security: ClientSecurity) -> SnippetLines:
+    return SnippetLines("".join(f"\n    {_quoted(name)}: {_quoted(value)}," for name, value in _librdkafka(security)))
+
+
+def _java(security: ClientSecurity) -> SnippetLines:
+    lines = (f"\n        p.put({_quoted(name)}, {_quoted(value)});" for name, value in _java_settings(security))
+    return SnippetLines("".join(lines))
+
+
+def _go(security: ClientSecurity) -> SnippetLines:
+    options, before, of_tls = "", "", []
+    imports: list[str] = []
+    if security.login is not None:
+        who = f"scram.Auth{{User: {_quoted(security.login.username)}, Pass: {_quoted(security.login.password)}}}"
+        options += f",\n\t\tkgo.SASL({who}.AsSha512Mechanism())"
+        imports.append("github.com/twmb/franz-go/pkg/sasl/scram")
+    if security.has_ca:
+        before += _go_call("ca", f'os.ReadFile("{CA_FILE}")')
+        before += "\ttrusted := x509.NewCertPool()\n\ttrusted.AppendCertsFromPEM(ca)\n"
+        of_tls.append("RootCAs: trusted")
+        imports += ["crypto/x509", "os"]
+    if security.has_client_certificate:
+        before += _go_call("own", f'tls.LoadX509KeyPair("{CLIENT_CERTIFICATE_FILE}", "{CLIENT_KEY_FILE}")')
+        of_tls.append("Certificates: []tls.Certificate{own}")
+    if security.tls is not None:
+        options += f",\n\t\tkgo.DialTLSConfig(&tls.Config{{{', '.join(of_tls)}}})"
+        imports.append("crypto/tls")
+    return SnippetLines(options, tuple(imports), before)
+
+
+def _go_call(name: str, call: str) -> str:
+    return f"\t{name}, err := {call}\n\tif err != nil {{\n\t\tlog.Fatal(err)\n\t}}\n"
+
+
+def _node(security: ClientSecurity) -> SnippetLines:
+    options = ""
+    if security.tls is not None:
+        files = [("ca", CA_FILE)] if security.has_ca else []
+        if security.has_client_certificate:
+            files += [("cert", CLIENT_CERTIFICATE_FILE), ("key", CLIENT_KEY_FILE)]
+        read = ", ".join(f'{name}: require("fs").readFileSync("{file}")' for name, file in files)
+        options += f",\n  ssl: {{ {read} }}" if read else ",\n  ssl: true"
+    if security.login is not None:
+        options += (
+            f',\n  sasl: {{ mechanism: "{MECHANISM.lower()}", '
+            f"username: {_quoted(security.login.username)}, password: {_quoted(security.login.password)} }}"
+        )
+    return SnippetLines(options)
+
+
+def _csharp(security: ClientSecurity) -> SnippetLines:
+    options = [f"SecurityProtocol = SecurityProtocol.{CSHARP_PROTOCOLS[security.protocol]}"]
+    if security.has_ca:
+        options.append(f'SslCaLocation = "{CA_FILE}"')
+    if security.has_client_certificate:
+        options.append(f'SslCertificateLocation = "{CLIENT_CERTIFICATE_FILE}", SslKeyLocation = "{CLIENT_KEY_FILE}"')
+    if security.login is not None:
+        options.append("SaslMechanism = SaslMechanism.ScramSha512")
+        options.append(
+            f"SaslUsername = {_quoted(security.login.username)}, SaslPassword = {_quoted(security.login.password)}"
+        )
+    return SnippetLines("".join(f",\n    {option}" for option in options))
+
+
+def _kcat(security: ClientSecurity) -> SnippetLines:
+    return SnippetLines("".join(f" -X {shlex.quote(f'{name}={value}')}" for name, value in _librdkafka(security)))
+
+
+def _shell(security: ClientSecurity) -> SnippetLines:
+    lines = (f" \\\n  --producer-property {shlex.quote(f'{name}={value}')}" for name, value in _java_settings(security))
+    return SnippetLines("".join(lines))
+
+
+LINES: Final[dict[str, Writer]] = {
+    "python": _python,
+    "java": _java,
+    "go": _go,
+    "node": _node,
+    "csharp": _csharp,
+    "kcat": _kcat,
+    "shell": _shell,
+}
