@@ -109,11 +109,15 @@ ACCOUNT_FORMS: dict[str, str] = {
     "user_token": "tenants.password_forms.UserTokenForm",
 }
 
+# The library counts every sign-in by a passkey, right or not; what counts failures is ours (`tenants.sign_in`).
+MFA_RATE_LIMITS: dict[str, str] = {"webauthn_login": "30/m/ip"}
+
 MFA_FORMS: dict[str, str] = {
     "authenticate": "tenants.second_factor.forms.AuthenticateForm",
     "reauthenticate": "tenants.second_factor.forms.ReauthenticateForm",
     "authenticate_webauthn": "tenants.second_factor.forms.AuthenticatePasskeyForm",
     "reauthenticate_webauthn": "tenants.second_factor.forms.ReauthenticatePasskeyForm",
     "activate_totp": "tenants.second_factor.forms.ActivateAppForm",
+    "login_webauthn": "tenants.second_factor.forms.LoginPasskeyForm",
     "add_webauthn": "tenants.second_factor.forms.AddPasskeyForm",
 }

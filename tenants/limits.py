@@ -33,6 +33,8 @@ NAME_CHARS_MAX = 64
 
 # Wrong passwords. Operators' sign-in counts its own. An address is a whole IPv4 address or an IPv6 network of 64 bits.
 SIGN_IN_FAILURES_PER_ADDRESS_AND_MINUTE_MAX = 10
+# Each begins a session before anybody is signed in.
+PASSKEY_QUESTIONS_PER_ADDRESS_AND_MINUTE_MAX = 30
 SIGN_IN_FAILURES_PER_ACCOUNT_AND_ADDRESS_MAX = 5
 SIGN_IN_ACCOUNT_AND_ADDRESS_WINDOW_S = 300
 # Of one account from all addresses together that it was not signed in to from lately.
@@ -145,6 +147,12 @@ register(
         INVITATIONS_PER_TENANT_AND_DAY_MAX,
         "invitations",
         "Invitations that one tenant sends in 24 hours.",
+    ),
+    Limit(
+        "passkey_questions_per_address_and_minute_max",
+        PASSKEY_QUESTIONS_PER_ADDRESS_AND_MINUTE_MAX,
+        "questions",
+        "What one address begins of sign-ins by a passkey alone.",
     ),
     Limit(
         "sign_in_failures_per_address_and_minute_max",

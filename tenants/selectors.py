@@ -63,6 +63,17 @@ def members_with_factors(tenant: Tenant) -> QuerySet[Member]:
     return members(tenant).annotate(has_second_factor=Exists(factors))
 
 
+def members_without_factor(tenant: Tenant) -> list[str]:
+    """Whom asking for a second factor would lead to set one up first, by e-mail address."""
+    lacking = members_with_factors(tenant).filter(has_second_factor=False)
+    return sorted(lacking.values_list("user__email", flat=True))
+
+
+def has_second_factor(user: User) -> bool:
+    """Whether an account has an app or a passkey. Recovery codes stand in for one; alone they are none."""
+    return authenticators_of(user).exclude(type=Authenticator.Type.RECOVERY_CODES).exists()
+
+
 def authenticators_of(user: User) -> QuerySet[Authenticator]:
     """What a person has set up as second factors, recovery codes among them, in order of time."""
     return Authenticator.objects.filter(user=user).order_by("created_at", "pk")

@@ -80,6 +80,20 @@ def note_known_address(request: HttpRequest, entrance: Entrance, email: str) -> 
     cache.set(Attempt(request, entrance, email).known_key, True, known_s)
 
 
+def count_address(request: HttpRequest, entrance: Entrance) -> counting.RateLimitUsage:
+    """One try from an address where nobody says yet whose account it is. Raises `RateLimited`."""
+    key = f"{entrance}\n{counting.network_of(request)}"
+    usage = counting.count(request, "sign_in_address", rates(entrance)["sign_in_address"], key)
+    if usage is None:
+        raise too_many()
+    return usage
+
+
+def too_many() -> RateLimited:
+    detail = "Too many failed sign-ins. Wait a few minutes, or choose a new password by e-mail."
+    return RateLimited(detail, retry_after_s=RETRY_AFTER_S)
+
+
 def forget_failures(request: HttpRequest, entrance: Entrance, email: str) -> None:
     """After a new password by e-mail: its owner signs in from here at once. Never for codes, of which a mailbox is no
     proof.
@@ -113,10 +127,7 @@ class Attempt:
                 continue
             usage = counting.count(self.request, action, rate, self.keys[action])
             if usage is None:
-                raise RateLimited(
-                    "Too many failed sign-ins. Wait a few minutes, or choose a new password by e-mail.",
-                    retry_after_s=RETRY_AFTER_S,
-                )
+                raise too_many()
             self.usages.append(usage)
 
     def give_back(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from tenants.views import entry, ledger, mailbox, palette, people, preferences, security
+from tenants.views import entry, ledger, mailbox, palette, passkeys, people, preferences, security
 
 urlpatterns = [
     path("", entry.home, name="home"),
@@ -13,6 +13,8 @@ urlpatterns = [
     path("accounts/2fa/", security.security_address, name="mfa_index"),
     path("accounts/2fa/totp/activate/", security.activate_app, name="mfa_activate_totp"),
     path("accounts/2fa/webauthn/", security.security_address, name="mfa_list_webauthn"),
+    path("accounts/2fa/webauthn/add/", passkeys.add_passkey, name="mfa_add_webauthn"),
+    path("accounts/2fa/webauthn/login/", passkeys.login_by_passkey, name="mfa_login_webauthn"),
     path("accounts/2fa/webauthn/keys/<int:pk>/edit/", entry.no_page),
     path("accounts/2fa/recovery-codes/download/", entry.no_page),
     path("accounts/verify/", mailbox.send, name="page-verify-send"),

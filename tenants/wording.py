@@ -19,6 +19,7 @@ SENTENCES = (
     gettext_noop("The token is revoked already."),
     gettext_noop("Sign in first."),
     gettext_noop("Confirm that it is you in the console, then try again."),
+    gettext_noop("Set up a second factor of your own first."),
     gettext_noop("Only owners decide whether members need a second factor."),
     gettext_noop("Only operators take second factors away."),
     gettext_noop("Operators need a second factor. Set one up in the console under Security."),

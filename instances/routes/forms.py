@@ -66,7 +66,9 @@ class RouteForm(forms.Form):
     )  # fmt: skip
 
     def __init__(self, *args: Any, route: Route | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, initial=None if route is None else _initial(route), **kwargs)
+        if route is not None:
+            kwargs["initial"] = _initial(route)
+        super().__init__(*args, **kwargs)
         is_open_already = route is not None and route.security == PLAINTEXT
         if is_open_already or not interfaces.exposure.it():
             del self.fields[CONFIRM_PLAINTEXT]

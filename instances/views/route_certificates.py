@@ -13,54 +13,15 @@ from django.contrib import messages
 from django.http import HttpRequest
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 
 from instances import services
 from instances.models import Instance, Route
+from instances.routes.certificate_forms import CertificateForm, ClientCaForm, RevocationListForm
 from instances.routes.kinds import MTLS, WITH_TLS
 from tenants.errors import DomainError, NotFound
-from tenants.limits import REQUEST_BODY_BYTES_MAX
 from tenants.views.base import add_errors, wording
 
-# What a form takes, as much as a request of the API; services know what each may really have.
-PEM_CHARS_MAX: Final = REQUEST_BODY_BYTES_MAX
 INSTANTS: Final = ("not_before", "not_after", "this_update", "next_update")
-
-
-class SecretArea(forms.Textarea):
-    """What was typed is not shown again."""
-
-    def format_value(self, value: Any) -> str:
-        return ""
-
-
-def _pem_field(label: Any, help_text: Any) -> forms.CharField:
-    return forms.CharField(label=label, widget=forms.Textarea, max_length=PEM_CHARS_MAX, help_text=help_text)
-
-
-class ClientCaForm(forms.Form):
-    ca_pem = _pem_field(
-        gettext_lazy("Certificates of authorities"),
-        gettext_lazy("PEM, one behind the other. Clients whose certificates others signed do not come in any more."),
-    )
-
-
-class RevocationListForm(forms.Form):
-    crl_pem = _pem_field(
-        gettext_lazy("Revocation list"),
-        gettext_lazy("PEM, one of each authority. It replaces the one before; whom it names is disconnected."),
-    )
-
-
-class CertificateForm(forms.Form):
-    certificate_pem = _pem_field(
-        gettext_lazy("Certificate"),
-        gettext_lazy("PEM: the brokers' certificate, then those between it and its authority."),
-    )
-    private_key_pem = forms.CharField(
-        label=gettext_lazy("Private key"), widget=SecretArea, max_length=PEM_CHARS_MAX,
-        help_text=gettext_lazy("PEM, without a password. It is kept encrypted and never shown again."),
-    )  # fmt: skip
 
 
 class Part(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any
 
 from rest_framework import serializers
 
-from tenants import access
-from tenants.api.strict import Choice, Instant, StrictSerializer, Text
+from tenants import access, selectors
+from tenants.api.strict import Choice, Flag, Instant, StrictSerializer, Text
 from tenants.choices import ActorKind, Role, Scope
 from tenants.limits import AUDIT_REF_CHARS_MAX, NAME_CHARS_MAX
 from tenants.models import ApiToken, AuditEntry, Invitation, Member, Tenant
@@ -17,11 +17,23 @@ class TenantOut(serializers.ModelSerializer[Tenant]):
     role = serializers.SerializerMethodField(help_text="Your role in it.")
 
     suspension_reason = serializers.SerializerMethodField(help_text="Null while the tenant is active.")
+    second_factor_required = serializers.BooleanField(
+        source="requires_second_factor", help_text="Whether members work here only after giving a second factor."
+    )
+    members_without_second_factor = serializers.SerializerMethodField(
+        help_text="E-mail addresses of members who have none: while it is required they set one up before anything "
+        "else. For owners working in the tenant; null for others."
+    )
 
     class Meta:
         model = Tenant
         fields = ("id", "slug", "name", "currency", "status", "suspension_reason", "suspension_note", "role",
-                  "created_at", "updated_at")  # fmt: skip
+                  "second_factor_required", "members_without_second_factor", "created_at", "updated_at")  # fmt: skip
+
+    def get_members_without_second_factor(self, tenant: Tenant) -> list[str] | None:
+        actor = self.context["actor"]
+        is_theirs = actor.tenant is not None and actor.tenant.pk == tenant.pk and actor.role is Role.OWNER
+        return selectors.members_without_factor(tenant) if is_theirs else None
 
     def get_suspension_reason(self, tenant: Tenant) -> str | None:
         return tenant.suspension_reason or None
@@ -41,6 +53,11 @@ class TenantIn(StrictSerializer):
 
 class TenantPatch(StrictSerializer):
     name = Text(max_length=NAME_CHARS_MAX, required=False)
+    second_factor_required = Flag(
+        required=False,
+        help_text="For owners who have one themselves. With dry_run, members_without_second_factor of the answer says "
+        "whom it would stop.",
+    )
 
 
 class MemberOut(serializers.ModelSerializer[Member]):

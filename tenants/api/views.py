@@ -46,13 +46,19 @@ class TenantResource(ApiView):
         """Read a tenant."""
         return self.one(access.tenant(self.actor, tenant_id), s.TenantOut)
 
-    @endpoint("update_tenant", Scope.TENANT_WRITE, body=s.TenantPatch, returns=s.TenantOut, match=True)
+    @endpoint("update_tenant", Scope.TENANT_WRITE, body=s.TenantPatch, returns=s.TenantOut, match=True, errors=(409,))
     def patch(self, request: Request, tenant_id: str) -> Response:
-        """Rename a tenant."""
+        """Rename a tenant, or ask its members for a second factor.
+
+        Members without one then set one up before anything else; tokens go on working.
+        """
         tenant = access.own_tenant(self.actor, tenant_id, lock=True)
         self.require_match(tenant)
         if "name" in self.body:
             tenant = services.rename_tenant(acting=self.actor, tenant=tenant, name=self.body["name"])
+        if "second_factor_required" in self.body:
+            wanted = self.body["second_factor_required"]
+            tenant = services.require_second_factor(acting=self.actor, tenant=tenant, wanted=wanted)
         return self.one(tenant, s.TenantOut)
 
 

@@ -24,7 +24,8 @@ from tenants.errors import RateLimited
 from tenants.limits import NAME_CHARS_MAX, PASSKEYS_PER_USER_MAX
 from tenants.models import User
 from tenants.second_factor import codes
-from tenants.sign_in import Attempt, Entrance, note_known_address
+from tenants.services.mailboxes import may_enter
+from tenants.sign_in import Attempt, Entrance, count_address, note_known_address
 
 logger = logging.getLogger(__name__)
 
@@ -38,12 +39,15 @@ def counted(user: User) -> Iterator[None]:
     try:
         attempt.begin()
     except RateLimited:
-        raise ValidationError(
-            _("Too many wrong codes. Wait a few minutes, then try again."), code="too_many_login_attempts"
-        ) from None
+        raise too_many_codes() from None
     yield
     attempt.give_back()
     note_known_address(context.request, Entrance.CODE, user.email)
+
+
+def too_many_codes() -> ValidationError:
+    words = _("Too many wrong codes. Wait a few minutes, then try again.")
+    return ValidationError(words, code="too_many_login_attempts")
 
 
 def code_field(label: Any) -> forms.CharField:
@@ -135,6 +139,26 @@ class AuthenticatePasskeyForm(CountedPasskey):
     """At sign-in."""
 
 
+class LoginPasskeyForm(webauthn_forms.LoginWebAuthnForm):
+    """In place of the password and the second factor. Whose passkey it is, the browser says, so that tries are counted
+    by address alone: who counted them by account could keep others out of theirs.
+    """
+
+    credential = CredentialField()
+
+    def clean_credential(self) -> Authenticator:
+        try:
+            usage = count_address(context.request, Entrance.CODE)
+        except RateLimited:
+            raise too_many_codes() from None
+        with understood():
+            authenticator: Authenticator = super().clean_credential()
+        if not authenticator.user.is_active or not may_enter(authenticator.user):
+            raise not_understood()
+        usage.rollback()
+        return authenticator
+
+
 class ReauthenticatePasskeyForm(CountedPasskey, webauthn_forms.ReauthenticateWebAuthnForm):
     """When somebody who is signed in is asked again."""
 
@@ -157,8 +181,9 @@ class ActivateAppForm(totp_forms.ActivateTOTPForm):
 
 
 class AddPasskeyForm(webauthn_forms.AddWebAuthnForm):
-    """Another passkey."""
+    """Another passkey. Whether it opens the account alone is the device's to say, so nobody is asked."""
 
+    passwordless = None
     credential = CredentialField()
     name = forms.CharField(
         label=gettext_lazy("Name"), required=False, max_length=NAME_CHARS_MAX,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import transaction
 from django.utils.translation import gettext_noop
 
-from tenants import access, audit
+from tenants import access, audit, selectors
 from tenants.actors import Actor
 from tenants.choices import Role, Scope, SuspensionReason, TenantStatus
 from tenants.errors import Conflict, Invalid, Message, PermissionDenied
@@ -32,12 +32,15 @@ def rename_tenant(*, acting: Actor, tenant: Tenant, name: str) -> Tenant:
 @transaction.atomic
 def require_second_factor(*, acting: Actor, tenant: Tenant, wanted: bool) -> Tenant:
     """Whether members work here only after giving a second factor. For owners, who ask nothing of others that they have
-    not set up themselves: the page that asks sees to that.
+    not set up themselves, so that none locks themselves out. Raises `Conflict`, `PermissionDenied` and
+    `ConfirmationNeeded`.
     """
     if acting.role is not Role.OWNER:
         raise PermissionDenied("Only owners decide whether members need a second factor.")
     access.require(acting, Scope.TENANT_WRITE)
     access.require_confirmed(acting)
+    if wanted and acting.user is not None and not selectors.has_second_factor(acting.user):
+        raise Conflict("Set up a second factor of your own first.", code="no_second_factor")
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     if tenant.requires_second_factor == wanted:
         return tenant

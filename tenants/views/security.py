@@ -79,13 +79,15 @@ def security_page(request: HttpRequest) -> HttpResponse:
     """Everything at one place; each change has a page of its own."""
     acting = request.actor  # type: ignore[attr-defined]
     own = request.session.session_key
+    may_ask = acting.role is Role.OWNER and access.permits(acting, Scope.TENANT_WRITE)
     context = {
         "factors": factors_of(request.user),
         "lines": [_line(row, own) for row in selectors.sessions_of(request.user, timezone.now())],
         "must_enrol": gate.lacks_operators_factor(request) or gate.lacks_tenants_factor(request, acting),
         "is_operators": gate.lacks_operators_factor(request),
         "tenant": acting.tenant,
-        "may_ask_for_factor": acting.role is Role.OWNER and access.permits(acting, Scope.TENANT_WRITE),
+        "may_ask_for_factor": may_ask,
+        "without_factor": selectors.members_without_factor(access.tenant_of(acting)) if may_ask else [],
         "idle_hours": round(settings.SESSION_IDLE_S / 3_600),
         "days_max": round(settings.SESSION_DAYS_MAX),
     }
@@ -132,12 +134,9 @@ def read_notices(request: HttpRequest) -> HttpResponse:
 @console_page(Scope.TENANT_READ)
 @require_POST
 def tenants_factor(request: HttpRequest) -> HttpResponse:
-    """Whether members need a second factor. Who asks for it has one, so that no owner locks themselves out."""
+    """Whether members need a second factor."""
     acting = request.actor  # type: ignore[attr-defined]
     wanted = request.POST.get("wanted") == "on"
-    if wanted and not sessions.has_second_factor(request):
-        messages.error(request, _("Set up a second factor of your own first."))
-        return redirect("page-security")
     try:
         services.require_second_factor(acting=acting, tenant=access.tenant_of(acting), wanted=wanted)
         messages.success(request, _("Saved."))

@@ -13,7 +13,7 @@ from fido2 import cbor
 from fido2.cose import ES256
 from fido2.utils import websafe_decode, websafe_encode
 
-USER_PRESENT_AND_VERIFIED, ATTESTED = 0x05, 0x40
+USER_PRESENT, USER_PRESENT_AND_VERIFIED, ATTESTED = 0x01, 0x05, 0x40
 
 
 class SoftPasskey:
@@ -35,14 +35,15 @@ class SoftPasskey:
             attestationObject=cbor.encode({"fmt": "none", "attStmt": {}, "authData": data}),
         )
 
-    def get(self, options: dict[str, Any]) -> str:
-        """The answer to `navigator.credentials.get`."""
+    def get(self, options: dict[str, Any], user_handle: str = "", *, is_verified: bool = True) -> str:
+        """The answer to `navigator.credentials.get`, with `user_handle` of a passkey that knows whose it is."""
         public_key = options["publicKey"]
         self.signatures += 1
-        data = self._data(public_key["rpId"], USER_PRESENT_AND_VERIFIED)
+        data = self._data(public_key["rpId"], USER_PRESENT_AND_VERIFIED if is_verified else USER_PRESENT)
         client_data = self._client_data("webauthn.get", public_key)
         signature = self.key.sign(data + hashlib.sha256(client_data).digest(), ec.ECDSA(hashes.SHA256()))
-        return self._answer(clientDataJSON=client_data, authenticatorData=data, signature=signature)
+        whose = {"userHandle": user_handle.encode()} if user_handle else {}
+        return self._answer(clientDataJSON=client_data, authenticatorData=data, signature=signature, **whose)
 
     def _data(self, rp_id: str, flags: int) -> bytes:
         return hashlib.sha256(rp_id.encode()).digest() + struct.pack(">BI", flags, self.signatures)

@@ -155,3 +155,70 @@ def test_the_default_is_off_for_a_demo_on_ones_own_machine_and_on_beyond(monkeyp
     monkeypatch.delenv("PENSTOCK_OPERATORS_NEED_SECOND_FACTOR", raising=False)
     for url, needs in (("http://127.0.0.1:8000", False), ("https://console.example.com", True)):
         assert flag("PENSTOCK_OPERATORS_NEED_SECOND_FACTOR", default=not is_loopback(url)) is needs
+
+
+# --- by REST ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_owner_asks_by_rest_and_is_told_before_whom_it_stops() -> None:
+    owner = make_member()
+    without = [make_member(Role.VIEWER, owner.tenant).user.email, make_member(Role.ADMIN, owner.tenant).user.email]
+    place, api = f"/tenants/{owner.tenant_id}", Api.of(owner)
+    set_up_app(owner.user)
+    before = api.get(place).json()
+    assert before["second_factor_required"] is False
+    assert before["members_without_second_factor"] == sorted(without)
+    asked = api.patch(f"{place}?dry_run=true", {"second_factor_required": True}).json()
+    assert (asked["second_factor_required"], asked["members_without_second_factor"]) == (True, sorted(without))
+    owner.tenant.refresh_from_db()
+    assert not owner.tenant.requires_second_factor
+    assert api.patch(place, {"second_factor_required": True}).json()["second_factor_required"] is True
+    rows = AuditEntry.objects.filter(action="tenant.second_factor_changed", tenant=owner.tenant)
+    assert [(row.before, row.after) for row in rows] == [
+        ({"second_factor_required": False}, {"second_factor_required": True})
+    ]
+    assert api.patch(place, {"second_factor_required": True}).status_code == 200
+    assert rows.all().count() == 1
+    assert api.patch(place, {"second_factor_required": False}).json()["second_factor_required"] is False
+    assert rows.all().count() == 2
+
+
+def test_who_has_none_asks_nobody_by_rest_either() -> None:
+    owner = make_member()
+    refusal = Api.of(owner).patch(f"/tenants/{owner.tenant_id}", {"second_factor_required": True})
+    assert (refusal.status_code, refusal.json()["code"]) == (409, "no_second_factor")
+    owner.tenant.refresh_from_db()
+    assert not owner.tenant.requires_second_factor
+
+
+def test_an_admins_token_asks_nobody_and_sees_no_names() -> None:
+    tenant = make_tenant()
+    admin = make_member(Role.ADMIN, tenant)
+    set_up_app(admin.user)
+    api = Api.of(admin)
+    refusal = api.patch(f"/tenants/{tenant.pk}", {"second_factor_required": True})
+    assert refusal.status_code == 403
+    assert api.get(f"/tenants/{tenant.pk}").json()["members_without_second_factor"] is None
+    assert not AuditEntry.objects.filter(action="tenant.second_factor_changed").exists()
+
+
+def test_another_tenants_requirement_is_not_found() -> None:
+    owner, other = make_member(), make_member()
+    set_up_app(owner.user)
+    assert Api.of(owner).patch(f"/tenants/{other.tenant_id}", {"second_factor_required": True}).status_code == 404
+
+
+@pytest.mark.parametrize("wrong", ["yes", 1, None, [], {}])
+def test_a_requirement_is_true_or_false(wrong: object) -> None:
+    owner = make_member()
+    set_up_app(owner.user)
+    assert Api.of(owner).patch(f"/tenants/{owner.tenant_id}", {"second_factor_required": wrong}).status_code == 400
+
+
+def test_the_page_says_before_whom_it_stops() -> None:
+    owner = make_member()
+    member = make_member(Role.VIEWER, owner.tenant).user
+    shown = enter(owner.user, set_up_app(owner.user)).get("/security/").content.decode()
+    assert "Would be stopped so, because they have none yet:" in shown
+    assert member.email in shown
+    assert "Would be stopped so" not in enter(member).get("/security/").content.decode()

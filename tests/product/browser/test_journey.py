@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, Producer
 from playwright.sync_api import Page, expect
 
 from instances.views.snippet_security import PLACEHOLDER_PASSWORD
@@ -133,6 +134,63 @@ def test_a_quota_set_in_the_console_is_explained_in_the_console(
     expect(page.locator(".rule").first).to_be_visible(timeout=ARRIVED_WITHIN_MS)
     expect(page.locator(".rule").first).to_contain_text("level 8 of 8")
     picture(page, "journey-5-throttled-dark")
+
+
+def client_of(page: Page, user: str, password: str) -> dict[str, str]:
+    """Settings of the user, with the address that the page shows."""
+    servers = page.locator("#connect dd .copy").first.get_attribute("data-copy")
+    assert servers is not None
+    return {
+        "bootstrap.servers": servers, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": user, "sasl.password": password,
+    }  # fmt: skip
+
+
+def told(client: dict[str, str], topic: str) -> KafkaError | None:
+    """What the client is told of a message; None when it arrived."""
+    answers: list[KafkaError | None] = []
+    producer = Producer(client)
+    producer.produce(topic, b"{}", on_delivery=lambda error, _message: answers.append(error))
+    assert producer.flush(SNIPPET_TIMEOUT_S) == 0
+    (answer,) = answers
+    return answer
+
+
+@pytest.mark.long("instances/views/users.py", "instances/views/acls.py", "instances/services/acls.py")
+def test_a_user_with_rights_to_read_alone_is_told_so_when_it_writes(
+    stack: Stack, open_page: OpenPage, picture: Callable[[Page, str], Path]
+) -> None:
+    page = open_page()
+    sign_up(page, stack.ready["console_url"], name="ruth")
+    buy_instance(page, "ledger")
+    page.get_by_role("button", name="Create topic “orders”").click()
+    expect(page.get_by_role("link", name="orders", exact=True)).to_be_visible()
+    writer = client_of(page, "shop", make_user(page, "shop"))
+    reader = client_of(page, "reports", make_user(page, "reports"))
+    sections = page.get_by_role("navigation", name="Sections")
+    sections.get_by_role("link", name="Access").click()
+    for name, task, group in (("shop", "write", ""), ("reports", "read", "monthly")):
+        give = page.locator("#give")
+        give.get_by_label("User").fill(name)
+        give.get_by_label("May", exact=True).select_option(task)
+        give.get_by_label("Topic", exact=True).fill("orders")
+        give.get_by_label("Consumer group").fill(group)
+        give.get_by_role("button", name="Give access").click()
+        expect(page.locator("tr", has_text=f"Topic orders{name}")).to_have_count(1)
+    picture(page, "journey-6-access")
+
+    assert told(writer, "orders") is None
+    refusal = told(reader, "orders")
+    assert refusal is not None
+    assert refusal.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert "authorization failed" in refusal.str().lower()
+    consumer = Consumer(reader | {"group.id": "monthly", "auto.offset.reset": "earliest"})
+    try:
+        consumer.subscribe(["orders"])
+        message = consumer.poll(SNIPPET_TIMEOUT_S)
+        assert message is not None and message.error() is None
+    finally:
+        consumer.close()
 
 
 def test_deleting_an_instance_can_be_undone(stack: Stack, open_page: OpenPage) -> None:

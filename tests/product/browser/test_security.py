@@ -101,6 +101,27 @@ def test_a_passkey_is_added_with_the_browser_and_opens(
     assert not Authenticator.objects.exists()
 
 
+def test_a_passkey_opens_alone(live_server: LiveServer, owner: Member, open_page: OpenPage, picture: Snap) -> None:
+    page = open_page()
+    with_authenticator(page)
+    log_in(page, live_server)
+    page.goto(f"{live_server.url}/accounts/2fa/webauthn/add/")
+    page.get_by_role("button", name="Add a passkey").click()
+    expect(page.locator(".codes li")).to_have_count(10)
+    page.get_by_role("button", name="Copy codes").click()
+    page.goto(f"{live_server.url}/security/")
+    page.context.clear_cookies()
+    page.goto(f"{live_server.url}/accounts/login/?next=/members/")
+    examine(page, "login-with-a-passkey", picture)
+    page.get_by_role("button", name="Log in with a passkey").click()
+    page.wait_for_url(f"{live_server.url}/members/")
+    other = open_page()
+    with_authenticator(other)
+    other.goto(f"{live_server.url}/accounts/login/")
+    other.get_by_role("button", name="Log in with a passkey").click()
+    expect(other.get_by_role("alert")).to_contain_text("This passkey did not work")
+
+
 @pytest.mark.long("tenants/second_factor", "tenants/templates/account", "tenants/static/penstock/js/passkeys.js")
 def test_a_browser_without_the_passkey_says_so_and_takes_a_code(
     live_server: LiveServer, owner: Member, open_page: OpenPage

@@ -11,6 +11,8 @@ from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from instances.models import Instance
+from instances.users.limits import USERS_OFFERED_MAX, USERS_PER_INSTANCE_MAX
+from tenants.limits import PAGE_SIZE_DEFAULT
 from tests.component.console.conftest import *  # noqa: F403  people, instance and brokers that answer from memory
 from tests.product.browser.accessibility import objections
 from tests.product.browser.conftest import OpenPage
@@ -20,6 +22,8 @@ from tests.testkit.fake_users import FakeAcls, FakeUsers, rule, secret
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
+NARROW = 400
+PAGE_BYTES_MAX = 300_000
 LONG = "n" * 200  # a name without a place to break it
 
 
@@ -144,3 +148,35 @@ def test_pages_of_users_in_chinese(
         page.goto(f"{live_server.url}/instances/{crowded.pk}/{path}")
         expect(page.locator("main")).to_contain_text(words)
         picture(page, f"{name}-zh-dark-1280")
+
+
+@pytest.mark.long("instances/views/users.py", "instances/views/acls.py", "instances/users/selectors.py")
+def test_a_thousand_users_are_shown_by_the_page_and_offered_as_they_are_typed(
+    live_server: LiveServer, instance: Instance, users: FakeUsers, acls: FakeAcls, open_page: OpenPage,
+    picture: Callable[[Page, str], Path],
+) -> None:  # fmt: skip
+    for number in range(USERS_PER_INSTANCE_MAX - 1):
+        users.add(instance.pk, f"service-{number:03}")
+    acls.create(
+        instance.pk, [rule(f"User:service-{number:03}", resource_name=f"t-{number:03}") for number in range(999)]
+    )
+    page = open_page(width=NARROW)
+    log_in(page, live_server)
+    page.goto(f"{live_server.url}/instances/{instance.pk}/users/")
+    expect(page.locator("#rows tbody tr")).to_have_count(PAGE_SIZE_DEFAULT)
+    assert_nothing_scrolls_sideways(page)
+    picture(page, f"users-1000-light-{NARROW}")
+    page.get_by_role("link", name="Next").click()
+    expect(page.locator("#rows tbody tr").first).to_contain_text("service-049")
+    page.get_by_label("Filter users").fill("service-77")
+    expect(page.locator("#rows tbody tr")).to_have_count(10)
+    for section in ("access", "quotas"):
+        page.goto(f"{live_server.url}/instances/{instance.pk}/{section}/")
+        offered = page.locator("#user-names option")
+        expect(offered).to_have_count(USERS_OFFERED_MAX)
+        assert_nothing_scrolls_sideways(page)
+        assert objections(page) == [], section
+        page.get_by_label("User", exact=True).or_(page.get_by_label("User name")).first.press_sequentially("ice-998")
+        expect(offered).to_have_count(1)
+        expect(offered.first).to_have_attribute("value", "service-998")
+        assert len(page.content()) < PAGE_BYTES_MAX

@@ -17,9 +17,12 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from instances.views.connecting import CA_PATH
+from instances.views.snippet_security import CA_FILE, OPEN, ClientSecurity, Login, Tls
 from instances.views.snippets import snippets
 from tests.testkit.stack import Stack
 from tests.testkit.tenancy import addresses, demo_tenant
+from tests.testkit.waiting import eventually
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -78,6 +81,20 @@ RUNNERS: dict[str, tuple[str, Runner]] = {
 EXTRAS = ("node", "go", "java")
 
 
+def shown_code(bootstrap: str, language: str, security: ClientSecurity = OPEN) -> str:
+    place = SimpleNamespace(bootstrap_servers=bootstrap)
+    return next(snippet.code for snippet in snippets(place, "orders", security) if snippet.choice == language)
+
+
+def skip_without(language: str) -> Runner:
+    program, run = RUNNERS[language]
+    if language in EXTRAS and os.environ.get("PENSTOCK_EXTRAS") != "1":
+        pytest.skip("fetches a client library from another registry: PENSTOCK_EXTRAS=1 runs it")
+    if shutil.which(program) is None:
+        pytest.skip(f"the program {program} is not installed")
+    return run
+
+
 def first_record(bootstrap: str, topic: str) -> tuple[bytes | None, bytes | None]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "auto.offset.reset": "earliest"})
     try:
@@ -93,20 +110,40 @@ def first_record(bootstrap: str, topic: str) -> tuple[bytes | None, bytes | None
 
 @pytest.mark.parametrize("language", RUNNERS)
 def test_what_the_console_shows_runs_unedited(stack: Stack, tmp_path: Path, language: str) -> None:
-    program, run = RUNNERS[language]
-    if language in EXTRAS and os.environ.get("PENSTOCK_EXTRAS") != "1":
-        pytest.skip("fetches a client library from another registry: PENSTOCK_EXTRAS=1 runs it")
-    if shutil.which(program) is None:
-        pytest.skip(f"the program {program} is not installed")
+    run = skip_without(language)
     caller = demo_tenant(stack)
     instance = caller.instance(f"snippet-{language}")
     bootstrap = ",".join(addresses(instance))
     caller.topic(instance["id"], "orders", 3)
-    shown = {
-        snippet.choice: snippet.code for snippet in snippets(SimpleNamespace(bootstrap_servers=bootstrap), "orders")
-    }
-
-    run(tmp_path, shown[language])
+    run(tmp_path, shown_code(bootstrap, language))
 
     assert first_record(bootstrap, "orders") == (b"o-1", b'{"total": 42}')
+    caller.call("DELETE", f"/instances/{instance['id']}")
+
+
+@pytest.mark.long("instances/views/snippets.py", "instances/views/snippet_security.py")
+@pytest.mark.parametrize("kind", ["tls", "sasl_tls"])
+@pytest.mark.parametrize("language", RUNNERS)
+def test_what_is_shown_for_an_encrypted_route_runs_unedited_too(
+    stack: Stack, tmp_path: Path, language: str, kind: str
+) -> None:
+    run = skip_without(language)
+    caller = demo_tenant(stack)
+    instance = caller.instance(f"secure-{language}")
+    place = f"/instances/{instance['id']}"
+    caller.topic(instance["id"], "orders", 3)
+    assert caller.call("POST", f"{place}/routes", {"name": "secure", "security": kind})[0] == 202
+    secure = f"{place}/routes/secure"
+    eventually(lambda: caller.get(secure)["bootstrap_servers"] != "", within_s=30, what="the route has an address")
+    eventually(lambda: caller.get(place)["status"]["phase"] == "running", within_s=30, what="the route is open")
+    made, answer = caller.call("POST", f"{place}/users", {"name": "etl", "superuser": True})
+    assert made == 201, answer
+    tls = Tls(stack.ready["console_url"].rstrip("/") + CA_PATH)
+    security = ClientSecurity(Login("etl", answer["secret"]["password"]) if kind == "sasl_tls" else None, tls)
+
+    call(tmp_path, "bash", "-e", "-c", security.ca_command)
+    assert (tmp_path / CA_FILE).read_text().startswith("-----BEGIN CERTIFICATE-----")
+    run(tmp_path, shown_code(caller.get(secure)["bootstrap_servers"], language, security))
+
+    assert first_record(",".join(addresses(instance)), "orders") == (b"o-1", b'{"total": 42}')
     caller.call("DELETE", f"/instances/{instance['id']}")

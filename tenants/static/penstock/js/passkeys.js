@@ -1,4 +1,4 @@
-// Passkeys: asks the browser for one, and sends what it answers with the form. The page holds what to ask for.
+// Passkeys: asks the browser for one, and sends what it answers with the form.
 
 const toBytes = (text) => Uint8Array.from(atob(text.replace(/-/g, "+").replace(/_/g, "/")), (sign) => sign.charCodeAt(0));
 const toText = (buffer) =>
@@ -33,8 +33,16 @@ function answerOf(credential) {
   };
 }
 
+// Before anybody is signed in the options are fetched when they are needed: they begin a session.
+async function wanted(form) {
+  if (!form.dataset.optionsUrl) return JSON.parse(document.getElementById(form.dataset.options).textContent);
+  const answer = await fetch(form.dataset.optionsUrl, { headers: { "X-Requested-With": "XMLHttpRequest" } });
+  if (!answer.ok) throw new Error(String(answer.status));
+  return (await answer.json()).request_options;
+}
+
 async function ask(form) {
-  const { publicKey } = JSON.parse(document.getElementById(form.dataset.options).textContent);
+  const { publicKey } = await wanted(form);
   const credential = await navigator.credentials[form.dataset.passkey]({ publicKey: optionsOf(publicKey) });
   form.elements.credential.value = JSON.stringify(answerOf(credential));
 }

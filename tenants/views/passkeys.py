@@ -1,0 +1,43 @@
+"""The sign-in library's pages of passkeys, where ours ask for something else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allauth.mfa.webauthn.views import AddWebAuthnView, LoginWebAuthnView
+from django.http import HttpRequest, HttpResponse
+
+from tenants import counting
+from tenants.limits import PASSKEY_QUESTIONS_PER_ADDRESS_AND_MINUTE_MAX
+
+
+class AddPasskeyView(AddWebAuthnView):
+    """Asks the device to remember whose passkey it is and to check its owner, where it can: such a passkey opens the
+    account without a password. One that cannot is a second factor all the same.
+    """
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        result: dict[str, Any] = super().get_context_data(**kwargs)
+        options = result["js_data"]["creation_options"]["publicKey"]
+        wanted = {"residentKey": "preferred", "requireResidentKey": False, "userVerification": "preferred"}
+        selection = {**dict(options.get("authenticatorSelection") or {}), **wanted}
+        result["js_data"]["creation_options"] = {"publicKey": {**dict(options), "authenticatorSelection": selection}}
+        return result
+
+
+class LoginPasskeyView(LoginWebAuthnView):
+    """Signing in by a passkey alone. The options are made when somebody asks: each look at the login page would
+    otherwise leave a session behind.
+    """
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        rate = f"{PASSKEY_QUESTIONS_PER_ADDRESS_AND_MINUTE_MAX}/m"
+        if counting.count(request, "passkey_question", rate, counting.network_of(request)) is None:
+            return HttpResponse(status=429)
+        response: HttpResponse = super().get(request, *args, **kwargs)
+        response.headers["Cache-Control"] = "no-store"
+        return response
+
+
+add_passkey = AddPasskeyView.as_view()
+login_by_passkey = LoginPasskeyView.as_view()
