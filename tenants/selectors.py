@@ -59,18 +59,22 @@ def members(tenant: Tenant) -> QuerySet[Member]:
 
 def members_with_factors(tenant: Tenant) -> QuerySet[Member]:
     """The same, each with whether the person has a second factor (`has_second_factor`)."""
-    factors = Authenticator.objects.filter(user=OuterRef("user")).exclude(type=Authenticator.Type.RECOVERY_CODES)
-    return members(tenant).annotate(has_second_factor=Exists(factors))
+    return members(tenant).annotate(has_second_factor=_has_factor())
+
+
+def _has_factor() -> Exists:
+    """Of a member. Recovery codes stand in for a factor; alone they are none."""
+    factors = Authenticator.objects.filter(user=OuterRef("user"))
+    return Exists(factors.exclude(type=Authenticator.Type.RECOVERY_CODES))
 
 
 def members_without_factor(tenant: Tenant) -> list[str]:
     """Whom asking for a second factor would lead to set one up first, by e-mail address."""
-    lacking = members_with_factors(tenant).filter(has_second_factor=False)
-    return sorted(lacking.values_list("user__email", flat=True))
+    return sorted(members(tenant).filter(~_has_factor()).values_list("user__email", flat=True))
 
 
 def has_second_factor(user: User) -> bool:
-    """Whether an account has an app or a passkey. Recovery codes stand in for one; alone they are none."""
+    """Whether an account has an app or a passkey."""
     return authenticators_of(user).exclude(type=Authenticator.Type.RECOVERY_CODES).exists()
 
 

@@ -12,7 +12,15 @@ from instances import interfaces
 from instances.choices import RouteSecurity
 from instances.limits import ADDRESS_CHARS_MAX, NAME_PATTERN
 from instances.models import HOST_CHARS_MAX, Route
-from instances.routes.kinds import CIDRS_MAX, MTLS, OFFERED, PLAINTEXT, ROUTE_CONNECTIONS_MAX, ROUTE_NAME_CHARS_MAX
+from instances.routes.kinds import (
+    CIDRS_MAX,
+    MTLS,
+    OFFERED,
+    PLAINTEXT,
+    ROUTE_CONNECTIONS_MAX,
+    ROUTE_NAME_CHARS_MAX,
+    SASL_TLS,
+)
 from instances.routes.wanted import CONFIRM_PLAINTEXT
 
 LIST_CHARS_MAX: Final = CIDRS_MAX * (ADDRESS_CHARS_MAX + 2)
@@ -31,7 +39,7 @@ class RouteForm(forms.Form):
         help_text=gettext_lazy("For yourself, such as office. It cannot be changed."),
         error_messages={"invalid": gettext_lazy("Use a to z, digits and dashes, beginning with a letter.")},
     )  # fmt: skip
-    security = forms.ChoiceField(label=gettext_lazy("Security"), choices=SECURITIES)
+    security = forms.ChoiceField(label=gettext_lazy("Security"), choices=SECURITIES, initial=SASL_TLS)
     confirm_plaintext = forms.BooleanField(
         label=gettext_lazy("Open it without security all the same"), required=False,
         help_text=gettext_lazy(
@@ -40,13 +48,13 @@ class RouteForm(forms.Form):
         ),
     )  # fmt: skip
     principal_mapping_rules = forms.CharField(
-        label=gettext_lazy("Names of users by certificate"), widget=forms.Textarea, required=False,
+        label=gettext_lazy("Names of users by certificate"), widget=forms.Textarea(attrs={"rows": 4}), required=False,
         help_text=gettext_lazy(
             "Kafka's ssl.principal.mapping.rules, for security by certificate. DEFAULT: the distinguished name."
         ),
     )  # fmt: skip
     allow_list = forms.CharField(
-        label=gettext_lazy("May connect"), widget=forms.Textarea, required=False, max_length=LIST_CHARS_MAX,
+        label=gettext_lazy("May connect"), widget=forms.Textarea(attrs={"rows": 4}), required=False, max_length=LIST_CHARS_MAX,
         help_text=gettext_lazy("One address or network (10.0.0.0/8) a line. Empty: from anywhere."),
     )  # fmt: skip
     connections_max = forms.IntegerField(
@@ -58,7 +66,7 @@ class RouteForm(forms.Form):
         help_text=gettext_lazy("What clients are told to connect to, such as a load balancer. Empty: the brokers."),
     )  # fmt: skip
     proxies = forms.CharField(
-        label=gettext_lazy("Proxies"), widget=forms.Textarea, required=False, max_length=LIST_CHARS_MAX,
+        label=gettext_lazy("Proxies"), widget=forms.Textarea(attrs={"rows": 4}), required=False, max_length=LIST_CHARS_MAX,
         help_text=gettext_lazy(
             "Load balancers that speak PROXY protocol version 2, an address or network a line. They must speak it, and "
             "nobody else may."

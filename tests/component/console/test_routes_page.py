@@ -170,7 +170,7 @@ def test_a_route_is_changed_and_what_is_the_same_changes_nothing(
     ida: Client, instance: Instance, second: Route
 ) -> None:
     shown = text_of(ida.get(at(instance, "outside")))
-    assert "Another security closes all connections of the route." in shown
+    assert "Another security closes all connections of the route," in shown
     body = {"part": "change", "security": "sasl_tls", "allow_list": "", "proxies": "10.0.0.1", "advertised_host": ""}
     assert ida.post(at(instance, "outside"), body).status_code == 302
     second.refresh_from_db()

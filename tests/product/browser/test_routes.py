@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from instances import interfaces
+from instances import interfaces as instance_interfaces
 from instances.models import Instance, Operation, Route
 from tests.component.console.conftest import *  # noqa: F403  people, instance and brokers that answer from memory
 from tests.product.browser.accessibility import objections
@@ -27,7 +27,7 @@ Snap = Callable[[Page, str], Path]
 @pytest.fixture(autouse=True)
 def beyond_loopback() -> Iterator[None]:
     """A plaintext route is to be confirmed."""
-    with plugged(interfaces.exposure, lambda: True):
+    with plugged(instance_interfaces.exposure, lambda: True):
         yield
 
 
@@ -63,7 +63,7 @@ def test_a_route_is_opened_seen_and_closed(
     picture(page, f"routes-{theme}-1280")
     assert objections(page) == []
     page.get_by_label("Name", exact=True).fill("inside")
-    page.get_by_label("Security").select_option("plaintext")
+    page.get_by_label("Security", exact=True).select_option("plaintext")
     page.locator("main").get_by_role("button", name="Open route").click()
     expect(page.locator("[aria-invalid=true]")).to_be_focused()
     picture(page, f"routes-refused-{theme}-1280")

@@ -113,12 +113,12 @@ def test_a_passkey_opens_alone(live_server: LiveServer, owner: Member, open_page
     page.context.clear_cookies()
     page.goto(f"{live_server.url}/accounts/login/?next=/members/")
     examine(page, "login-with-a-passkey", picture)
-    page.get_by_role("button", name="Log in with a passkey").click()
-    page.wait_for_url(f"{live_server.url}/members/")
+    page.get_by_role("button", name="Sign in with a passkey").click()
+    expect(page).to_have_url(f"{live_server.url}/members/")
     other = open_page()
     with_authenticator(other)
     other.goto(f"{live_server.url}/accounts/login/")
-    other.get_by_role("button", name="Log in with a passkey").click()
+    other.get_by_role("button", name="Sign in with a passkey").click()
     expect(other.get_by_role("alert")).to_contain_text("This passkey did not work")
 
 
