@@ -26,6 +26,7 @@ from instances.routes.wanted import CONFIRM_PLAINTEXT
 LIST_CHARS_MAX: Final = CIDRS_MAX * (ADDRESS_CHARS_MAX + 2)
 LISTS: Final = ("allow_list", "proxies")
 RULES: Final = "principal_mapping_rules"
+LINES: Final = forms.Textarea(attrs={"rows": 4})  # copied by each field
 SECURITIES: Final = [(kind, RouteSecurity(kind).label) for kind in OFFERED]
 
 
@@ -48,13 +49,13 @@ class RouteForm(forms.Form):
         ),
     )  # fmt: skip
     principal_mapping_rules = forms.CharField(
-        label=gettext_lazy("Names of users by certificate"), widget=forms.Textarea(attrs={"rows": 4}), required=False,
+        label=gettext_lazy("Names of users by certificate"), widget=LINES, required=False,
         help_text=gettext_lazy(
             "Kafka's ssl.principal.mapping.rules, for security by certificate. DEFAULT: the distinguished name."
         ),
     )  # fmt: skip
     allow_list = forms.CharField(
-        label=gettext_lazy("May connect"), widget=forms.Textarea(attrs={"rows": 4}), required=False, max_length=LIST_CHARS_MAX,
+        label=gettext_lazy("May connect"), widget=LINES, required=False, max_length=LIST_CHARS_MAX,
         help_text=gettext_lazy("One address or network (10.0.0.0/8) a line. Empty: from anywhere."),
     )  # fmt: skip
     connections_max = forms.IntegerField(
@@ -66,7 +67,7 @@ class RouteForm(forms.Form):
         help_text=gettext_lazy("What clients are told to connect to, such as a load balancer. Empty: the brokers."),
     )  # fmt: skip
     proxies = forms.CharField(
-        label=gettext_lazy("Proxies"), widget=forms.Textarea(attrs={"rows": 4}), required=False, max_length=LIST_CHARS_MAX,
+        label=gettext_lazy("Proxies"), widget=LINES, required=False, max_length=LIST_CHARS_MAX,
         help_text=gettext_lazy(
             "Load balancers that speak PROXY protocol version 2, an address or network a line. They must speak it, and "
             "nobody else may."

@@ -26,9 +26,16 @@ function startTypedConfirmation(field) {
   check();
 }
 
+function focusFirstFault() {
+  const fault = document.querySelector("main [aria-invalid='true'], .entry [aria-invalid='true']");
+  fault?.focus();
+  // Where the address names a part of the page, the browser takes the focus away once it has scrolled there.
+  if (fault && location.hash) addEventListener("load", () => setTimeout(() => fault.focus()));
+}
+
 export function startForms() {
   document.querySelectorAll("[data-confirm]").forEach(startTypedConfirmation);
-  document.querySelector("main [aria-invalid='true'], .entry [aria-invalid='true']")?.focus();
+  focusFirstFault();
   document.addEventListener("submit", (event) => {
     const form = event.target;
     const button = event.submitter ?? form.querySelector("button:not([type='button'])");

@@ -1,0 +1,76 @@
+"""Whose tokens clients may bring (OAUTHBEARER): set, replaced and taken away. Without a service there is no page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods
+
+from instances.models import Instance
+from instances.users.token_forms import TokensForm
+from instances.views.common import instance_page, render_instance
+from instances.views.route_certificates import service
+from tenants import access
+from tenants.choices import Scope
+from tenants.errors import DomainError, NotFound
+from tenants.views.base import add_errors, wording
+
+CONFIGURE, REMOVE = "configure_oauth", "remove_oauth"
+
+
+def takes_tokens() -> bool:
+    """Whether an instance can be told to."""
+    return service(CONFIGURE) is not None and service(REMOVE) is not None
+
+
+@instance_page(Scope.USERS_READ, locked=True)
+@require_http_methods(["GET", "POST"])
+def tokens_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """What is configured, with the keys in force; a POST replaces it or takes it away."""
+    configure, remove = service(CONFIGURE), service(REMOVE)
+    if configure is None or remove is None:
+        raise NotFound
+    part = request.POST.get("part", "set") if request.method == "POST" else ""
+    target = {"acting": request.actor, "instance": instance}  # type: ignore[attr-defined]
+    row = _configured(instance)
+    form = TokensForm(request.POST if part == "set" else None, initial=_initial(row))
+    if part:
+        access.require(request.actor, Scope.USERS_WRITE)  # type: ignore[attr-defined]
+    try:
+        if part == "remove":
+            remove(**target)
+            messages.success(request, _("Tokens are not taken any more."))
+            return redirect("page-oauth", instance.pk)
+        if part and form.is_valid():
+            configure(**target, wanted=form.wanted())
+            messages.success(request, _("Saved. It is in force within a second."))
+            return redirect("page-oauth", instance.pk)
+    except DomainError as error:
+        if part == "remove":
+            messages.error(request, wording(error))
+            return redirect("page-oauth", instance.pk)
+        add_errors(form, error)
+    crumbs = [(_("Users"), reverse("page-users", args=[instance.pk])), (_("Tokens"), None)]
+    return render_instance(
+        request, "instances/oauth.html", instance, {"form": form, "configured": row},
+        section="users", crumbs=crumbs, status=422 if part else 200,
+    )  # fmt: skip
+
+
+def _configured(instance: Instance) -> Any:
+    """The row, None where tokens are not taken."""
+    row = getattr(instance, "oauth", None)
+    return None if row is None or row.is_removed else row
+
+
+def _initial(row: Any) -> dict[str, Any] | None:
+    """Pinned keys are not put into the field: who changes anything pastes them again or leaves the address."""
+    if row is None:
+        return None
+    names = ("issuer", "audience", "jwks_url", "principal_claim")
+    return {name: getattr(row, name) for name in names} | {"clock_skew_seconds": row.clock_skew_s}
