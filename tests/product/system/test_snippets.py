@@ -129,7 +129,7 @@ def test_what_is_shown_for_an_encrypted_route_runs_unedited_too(
 ) -> None:
     run = skip_without(language)
     caller = demo_tenant(stack)
-    instance = caller.instance(f"secure-{language}")
+    instance = caller.instance(f"{kind.replace('_', '-')}-{language}")
     place = f"/instances/{instance['id']}"
     caller.topic(instance["id"], "orders", 3)
     assert caller.call("POST", f"{place}/routes", {"name": "secure", "security": kind})[0] == 202
