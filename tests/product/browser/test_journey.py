@@ -146,7 +146,7 @@ def client_of(page: Page, user: str, password: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-def told(client: dict[str, str], topic: str) -> KafkaError | None:
+def refusal_of(client: dict[str, str], topic: str) -> KafkaError | None:
     """What the client is told of a message; None when it arrived."""
     answers: list[KafkaError | None] = []
     producer = Producer(client)
@@ -179,8 +179,8 @@ def test_a_user_with_rights_to_read_alone_is_told_so_when_it_writes(
         expect(page.locator("tr", has_text=f"Topic orders{name}")).to_have_count(1)
     picture(page, "journey-6-access")
 
-    assert told(writer, "orders") is None
-    refusal = told(reader, "orders")
+    assert refusal_of(writer, "orders") is None
+    refusal = refusal_of(reader, "orders")
     assert refusal is not None
     assert refusal.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
     assert "authorization failed" in refusal.str().lower()
