@@ -15,10 +15,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from instances.views.connecting import CA_PATH
-from instances.views.snippet_security import CA_FILE, OPEN, ClientSecurity, Login, Tls
+from instances.views.snippet_security import CA_FILE, MECHANISM, OPEN, ClientSecurity, Login, Tls
 from instances.views.snippets import snippets
 from tests.testkit.stack import Stack
 from tests.testkit.tenancy import addresses, demo_tenant
@@ -95,6 +96,19 @@ def skip_without(language: str) -> Runner:
     return run
 
 
+def is_let_in(folder: Path, address: str, security: ClientSecurity) -> bool:
+    client = AdminClient(
+        {"bootstrap.servers": address, "security.protocol": security.protocol, "ssl.ca.location": str(folder / CA_FILE)}
+        | ({"sasl.mechanism": MECHANISM, "sasl.username": security.login.username,
+            "sasl.password": security.login.password} if security.login else {})
+    )  # fmt: skip
+    try:
+        client.list_topics(timeout=5)
+    except KafkaException:
+        return False
+    return True
+
+
 def first_record(bootstrap: str, topic: str) -> tuple[bytes | None, bytes | None]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "auto.offset.reset": "earliest"})
     try:
@@ -132,18 +146,22 @@ def test_what_is_shown_for_an_encrypted_route_runs_unedited_too(
     instance = caller.instance(f"{kind.replace('_', '-')}-{language}")
     place = f"/instances/{instance['id']}"
     caller.topic(instance["id"], "orders", 3)
+    made, answer = caller.call("POST", f"{place}/users", {"name": "etl", "superuser": True})
+    assert made == 201, answer
     assert caller.call("POST", f"{place}/routes", {"name": "secure", "security": kind})[0] == 202
     secure = f"{place}/routes/secure"
     eventually(lambda: caller.get(secure)["bootstrap_servers"] != "", within_s=30, what="the route has an address")
     eventually(lambda: caller.get(place)["status"]["phase"] == "running", within_s=30, what="the route is open")
-    made, answer = caller.call("POST", f"{place}/users", {"name": "etl", "superuser": True})
-    assert made == 201, answer
     tls = Tls(stack.ready["console_url"].rstrip("/") + CA_PATH)
     security = ClientSecurity(Login("etl", answer["secret"]["password"]) if kind == "sasl_tls" else None, tls)
 
+    servers = caller.get(secure)["bootstrap_servers"]
+
     call(tmp_path, "bash", "-e", "-c", security.ca_command)
     assert (tmp_path / CA_FILE).read_text().startswith("-----BEGIN CERTIFICATE-----")
-    run(tmp_path, shown_code(caller.get(secure)["bootstrap_servers"], language, security))
+    for address in servers.split(","):  # each broker learns of the user within a second
+        eventually(lambda at=address: is_let_in(tmp_path, at, security), within_s=30, what=f"{address} lets clients in")
+    run(tmp_path, shown_code(servers, language, security))
 
     assert first_record(",".join(addresses(instance)), "orders") == (b"o-1", b'{"total": 42}')
     caller.call("DELETE", f"/instances/{instance['id']}")
