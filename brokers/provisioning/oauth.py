@@ -96,7 +96,9 @@ def due(now: datetime, requested: Iterable[str]) -> list[OAuthConfiguration]:
     """Whose key sets are to be fetched now: new ones first, then who has waited longest."""
     asked_for = frozenset(requested)
     rows = (
-        OAuthConfiguration.objects.filter(is_removed=False, instance__placement__isnull=False)
+        OAuthConfiguration.objects.filter(
+            is_removed=False, instance__placement__isnull=False, instance__deleted_at__isnull=True
+        )
         .exclude(jwks_url="")
         .select_related("instance")
         .defer("keys")

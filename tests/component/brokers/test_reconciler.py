@@ -12,12 +12,12 @@ from brokers.contract import paths
 from brokers.contract.documents import InstanceDocument, InstanceTopicDocument
 from brokers.dataplane import probe
 from brokers.models import Cluster, Host, Placement, PortLease
-from brokers.provisioning import reconciler, sweep
+from brokers.provisioning import oauth, reconciler, sweep
 from brokers.provisioning.steps import NotYet
 from instances import services
 from instances.choices import OperationState, StepState
 from instances.lifecycle.phases import Phase
-from instances.models import Instance, Operation, TopicAllowList
+from instances.models import Instance, OAuthConfiguration, Operation, TopicAllowList
 from tenants import services as tenant_services
 from tenants.actors import Actor, member_actor, system_actor
 from tenants.choices import SuspensionReason
@@ -277,6 +277,9 @@ def test_after_the_grace_period_nothing_of_it_is_left(
 ) -> None:
     reconciler.reconcile(instance.pk)
     brokers.create_topic(f"{instance.pk}.orders")
+    OAuthConfiguration.objects.create(instance=instance, issuer="https://a.example.com/", audience="kafka")
+    assert oauth.publish(instance.pk)
+    assert brokers.children(paths.instance_oauth(instance.pk))
     leased = list(PortLease.objects.filter(instance=instance).values_list("broker__number", "port"))
 
     def delete_topics(_cluster: Cluster, request: Any) -> Any:
@@ -294,6 +297,7 @@ def test_after_the_grace_period_nothing_of_it_is_left(
     assert (instance.current_phase, instance.reason) == (Phase.DELETED, "")  # "can be restored" no longer
     assert brokers.read(paths.instance(instance.pk)) is None
     assert brokers.read(paths.instance_acks(instance.pk)) is None
+    assert not OAuthConfiguration.objects.filter(instance=instance).exists()
     assert all(brokers.read(paths.instance_port(number, port)) is None for number, port in leased)
     assert not PortLease.objects.filter(instance=instance).exists()
     assert not Placement.objects.filter(instance=instance).exists()
