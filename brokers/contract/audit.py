@@ -16,9 +16,11 @@ AUDIT_TOPIC: Final = "__audit"
 VERSION: Final = 1
 
 # Things that one event names; of more it says how many.
-ITEMS_MAX: Final = 100
+ITEMS_MAX: Final = 50
 # Of an event as it is written: items that do not fit are counted.
 EVENT_BYTES_MAX: Final = 16 * 1024
+# Encoded for one event, with what is then left out as too long: about 2 ms of work.
+ENCODED_BYTES_MAX: Final = 2 * EVENT_BYTES_MAX
 # Of one item with what it was before and is after; beyond, both are left out, with a mark.
 ITEM_BYTES_MAX: Final = 4 * 1024
 # Of one text within: the rest is cut, with a mark.
@@ -81,9 +83,12 @@ class AuditEvent:
     def to_json(self) -> bytes:
         """At most about `EVENT_BYTES_MAX`: the items that fit, and how many do not."""
         items: list[str] = []
-        left = EVENT_BYTES_MAX
+        left, work = EVENT_BYTES_MAX, ENCODED_BYTES_MAX
         for item in self.items[:ITEMS_MAX]:
-            text = _item_json(item)
+            if work < 0:
+                break
+            text, encoded_bytes = _item_json(item)
+            work -= encoded_bytes
             left -= len(text) + 1
             if left < 0:
                 break
@@ -163,7 +168,8 @@ def _first(values: Iterable[Any]) -> list[Any]:
     return [value for value, _ in zip(values, range(VALUES_MAX), strict=False)]
 
 
-def _item_json(item: AuditItem) -> str:
+def _item_json(item: AuditItem) -> tuple[str, int]:
+    """The text, and how long it was before values that are too long were left out."""
     body: dict[str, Any] = {"action": item.action, "kind": item.kind, "name": cut(item.name)}
     if item.outcome != DONE:
         body["outcome"] = item.outcome
@@ -173,9 +179,9 @@ def _item_json(item: AuditItem) -> str:
             body = {**body, name: cut_values(values)}
     text = json.dumps(body, separators=(",", ":"))
     if len(text) <= ITEM_BYTES_MAX:
-        return text
+        return text, len(text)
     marks = {name: CUT for name in ("before", "after") if name in body}
-    return json.dumps({**bare, **marks}, separators=(",", ":"))
+    return json.dumps({**bare, **marks}, separators=(",", ":")), len(text)
 
 
 def _item(body: Mapping[str, Any]) -> AuditItem:
