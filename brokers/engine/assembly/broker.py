@@ -159,6 +159,7 @@ class Broker:
         self.current.subscribe(self.engine.authentication.on_image)
         self.current.subscribe(Bandwidth(self.engine).on_image)
         self.current.subscribe(self.tenant_listeners.on_image)
+        self.current.subscribe(self.engine.waiting_calls.on_image)
         self.session = self._session()
         self.session.on_registered(self.metering.on_registered)
         self.session.on_registered(self.storage.on_registered)

@@ -33,6 +33,7 @@ from brokers.engine.handlers.broker_layers import BrokerLayers
 from brokers.engine.handlers.change_turns import ChangeTurns, TopicsBeingCreated
 from brokers.engine.handlers.required_rights import DENIALS, REQUIRED_RIGHTS
 from brokers.engine.handlers.topic_lists import TOPIC_LISTS
+from brokers.engine.handlers.waiting_calls import WaitingCalls
 from brokers.engine.loop_turns import LoopTurns
 from brokers.engine.own_turns import OwnTurns
 from brokers.engine.partitions.durable_log_start_offsets import DurableLogStartOffsets
@@ -225,6 +226,8 @@ class Engine:
     authentication: Authentication = field(init=False)
     # What they administer, and who could not sign in.
     audit: AuditTrail = field(init=False)
+    # Who loses a right while waiting is told.
+    waiting_calls: WaitingCalls = field(init=False)
 
     def __post_init__(self) -> None:
         self.audit = AuditTrail(self.broker_id, self.clock)
@@ -235,6 +238,11 @@ class Engine:
         self.converter_places = DecodedPlaces(self.loop, bytes_max=0)
         self.starts = DurableLogStartOffsets(self.table, self.spawn)
         self.deadlines = Deadlines(self.loop, self.clock)
+        self.waiting_calls = WaitingCalls(self.request_turns, self.spawn, self._charge_request_time)
+
+    def _charge_request_time(self, instance_id: str, spent_s: float) -> None:
+        accounting = self.accountings.of(instance_id)
+        accounting.request_time.charge(round(spent_s * 1e6), self.clock.monotonic_ms())
 
     def _request_time_debt_ms(self, instance_id: str) -> int:
         return self.accountings.of(instance_id).request_time.debt_ms(self.clock.monotonic_ms())

@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 from brokers.contract.routes import DEFAULT_ROUTE
+from brokers.engine.access.acls import Rights
 from brokers.engine.access.authorizer import Address, owners_address, peer_address
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers import state_writes
@@ -123,6 +124,10 @@ class Session:
         if view is None or view.metadata_version is not engine.metadata_version:
             view = self._view = View(engine.metadata_version, engine.current.image, self.principal, self._route_name)
         return view
+
+    def rights(self) -> Rights:
+        """What its principal may do now."""
+        return self.view().rights(self.engine.acl_indexes, self._address)
 
     def client(self, client_id: str | None) -> Client:
         client = self._client

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.handlers.context import View
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.delayed_operations import DelayedCommittedRead, DelayedRead
@@ -51,9 +52,11 @@ def bytes_still_missing(asked: Iterable[tuple[Partition, int, int]], isolation: 
 
 
 class DelayedFetch:
-    """A client's, until `missing_bytes` more are readable, or one of the partitions is not led any more."""
+    """A client's, until `missing_bytes` more are readable, one of the partitions is not led any more, or one of the
+    topics may not be read any more.
+    """
 
-    __slots__ = ("_again", "_operation", "_session", "_tick")
+    __slots__ = ("_again", "_by_id", "_operation", "_session", "_tick", "_topics")
 
     def __init__(
         self,
@@ -63,9 +66,14 @@ class DelayedFetch:
         watched: Sequence[Partition],
         missing_bytes: int,
         is_committed: bool,
+        topics: Sequence[bytes],
+        by_id: bool,
     ) -> None:
+        """`topics` by their names, or by their ids when `by_id`."""
         self._session = session
         self._again = again
+        self._topics = topics
+        self._by_id = by_id
         operation = (
             DelayedCommittedRead(self._wake, missing_bytes) if is_committed else DelayedRead(self._wake, missing_bytes)
         )
@@ -74,10 +82,37 @@ class DelayedFetch:
             operation.watch(partition)
         self._tick = session.engine.deadlines.add(operation, wait_ms)
         session.cancel = self._cancel
+        instance_id = session.principal.instance_id
+        if instance_id is not None:
+            session.engine.waiting_calls.add(instance_id, self)
+
+    def check_right(self) -> None:
+        rights = self._session.rights()
+        if rights.is_unrestricted:
+            return
+        namespace = self._session.view().namespace
+        for key in self._topics:
+            if self._by_id:
+                topic = namespace.topic_by_id(key)
+                if topic is None:
+                    continue
+                name = topic.user_name
+            else:
+                name = key.decode(errors="replace")
+            if not rights.allows(AclOperation.READ, ResourceType.TOPIC, name):
+                self._operation.end()
+                return
+
+    def _leave(self) -> None:
+        session = self._session
+        session.engine.deadlines.drop(self._operation, self._tick)
+        instance_id = session.principal.instance_id
+        if instance_id is not None:
+            session.engine.waiting_calls.remove(instance_id, self)
 
     def _wake(self) -> None:
         session = self._session
-        session.engine.deadlines.drop(self._operation, self._tick)
+        self._leave()
         # Not inside the append that woke us: its client's answer goes first, and more bytes may follow in the same
         # request.
         session.cancel = session.engine.loop.call_soon(self._serve).cancel
@@ -87,7 +122,7 @@ class DelayedFetch:
         self._again()
 
     def _cancel(self) -> None:
-        self._session.engine.deadlines.drop(self._operation, self._tick)
+        self._leave()
         self._operation.cancel()
 
 

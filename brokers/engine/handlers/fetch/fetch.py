@@ -96,7 +96,11 @@ def _serve(
             reading.release()
             again = partial(_serve, session, client_id, version, correlation_id, frame, False, 0)
             is_committed = frame.isolation == READ_COMMITTED
-            DelayedFetch(session, again, frame.max_wait_ms, reading.watched, missing_bytes, is_committed)
+            topics = [key for key, _ in frame.topics]
+            DelayedFetch(
+                session, again, frame.max_wait_ms, reading.watched, missing_bytes, is_committed,
+                topics, version >= TOPIC_IDS_FROM,
+            )  # fmt: skip
             return
     answer(session, client, version, correlation_id, frame, reading)
 

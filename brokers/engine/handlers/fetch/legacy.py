@@ -203,14 +203,15 @@ class _OldFetch:
 
     async def _waited(self, watched: list[Partition], missing_bytes: int) -> None:
         """Until there are bytes, a failure, or the deadline (WIRE-27)."""
-        loop = self.session.engine.loop
+        engine = self.session.engine
         done = asyncio.Event()
         wait = DelayedRead(done.set, missing_bytes)
         for partition in watched:
             wait.watch(partition)
-        timer = loop.call_later(self.request.max_wait_ms / 1000, wait.expire)
+        timer = engine.loop.call_later(self.request.max_wait_ms / 1000, wait.expire)
         try:
-            await done.wait()
+            with engine.waiting_calls.holding(self.session.principal.instance_id, wait.end):
+                await done.wait()
         finally:
             timer.cancel()
             wait.cancel()

@@ -77,12 +77,15 @@ class _LongFetch:
 
     async def reading(self) -> Reading:
         """All that there is to answer, after the wait that was asked for."""
-        reading = await self._everything()
-        missing_bytes = self._missing_bytes(reading)
-        if missing_bytes > 0:
-            reading.release()
-            await self._until_readable(reading.watched, missing_bytes)
+        session, readable = self._session, asyncio.Event()
+        # Any change of rights ends the wait, also one that comes while it is read: it names too much to look at.
+        with session.engine.waiting_calls.holding(session.principal.instance_id, readable.set):
             reading = await self._everything()
+            missing_bytes = self._missing_bytes(reading)
+            if missing_bytes > 0:
+                reading.release()
+                await self._until_readable(readable, reading.watched, missing_bytes)
+                reading = await self._everything()
         return reading
 
     def _limit(self) -> int:
@@ -140,8 +143,7 @@ class _LongFetch:
             ]
         return bytes_still_missing(asked, frame.isolation, wanted_bytes)
 
-    async def _until_readable(self, watched: list[Partition], missing_bytes: int) -> None:
-        readable = asyncio.Event()
+    async def _until_readable(self, readable: asyncio.Event, watched: list[Partition], missing_bytes: int) -> None:
         kind = DelayedCommittedRead if self._frame.isolation else DelayedRead
         operation = kind(readable.set, missing_bytes)
         for partition in watched:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult, Now
 from brokers.engine.coordinators.runtime import Runtime
@@ -15,15 +15,27 @@ from brokers.engine.protocol.errors import ErrorCode
 Operation = Callable[[Any, Now, Ticket], CoordinatorResult]
 
 
+class Asker(NamedTuple):
+    """Who may lose its right while it waits: `denial` says so by an error code, with which it is answered."""
+
+    instance_id: str | None
+    denial: Callable[[], int]
+
+
 def ask(
-    engine: Engine, runtime: Runtime[Any] | None, id: str, operation: Operation, failed: Callable[[int], Any]
+    engine: Engine,
+    runtime: Runtime[Any] | None,
+    id: str,
+    operation: Operation,
+    failed: Callable[[int], Any],
+    asker: Asker | None = None,
 ) -> Any:
     """The reply, or an awaitable of it. `failed(code)` makes the reply where this broker cannot decide (14, 15 or 16),
-    or where a commit takes too long (7).
+    where a commit takes too long (7), or where `asker` may not be answered any more.
     """
     if runtime is None:
         return failed(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-    return _asked(engine, failed, lambda ticket: runtime.perform(id, operation, ticket))
+    return _asked(engine, failed, lambda ticket: runtime.perform(id, operation, ticket), asker)
 
 
 def ask_at(
@@ -33,14 +45,16 @@ def ask_at(
     return _asked(engine, failed, lambda ticket: runtime.perform_at(index, operation, ticket))
 
 
-def _asked(engine: Engine, failed: Callable[[int], Any], perform: Callable[[Ticket], Any]) -> Any:
+def _asked(
+    engine: Engine, failed: Callable[[int], Any], perform: Callable[[Ticket], Any], asker: Asker | None = None
+) -> Any:
     later = _Later(engine.loop)
     ticket = Ticket(failed, later.keep)
     reply = perform(ticket)
     if reply is not REPLY_PENDING:
         ticket.abandon()
         return reply
-    return _waited(ticket, later)
+    return _waited(ticket, later) if asker is None else _waited_with_right(engine, ticket, later, asker)
 
 
 class _Later:
@@ -68,3 +82,14 @@ async def _waited(ticket: Ticket, later: _Later) -> Any:
         return await later.future
     finally:
         ticket.abandon()
+
+
+async def _waited_with_right(engine: Engine, ticket: Ticket, later: _Later, asker: Asker) -> Any:
+    def check() -> None:
+        code = asker.denial()
+        if code:
+            ticket.fail(code)
+
+    with engine.waiting_calls.holding(asker.instance_id, check):
+        check()  # it was asked in a turn before
+        return await _waited(ticket, later)

@@ -20,7 +20,7 @@ from brokers.engine.coordinators.groups.replies import (
     sync_refused,
 )
 from brokers.engine.handlers.context import Call
-from brokers.engine.handlers.groups.coordinator_calls import Operation, ask
+from brokers.engine.handlers.groups.coordinator_calls import Asker, Operation, ask
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.groups import (
     HeartbeatRequest,
@@ -200,14 +200,15 @@ def _ask(
     answer: Callable[[Any], Any],
 ) -> Any:
     """The response at once, as for nearly every heartbeat, or an awaitable of it. Members are of groups with a name
-    (GRP-4), and may read in the group at every call: who loses the right leaves.
+    (GRP-4), and may read in the group at every call and for as long as it waits: who loses the right leaves.
     """
-    denied = call.denial(ResourceType.GROUP, shown_id)
+    asker = Asker(call.view.instance_id, lambda: call.denial(ResourceType.GROUP, shown_id))
+    denied = asker.denial()
     if denied:
         return answer(failed(denied))
     if not shown_id or is_too_long(group_id):
         return answer(failed(int(ErrorCode.INVALID_GROUP_ID)))
-    reply = ask(call.engine, call.engine.groups, group_id, operation, failed)
+    reply = ask(call.engine, call.engine.groups, group_id, operation, failed, asker)
     return _answered(reply, answer) if hasattr(reply, "__await__") else answer(reply)
 
 

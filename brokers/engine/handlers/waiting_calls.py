@@ -1,0 +1,129 @@
+"""Calls that wait while rights may go: fetches for records, members for their group. When an instance's access control
+entries, users or default change, its own waiting calls are looked at, and no others: once each, in turns of the loop,
+and the instance pays for the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any, Final, Protocol
+
+from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.request_turns import RequestTurns
+
+# One turn ends after so long: a look takes some microseconds.
+TURN_S_MAX: Final = 0.002
+
+
+class WaitingCall(Protocol):
+    def check_right(self) -> object:
+        """Ends the wait if its principal may not make the call any more."""
+
+
+class WaitingCalls:
+    """Of one broker. `spawn` runs work beside; `charge(instance_id, spent_s)` is told what a look cost."""
+
+    __slots__ = ("_by_instance", "_changed", "_charge", "_spawn", "_turns")
+
+    def __init__(
+        self,
+        turns: RequestTurns,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        charge: Callable[[str, float], object],
+    ) -> None:
+        self._turns = turns
+        self._spawn = spawn
+        self._charge = charge
+        # In the order in which they came: a set would have another one in every process.
+        self._by_instance: dict[str, dict[WaitingCall, None]] = {}
+        # Instances that are being looked at, and whether something changed since that began.
+        self._changed: dict[str, bool] = {}
+
+    def add(self, instance_id: str, call: WaitingCall) -> None:
+        waiting = self._by_instance.get(instance_id)
+        if waiting is None:
+            self._by_instance[instance_id] = {call: None}
+        else:
+            waiting[call] = None
+
+    def remove(self, instance_id: str, call: WaitingCall) -> None:
+        """Harmless when it is not there."""
+        waiting = self._by_instance.get(instance_id)
+        if waiting is not None:
+            waiting.pop(call, None)
+            if not waiting:
+                del self._by_instance[instance_id]
+
+    @contextmanager
+    def holding(self, instance_id: str | None, check: Callable[[], object]) -> Iterator[None]:
+        """`check` is called after each change, for as long as this lasts. None: of the cluster itself, which has all
+        rights.
+        """
+        if instance_id is None:
+            yield
+            return
+        call = _Check(check)
+        self.add(instance_id, call)
+        try:
+            yield
+        finally:
+            self.remove(instance_id, call)
+
+    def count(self, instance_id: str) -> int:
+        return len(self._by_instance.get(instance_id, ()))
+
+    def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        if before.acls is after.acls and before.users is after.users and before.instances is after.instances:
+            return
+        for instance_id in self._by_instance:
+            if _have_changed(before, after, instance_id):
+                is_under_way = instance_id in self._changed
+                self._changed[instance_id] = True
+                if not is_under_way:
+                    self._spawn(self._check_again(instance_id))
+
+    async def _check_again(self, instance_id: str) -> None:
+        """A change meanwhile begins it anew: however many there are, one after the other is looked at."""
+        try:
+            while self._changed[instance_id]:
+                self._changed[instance_id] = False
+                await self._check_once(instance_id)
+        finally:
+            del self._changed[instance_id]
+
+    async def _check_once(self, instance_id: str) -> None:
+        # Who begins to wait after a change was asked by what is in force since.
+        left = list(self._by_instance.get(instance_id, ()))
+        left.reverse()
+        while left:
+            await self._turns.take(instance_id)
+            began_s = perf_counter()
+            while left and perf_counter() - began_s < TURN_S_MAX:
+                call = left.pop()
+                if call in self._by_instance.get(instance_id, ()):
+                    call.check_right()
+            self._charge(instance_id, perf_counter() - began_s)
+
+
+class _Check:
+    __slots__ = ("check_right",)
+
+    def __init__(self, check: Callable[[], object]) -> None:
+        self.check_right = check
+
+
+def _have_changed(before: ClusterImage, after: ClusterImage, instance_id: str) -> bool:
+    """Whether somebody of the instance may have lost a right."""
+    return (
+        before.acls.by_instance.get(instance_id) is not after.acls.by_instance.get(instance_id)
+        or before.users.by_instance.get(instance_id) is not after.users.by_instance.get(instance_id)
+        or _is_open(before, instance_id) is not _is_open(after, instance_id)
+    )
+
+
+def _is_open(image: ClusterImage, instance_id: str) -> bool:
+    """Whether everybody may use what no entry is about."""
+    instance = image.instances.get(instance_id)
+    return instance is not None and instance.document.allow_everyone_if_no_acl
