@@ -55,6 +55,8 @@ class ScramClient:
         self.mechanism = mechanism
         self.nonce = nonce
         self.gs2 = "n,,"
+        # Said once more in front of the server's, as librdkafka did before 2.8.
+        self.says_nonce_twice = False
         self._signature = b""
 
     @property
@@ -75,7 +77,8 @@ class ScramClient:
         key = salted(self.password, b64decode(said["s"]), int(said["i"]), self.mechanism)
         client_key = hmac.digest(key, b"Client Key", digest)
         binding = changes.get("c", b64encode(self.gs2.encode()).decode())
-        without_proof = f"c={binding},r={changes.get('r', said['r'])}"
+        nonce = f"{self.nonce}{said['r']}" if self.says_nonce_twice else said["r"]
+        without_proof = f"c={binding},r={changes.get('r', nonce)}"
         message = f"{self._bare},{server_first.decode()},{without_proof}".encode()
         signature = hmac.digest(hashlib.new(digest, client_key).digest(), message, digest)
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))

@@ -143,6 +143,10 @@ def _scram(player: Player) -> None:
     other = ScramClient(*CAROL)
     other.gs2 = "n,a=bob,"
     _scram_exchange(player, "other identity", other)
+    for mechanism in (1, 2):
+        twice = ScramClient(*CAROL, mechanism)
+        twice.says_nonce_twice = True
+        _scram_exchange(player, f"{twice.mechanism_name}, own nonce in front again", twice)
     own = ScramClient(*CAROL)
     own.gs2 = "n,a=carol,"
     _scram_exchange(player, "own identity", own)

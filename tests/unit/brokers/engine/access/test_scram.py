@@ -152,3 +152,16 @@ def test_no_bytes_break_it(token: bytes) -> None:
         scram.parse_client_first(token)
     except SaslFailed:
         return
+
+
+@pytest.mark.parametrize("mechanism", [1, 2])
+def test_a_client_may_say_its_own_nonce_once_more_and_nothing_else_behind_the_servers(mechanism: int) -> None:
+    """librdkafka before 2.8 does, and Kafka lets it."""
+    client = ScramClient("alice", "secret", mechanism)
+    client.says_nonce_twice = True
+    server = exchange(client, user("alice", "secret"))
+    assert client.is_servers(server.prove(client.final(server.server_first)).answer)
+    nonce = client.nonce + NONCE
+    for wrong in (nonce + "x", nonce[:-1], NONCE, "x", client.nonce):
+        with pytest.raises(SaslFailed):
+            server.prove(client.final(server.server_first, r=wrong))
