@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import (
     AdminClient,
     NewTopic,
@@ -22,6 +19,7 @@ from confluent_kafka.admin import (
 
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.users import DescribeUsersRequest
+from tests.interop.signing_in import CLIENTS, Access
 from tests.testkit.engine import EngineCluster, TestInstance, eventually
 from tests.testkit.users import added, alter, inside
 from tests.testkit.wire import WireClient
@@ -55,119 +53,22 @@ def described(cluster: EngineCluster, instance: TestInstance, name: str) -> Any:
 
 def settings(instance: TestInstance, name: str, password: str, mechanism: str = "SCRAM-SHA-256") -> dict[str, Any]:
     """Of confluent-kafka."""
-    return {
-        "bootstrap.servers": instance.bootstrap,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": mechanism,
-        "sasl.username": name,
-        "sasl.password": password,
-    }
+    return access(instance, name, password, mechanism).of_librdkafka()
+
+
+def access(instance: TestInstance, name: str, password: str, mechanism: str) -> Access:
+    return Access(instance.bootstrap, TOPIC, mechanism=mechanism, user=name, password=password)
 
 
 def with_confluent(instance: TestInstance, name: str, password: str, mechanism: str, value: bytes) -> list[bytes]:
-    """Produces a record and reads the topic; raises or answers [] where it may not in."""
-    refused: list[KafkaError] = []
-    conf = settings(instance, name, password, mechanism)
-    producer = Producer(conf | {"error_cb": refused.append})
-    producer.produce(TOPIC, value)
-    while producer.flush(0.1):
-        if any(error.code() == KafkaError._AUTHENTICATION for error in refused):
-            producer.purge()
-            producer.flush(5)
-            return []
-    consumer = Consumer(conf | {"group.id": "none", "enable.auto.commit": False, "enable.partition.eof": True})
-    consumer.assign([TopicPartition(TOPIC, 0, 0)])
-    values = []
-    try:
-        while (message := consumer.poll(10)) is not None and message.error() is None:
-            values.append(message.value() or b"")
-    finally:
-        consumer.close()
-    return values
-
-
-def with_kafka_python(instance: TestInstance, name: str, password: str, mechanism: str, value: bytes) -> list[bytes]:
-    from kafka import KafkaConsumer, KafkaProducer
-    from kafka.errors import KafkaError
-    from kafka.structs import TopicPartition as Partition
-
-    conf = {
-        "bootstrap_servers": instance.bootstrap,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": name,
-        "sasl_plain_password": password,
-    }
-    producer = None
-    with suppress(KafkaError):
-        producer = KafkaProducer(**conf, bootstrap_timeout_ms=2_000)
-    if producer is None:
-        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-            gc.collect()  # it leaves a pair of sockets behind
-        return []
-    producer.send(TOPIC, value).get(10)
-    producer.close()
-    consumer = KafkaConsumer(**conf)
-    partition = Partition(TOPIC, 0)
-    consumer.assign([partition])
-    consumer.seek_to_beginning(partition)
-    end = consumer.end_offsets([partition])[partition]
-    values = []
-    while consumer.position(partition) < end:
-        values += [record.value for record in consumer.poll(1_000).get(partition, [])]
-    consumer.close()
-    return values
-
-
-def with_aiokafka(instance: TestInstance, name: str, password: str, mechanism: str, value: bytes) -> list[bytes]:
-    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-    from aiokafka.errors import KafkaError
-    from aiokafka.structs import TopicPartition as Partition
-
-    conf = {
-        "bootstrap_servers": instance.bootstrap,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": name,
-        "sasl_plain_password": password,
-    }
-
-    async def run() -> list[bytes]:
-        producer = AIOKafkaProducer(**conf)
-        try:
-            await producer.start()
-        except KafkaError:
-            await producer.stop()
-            return []
-        await producer.send_and_wait(TOPIC, value)
-        await producer.stop()
-        consumer = AIOKafkaConsumer(**conf)
-        await consumer.start()
-        partition = Partition(TOPIC, 0)
-        consumer.assign([partition])
-        consumer.seek(partition, 0)
-        end = (await consumer.end_offsets([partition]))[partition]
-        values = []
-        while await consumer.position(partition) < end:
-            values.append((await consumer.getone()).value)
-        await consumer.stop()
-        return values
-
-    return asyncio.run(run())
-
-
-CLIENTS: dict[str, Callable[..., list[bytes]]] = {
-    "confluent-kafka": with_confluent,
-    "kafka-python": with_kafka_python,
-    "aiokafka": with_aiokafka,
-}
+    return CLIENTS["confluent-kafka"](access(instance, name, password, mechanism), value)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_clients_of_others_sign_in_produce_and_consume(instance: TestInstance, client: str, mechanism: str) -> None:
     value = f"{client} {mechanism}".encode()
-    assert value in CLIENTS[client](instance, "alice", "alice-secret", mechanism, value)
+    assert value in CLIENTS[client](access(instance, "alice", "alice-secret", mechanism), value)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -177,7 +78,7 @@ def test_clients_of_others_with_a_wrong_secret_stay_out(
     name = f"wrong-{client}"
     alter(cluster, instance, added(name, "right"))
     for mechanism in MECHANISMS[:2]:
-        assert CLIENTS[client](instance, name, "wrong", mechanism, b"never") == []
+        assert CLIENTS[client](access(instance, name, "wrong", mechanism), b"never") == []
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
