@@ -9,6 +9,7 @@ from __future__ import annotations
 import structlog
 from django.utils import timezone
 
+from brokers.contract.routes import PLAINTEXT
 from brokers.dataplane import probe
 from brokers.infra import zookeeper
 from brokers.infra.locks import Busy, only_one
@@ -140,7 +141,10 @@ def _wait_or_give_up(work: Work, publisher: Publisher, acks: Acks) -> None:
     if acks.waiting:  # who is down reads everything when it comes, and nobody sweeps up changes meanwhile
         publisher.announce(work.instance.pk)
     silent = sorted(acks.waiting) or sorted(acks.down)
-    _require_time_left(work, Reason.BROKERS_SILENT, f"Brokers {silent} did not confirm in time.")
+    detail = f"Brokers {silent} did not confirm in time."
+    if acks.waiting and any(route.security != PLAINTEXT for route in work.instance.routes_in_order):
+        detail += " Brokers of an earlier version open no protected routes: upgrade them and try again."
+    _require_time_left(work, Reason.BROKERS_SILENT, detail)
     raise NotYet(f"brokers {silent} have not confirmed generation {work.instance.generation}")
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
+from django.utils import timezone
 
 from brokers.agent import broker_certificates
 from brokers.contract import paths
@@ -13,10 +16,11 @@ from brokers.models import Cluster, FormerPort, PortLease
 from brokers.monitoring.observe import targets_of_instance
 from brokers.placement import instance_placement
 from brokers.provisioning import reconciler
+from brokers.provisioning.steps import NotYet
 from brokers.selectors import instances_by_broker, listens_beyond_loopback
 from instances import services
 from instances.choices import OperationState
-from instances.models import Instance, Route
+from instances.models import Instance, Operation, Route
 from tenants.actors import Actor, member_actor
 from tests.testkit.api_cases import make_member
 from tests.testkit.client_certificates import Authority
@@ -70,6 +74,32 @@ def test_every_route_has_a_port_on_every_broker(brokers: AcknowledgingBrokers, i
     rows = {route.name: route.bootstrap_servers.split(",") for route in instance.routes.all()}
     assert rows == {route.name: [route.endpoints[number] for number in (1, 2, 3)] for route in document.routes}
     assert instance.bootstrap_servers.split(",") == rows["inside"]
+
+
+def test_a_protected_instance_waits_for_brokers_of_an_earlier_version_and_then_says_what_to_do(
+    brokers: AcknowledgingBrokers, acting: Actor, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those find no port in the document that they may open, and confirm nothing."""
+    monkeypatch.setattr(reconciler, "ACK_DEADLINE_S", 1.0)
+    routes = [{"name": "inside", "security": "sasl_plaintext"}]
+    made = services.create_instance(acting=acting, name="protected", routes=routes)[0]
+    brokers.silent = {2}
+    with pytest.raises(NotYet, match=r"brokers \[2\]"):
+        reconciler.reconcile(made.pk)
+    document = published(brokers, made)
+    assert document.ports == {}
+    assert document.serving == {1, 2, 3}
+    long_ago = timezone.now() - timedelta(seconds=reconciler.PROVISION_DEADLINE_S + 1)
+    Instance.objects.filter(pk=made.pk).update(phase_since=long_ago)
+
+    reconciler.reconcile(made.pk)
+
+    error = Operation.objects.get(instance=made).error
+    assert error["code"] == "brokers_silent"
+    assert "Brokers [2]" in error["detail"]
+    assert "earlier version" in error["detail"]
+    assert "Nothing was charged" in error["detail"]
+    assert brokers.read(paths.instance(made.pk)) is None
 
 
 def test_an_instance_counts_once_however_many_routes_it_has(instance: Instance, cluster: Cluster) -> None:
