@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from brokers.contract import acls as acl_limits
 from brokers.contract import audit as audit_events
+from brokers.contract import authentication_limits as guesses
 from brokers.contract import coordinator_limits as kept
 from brokers.contract.acls import ResourceType
 from brokers.contract.instance_limits import QUOTA_ENTITIES_MAX, USERS_BYTES_MAX
@@ -21,6 +22,7 @@ from brokers.engine.coordinators.groups import limits as groups
 from brokers.engine.coordinators.transactions import limits as transactions
 from brokers.engine.handlers.auditing.audited import AUDITED
 from brokers.engine.handlers.auth import acls, user_calls
+from brokers.engine.handlers.auth.tenant_sasl import AUTHENTICATION_MS_MAX
 from brokers.engine.handlers.common import background, chunked_encoding, duplicate_limits, turns
 from brokers.engine.handlers.configs import client_quotas, describe_configs
 from brokers.engine.handlers.dispatch import FAST_CODEC_HANDLERS, SHAPES
@@ -34,16 +36,26 @@ from brokers.engine.handlers.session import DECODED_AT_ONCE_BYTES_MAX
 from brokers.engine.handlers.topic_lists import TOPIC_LISTS
 from brokers.engine.handlers.topics import delete_records, metadata, topics
 from brokers.engine.handlers.transactions import describe_producers, listing
-from brokers.engine.protocol.apis import ADVERTISED_TENANT, FETCH_BATCHES_FROM, PRODUCE_BATCHES_FROM, ApiKey
+from brokers.engine.protocol.apis import (
+    ADVERTISED_SASL,
+    FETCH_BATCHES_FROM,
+    PRODUCE_BATCHES_FROM,
+    ApiKey,
+)
 from brokers.engine.protocol.compile_decode import ITEMS_PER_PIECE
 from brokers.engine.protocol.fields import FieldSpec, fields_of
+from brokers.engine.protocol.framing import UNAUTHENTICATED_FRAME_BYTES_MAX
 from brokers.engine.protocol.registry import message_class
 from brokers.engine.protocol.request_limits import limit_of
 from brokers.engine.records.validation import INFLATED_AT_ONCE_BYTES_MAX, INFLATED_PER_REQUEST_MAX
 from brokers.engine.request_turns import DECODED_BYTES_PER_INSTANCE_MAX
 from brokers.engine.throttling.request_time import REQUEST_TIME_PERCENT
+from tests.reference.own_things import OWN, TRIED_APART
 
 K = ApiKey
+# What any route serves: those with users have two calls more.
+SERVED: Final = ADVERTISED_SASL
+BEFORE_ANYBODY_IS_KNOWN: Final = (K.SASL_HANDSHAKE, K.SASL_AUTHENTICATE)
 COLUMNS_MAX: Final = 130
 NAMING_KINDS: Final = ("text", "uuid", "blob", "records")
 
@@ -54,6 +66,7 @@ TRANSACTION: Final = "transactional id"
 QUOTA: Final = "quota entity"
 USER: Final = "user"
 ACL: Final = "access control entry"
+PROOF: Final = "proof"
 BROKER: Final = "broker"
 OPAQUE: Final = "opaque"
 MEMBER: Final = "member"
@@ -79,6 +92,11 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
         "mapped",
         "Entries are the instance's own, under the names of its owner; stored at its node, and compared with its own "
         "names and users alone.",
+    ),
+    PROOF: (
+        "mapped",
+        "Names a user and proves to be it: looked up among the users of the port's instance alone. Who is there is not "
+        "told: salts and answers are the same for nobody.",
     ),
     BROKER: (
         "mapped",
@@ -138,6 +156,8 @@ FIELDS: Final[Mapping[str | tuple[ApiKey, str], str]] = {
     (K.ALTER_USER_SCRAM_CREDENTIALS, "deletions.name"): USER,
     (K.ALTER_USER_SCRAM_CREDENTIALS, "upsertions.name"): USER,
     "user": USER,
+    "auth_bytes": PROOF,
+    **dict.fromkeys(("mechanism", "mechanisms"), WORD),
     **dict.fromkeys(("salt", "salted_password"), OPAQUE),
     (K.API_VERSIONS, "name"): WORD,
     (K.JOIN_GROUP, "protocols.name"): OPAQUE,
@@ -159,12 +179,18 @@ class Row(NamedTuple):
 
 # The tests that attack them, by the word that stands for them.
 RANDOM, LONG, INFLATING, NAMES, TORN = "random", "long", "inflating", "names", "torn"
+PASSWORDS, FOREIGN = "passwords", "foreign"
 ATTACKS: Final[Mapping[str, tuple[str, str]]] = {
     RANDOM: ("tests/adversarial/test_random_requests.py", "random legal requests of any size, in every version"),
     LONG: ("tests/adversarial/test_long_requests.py", "each array as long as it may be"),
     INFLATING: ("tests/adversarial/test_inflating_batches.py", "batches that inflate a thousandfold"),
     NAMES: ("tests/product/system/test_isolation.py", "another instance's names and ids in every field"),
     TORN: ("tests/product/system/test_malformed.py", "requests that end too early or contradict themselves"),
+    PASSWORDS: ("tests/adversarial/test_wrong_passwords.py", "10,000 wrong passwords from 100 connections"),
+    FOREIGN: (
+        TRIED_APART,
+        "another instance's users, secrets, rights and TLS tickets, and the cluster's own names",
+    ),
 }
 
 _GROUP_BOUNDS: Final = (
@@ -244,6 +270,7 @@ ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
         ),
     ),
     K.LIST_GROUPS: (Row((0, 5), _GROUP_BOUNDS[:1]),),
+    K.SASL_HANDSHAKE: (Row((0, 1), ("a constant",)),),
     K.API_VERSIONS: (Row((0, 4), ("a constant",)),),
     K.CREATE_TOPICS: (Row((2, 7), (_TOPICS, _PARTITIONS, "one topic a turn")),),
     K.DELETE_TOPICS: (Row((1, 6), (_TOPICS, "one change in ZooKeeper at a time")),),
@@ -273,6 +300,18 @@ ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
     K.DESCRIBE_CONFIGS: (Row((1, 4), _CONFIGS),),
     K.ALTER_CONFIGS: (Row((0, 2), _CONFIGS),),
     K.DESCRIBE_LOG_DIRS: (Row((0, 4), (_PARTITIONS,)),),
+    K.SASL_AUTHENTICATE: (
+        Row(
+            (0, 2),
+            (
+                f"{UNAUTHENTICATED_FRAME_BYTES_MAX >> 10} KiB a frame",
+                f"{AUTHENTICATION_MS_MAX // 1000} s until it is proven",
+                "one password is hashed at a time, in a thread, instance after instance",
+                f"{guesses.USER_FAILURES_BURST} wrong ones of a user and an address, "
+                f"{guesses.ADDRESS_FAILURES_BURST} of an address",
+            ),
+        ),
+    ),
     K.CREATE_PARTITIONS: (Row((0, 3), (_PARTITIONS, _LINES)),),
     K.DELETE_GROUPS: (
         Row((0, 2), (f"{deletion.GROUPS_PER_REQUEST_MAX:,} groups a request, {deletion.GROUPS_AT_ONCE} at once",)),
@@ -361,7 +400,9 @@ def has_arrays(cls: type[Any], version: int) -> bool:
 
 def attacks_on(api_key: ApiKey) -> list[str]:
     """Which of `ATTACKS` send requests of this API, in all of its versions."""
-    is_long = has_arrays(message_class(api_key, "request"), ADVERTISED_TENANT[api_key][1])
+    if api_key in BEFORE_ANYBODY_IS_KNOWN:
+        return [PASSWORDS, FOREIGN]
+    is_long = has_arrays(message_class(api_key, "request"), SERVED[api_key][1])
     return [RANDOM, *([LONG] if is_long else []), NAMES, TORN, *([INFLATING] if api_key is K.PRODUCE else [])]
 
 
@@ -389,7 +430,9 @@ def isolation_page_parts(table: Callable[[Sequence[str], Iterable[Sequence[str]]
         *(_wrapped(f"* {bound}") for bound in _common_bounds()),
         "\n## The attacks\n",
         *(_wrapped(f"* *{word}*: {text} (`{path}`)") for word, (path, text) in ATTACKS.items()),
-        "\n## Each API\n",
+        "\n## What is an instance's own\n",
+        table(["what", "kept apart by", "tried in"], ([what, how, f"`{path}`"] for what, how, path in OWN)),
+        "## Each API\n",
         _wrapped(
             "*Rights*: what is asked of the principal where the instance has access control entries, by resource.",
             "*List*: which allow-list of a topic is asked. *Turns*: how often others come in between.",
@@ -421,7 +464,7 @@ def _common_bounds() -> list[str]:
 
 
 def _sections() -> Iterator[str]:
-    for api_key in sorted(ADVERTISED_TENANT):
+    for api_key in sorted(SERVED):
         for row in ROWS[api_key]:
             yield _section(api_key, row)
 
@@ -464,6 +507,8 @@ def _words(kind: ResourceType) -> str:
 
 
 def _price(api_key: ApiKey) -> str:
+    if api_key in BEFORE_ANYBODY_IS_KNOWN:
+        return "not paid, for nobody is known yet"
     return "paid in bandwidth" if api_key in FAST_CODEC_HANDLERS else "paid in request time"
 
 

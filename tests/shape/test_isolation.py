@@ -7,31 +7,42 @@ import re
 
 import pytest
 
-from brokers.engine.protocol.apis import ADVERTISED_TENANT, ApiKey
+from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.registry import message_class
 from config.environment import BASE_DIR
-from tests.reference.isolation import ATTACKS, FIELDS, KINDS, ROWS, attacks_on, kind_of, kinds_of, named_fields
+from tests.reference.isolation import (
+    ATTACKS,
+    FIELDS,
+    KINDS,
+    ROWS,
+    SERVED,
+    attacks_on,
+    kind_of,
+    kinds_of,
+    named_fields,
+)
+from tests.reference.own_things import OWN
 
 
 def test_every_api_that_tenants_are_served_has_rows() -> None:
-    assert ROWS.keys() == ADVERTISED_TENANT.keys()
+    assert ROWS.keys() == SERVED.keys()
 
 
-@pytest.mark.parametrize("api_key", ADVERTISED_TENANT, ids=lambda api_key: api_key.name.lower())
+@pytest.mark.parametrize("api_key", SERVED, ids=lambda api_key: api_key.name.lower())
 def test_each_version_is_in_one_row(api_key: ApiKey) -> None:
-    low, high = ADVERTISED_TENANT[api_key]
+    low, high = SERVED[api_key]
     versions = [version for row in ROWS[api_key] for version in range(row.versions[0], row.versions[1] + 1)]
     assert versions == list(range(low, high + 1)), "a new version: what names has it, and what bounds it?"
 
 
-@pytest.mark.parametrize("api_key", ADVERTISED_TENANT, ids=lambda api_key: api_key.name.lower())
+@pytest.mark.parametrize("api_key", SERVED, ids=lambda api_key: api_key.name.lower())
 def test_of_each_text_id_and_blob_it_is_said_what_becomes_of_it(api_key: ApiKey) -> None:
-    assert kinds_of(api_key, ADVERTISED_TENANT[api_key]).keys() <= KINDS.keys()
+    assert kinds_of(api_key, SERVED[api_key]).keys() <= KINDS.keys()
 
 
 def test_no_field_is_described_that_is_in_no_message() -> None:
     used = set()
-    for api_key, versions in ADVERTISED_TENANT.items():
+    for api_key, versions in SERVED.items():
         for direction in ("request", "response"):
             for field in named_fields(message_class(api_key, direction), versions):  # type: ignore[arg-type]
                 kind_of(api_key, field)
@@ -41,7 +52,8 @@ def test_no_field_is_described_that_is_in_no_message() -> None:
 
 def test_the_attacks_exist_and_each_is_of_some_api() -> None:
     assert all((BASE_DIR / path).is_file() for path, _ in ATTACKS.values())
-    assert {word for api_key in ADVERTISED_TENANT for word in attacks_on(api_key)} == ATTACKS.keys()
+    assert all((BASE_DIR / path).is_file() for _, _, path in OWN)
+    assert {word for api_key in SERVED for word in attacks_on(api_key)} == ATTACKS.keys()
 
 
 def attacks_named() -> list[str]:

@@ -28,11 +28,8 @@ AUTHORISATION: Final = frozenset(DENIALS.values())
 KINDS: Final = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID)
 # Higher ones are asked by brokers alone.
 HIGHEST: Final = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}
-# They change what the others are asked about; those of users have scripts of their own.
-LEFT_OUT: Final = (
-    *(ApiKey.API_VERSIONS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS),
-    *(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS),
-)
+# They change what the others are asked about.
+LEFT_OUT: Final = (ApiKey.API_VERSIONS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS)
 NO_ID: Final = bytes(16)
 BROKER, TRANSACTION = 4, 1
 

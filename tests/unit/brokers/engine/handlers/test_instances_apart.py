@@ -1,0 +1,175 @@
+"""Two instances behind users and TLS: what proves somebody in one opens nothing of the other, nor does what the cluster
+itself is known by.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from brokers.contract.acls import CLUSTER_NAME, AclOperation, Permission, ResourceType
+from brokers.contract.process import CLUSTER_USER
+from brokers.contract.users import UserDocument
+from brokers.engine.access import attempts
+from brokers.engine.handlers.auth import tenant_sasl
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.metadata import MetadataRequest
+from tests.testkit.in_process import SECRET, InProcessBroker
+from tests.testkit.records import batch, fetch, produce
+from tests.testkit.rights import acl, create_acls, describe_acls
+from tests.testkit.scram import user
+from tests.testkit.tls import client_context, make_certificate
+from tests.testkit.wire import WireClient
+from tests.unit.brokers.engine.handlers.test_sasl_routes import SaslHouse, sign_in
+from tests.unit.brokers.engine.handlers.test_user_calls import alter, altered, describe
+
+MINE, THEIRS = "ins-aaaaaaaa", "ins-bbbbbbbb"
+FAILED = ErrorCode.SASL_AUTHENTICATION_FAILED
+MECHANISMS = (0, 1, 2)
+
+
+@dataclass
+class Pair(SaslHouse):
+    """Both have users alice and root, with other passwords; root is a superuser in each."""
+
+    authority: Path
+
+    async def enter(self, port: int, name: str, password: str, mechanism: int = 0) -> tuple[WireClient, int]:
+        """A connection over TLS, and the error with which it was answered."""
+        client = await self.broker.client(port, tls=client_context(self.authority))
+        return client, int((await sign_in(client, name, password, mechanism)).error_code)
+
+    async def let_in(self, port: int, name: str, password: str) -> WireClient:
+        client, error = await self.enter(port, name, password)
+        assert error == 0
+        return client
+
+
+def users_of(instance_id: str, password: str) -> list[UserDocument]:
+    return [
+        user("alice", password, instance_id=instance_id),
+        user("root", f"{password}-of-root", instance_id=instance_id, superuser=True),
+    ]
+
+
+@pytest.fixture
+async def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
+    monkeypatch.setattr(tenant_sasl, "FAILED_AUTHENTICATION_DELAY_MS", 0)
+    for burst in ("USER_FAILURES_BURST", "ADDRESS_FAILURES_BURST"):
+        monkeypatch.setattr(attempts, burst, 1_000)
+    authority = tmp_path / "tls"
+    certificate = make_certificate(authority)
+    async with InProcessBroker(tmp_path / "broker", certificate=certificate) as broker:
+        ports = [await broker.create_instance(id, security="sasl_tls") for id in (MINE, THEIRS)]
+        pair = Pair(broker, *ports, authority)
+        await pair.put(*users_of(MINE, "mine"))
+        await pair.put(*users_of(THEIRS, "theirs"), instance_id=THEIRS)
+        yield pair
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_no_user_of_one_instance_signs_in_to_the_other(pair: Pair, mechanism: int) -> None:
+    await pair.put(user("carol", "mine"))  # whom the other does not have at all
+    for name, password in (("alice", "mine"), ("root", "mine-of-root"), ("carol", "mine")):
+        _, error = await pair.enter(pair.port, name, password, mechanism)
+        assert error == 0
+        for tried in (name, f"{MINE}.{name}", f"{MINE}/{name}", f"../{MINE}/users/{name}"):
+            client, error = await pair.enter(pair.their_port, tried, password, mechanism)
+            assert error == FAILED
+            assert await client.is_closed()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_what_the_cluster_is_known_by_opens_no_route(pair: Pair, mechanism: int) -> None:
+    for name in (CLUSTER_USER, MINE, THEIRS):
+        client, error = await pair.enter(pair.their_port, name, SECRET, mechanism)
+        assert error == FAILED
+        assert await client.is_closed()
+
+
+async def test_who_signed_in_does_not_act_for_the_other_instance(pair: Pair) -> None:
+    """By the identity that a token may name beside the user."""
+    for identity in (THEIRS, CLUSTER_USER, "127.0.0.1", "127.0.0.1 root", "root"):
+        client = await pair.broker.client(pair.port, tls=client_context(pair.authority))
+        answer = await client.log_in("alice", "mine", identity)
+        assert answer.error_code == FAILED
+        assert await client.is_closed()
+
+
+async def test_a_session_of_tls_from_one_route_proves_nobody_on_the_other(pair: Pair) -> None:
+    """The ticket spares the handshake, and SASL is asked all the same."""
+    context = client_context(pair.authority, version=ssl.TLSVersion.TLSv1_2)
+    session = await pair.broker.broker.engine.loop.run_in_executor(None, _session_of, context, pair.port)
+    loop = pair.broker.broker.engine.loop
+    answered = await loop.run_in_executor(None, _metadata_with, context, session, pair.their_port)
+    assert answered == b""
+
+
+def _session_of(context: ssl.SSLContext, port: int) -> ssl.SSLSession | None:
+    with (
+        socket.create_connection(("127.0.0.1", port)) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
+    ):
+        return secured.session
+
+
+def _metadata_with(context: ssl.SSLContext, session: ssl.SSLSession | None, port: int) -> bytes:
+    """What comes back for a request without SASL, on a connection that resumes a session of another route."""
+    from brokers.engine.protocol import codec, headers
+
+    body = codec.encode_request(ApiKey.METADATA, 12, MetadataRequest(topics=None))
+    frame = headers.encode_request_frame(ApiKey.METADATA, 12, 1, "thief", body)
+    with (
+        socket.create_connection(("127.0.0.1", port)) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1", session=session) as secured,
+    ):
+        secured.settimeout(10)
+        secured.sendall(frame)
+        return secured.recv(1_000)
+
+
+async def test_rights_of_one_instance_are_none_in_the_other(pair: Pair) -> None:
+    mine, theirs = [await pair.broker.internal_client(id) for id in (MINE, THEIRS)]
+    for owner in (mine, theirs):
+        await pair.broker.create_topic(owner, "orders")
+    everything = [acl("User:alice", AclOperation.ALL, kind, "*") for kind in (ResourceType.TOPIC, ResourceType.GROUP)]
+    assert set(await create_acls(mine, *everything)) == {0}
+    closed = acl("User:alice", AclOperation.ALL, ResourceType.TOPIC, "*", permission=Permission.DENY)
+    assert await create_acls(theirs, closed) == [0]
+
+    mine_in = await pair.let_in(pair.port, "alice", "mine")
+    theirs_in = await pair.let_in(pair.their_port, "alice", "theirs")
+    assert (await produce(mine_in, "orders", batch(b"mine"))).error_code == 0
+    for topic in ("orders", f"{MINE}.orders"):
+        refused = await produce(theirs_in, topic, batch(b"theirs"))
+        assert refused.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert (await fetch(theirs_in, topic)).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    shown = [each.resource_name for each in (await describe_acls(theirs)).resources]
+    assert shown == ["*"]
+    assert len((await describe_acls(mine)).resources) == 2
+
+
+async def test_a_superuser_administers_its_own_instances_users_and_entries_alone(pair: Pair) -> None:
+    mine, theirs = [await pair.broker.internal_client(id) for id in (MINE, THEIRS)]
+    root = await pair.let_in(pair.port, "root", "mine-of-root")
+    before = await describe(theirs, "alice", "root")
+
+    assert await alter(mine, altered("alice", disabled=1)) == [0]
+    given = acl("User:mallory", AclOperation.ALL, ResourceType.CLUSTER, CLUSTER_NAME)
+    assert await create_acls(root, given) == [0]
+
+    after = await describe(theirs, "alice", "root")
+    assert [(each.name, each.disabled, each.superuser) for each in after] == [
+        (each.name, each.disabled, each.superuser) for each in before
+    ]
+    assert not (await describe_acls(theirs)).resources
+    await pair.let_in(pair.their_port, "alice", "theirs")
+    _, error = await pair.enter(pair.port, "alice", "mine")
+    assert error == FAILED
