@@ -21,13 +21,15 @@ from typing import Any, Final
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from brokers.contract.routes import PLAINTEXT
 from config.embedded.java import find_java
-from tests.adversarial.attacks import ATTACKS
+from tests.adversarial.attacks import ATTACKS, security_of
 from tests.adversarial.hostile import TOPIC
 from tests.adversarial.test_coordinators import GROUP, TRANSACTION, coordinated
 from tests.adversarial.test_long_produces import WIDE
 from tests.testkit.engine import EngineCluster, TestInstance
 from tests.testkit.own_zookeeper import own_zookeeper
+from tests.testkit.tls import make_certificate
 
 MB: Final = 1_000_000
 BROKERS: Final = 3
@@ -113,7 +115,7 @@ def one(name: str, seconds: float, cluster: EngineCluster, hostile: TestInstance
     following = threading.Thread(target=watch.follow, args=(rss,))
     following.start()
     beside, began_s = Neighbour(neighbour.bootstrap), time.monotonic()
-    ports = [str(port) for port in hostile.document.ports.values()]
+    ports = [str(port) for port in hostile.document.effective_routes[0].ports.values()]
     done = subprocess.run(
         [sys.executable, "-m", "tests.adversarial.attacks", name, str(seconds), *ports],
         stdout=subprocess.PIPE,
@@ -159,12 +161,14 @@ def main() -> int:
         home = Path(directory)
         with (
             own_zookeeper(home, find_java(home / "java")) as server,
-            EngineCluster(server.address, home, size=BROKERS) as cluster,
+            EngineCluster(server.address, home, size=BROKERS, certificate=make_certificate(home / "tls")) as cluster,
         ):
-            hostile = with_topics(cluster, "ins-aaaaaaaa", {TOPIC: PARTITIONS, WIDE: PARTITIONS})
+            hostile = {PLAINTEXT: with_topics(cluster, "ins-aaaaaaaa", {TOPIC: PARTITIONS, WIDE: PARTITIONS})}
+            for number, security in enumerate(sorted({security_of(name) for name in names} - {PLAINTEXT})):
+                hostile[security] = cluster.create_instance(f"ins-cccccc{number:02}", security=security)
             neighbour = with_topics(cluster, "ins-bbbbbbbb", {TOPIC: 3})
             for name in names:
-                wrong = one(name, options.seconds, cluster, hostile, neighbour)
+                wrong = one(name, options.seconds, cluster, hostile[security_of(name)], neighbour)
                 if wrong:
                     broken[name] = wrong
     print(f"{len(names) - len(broken)} of {len(names)} attacks within bounds", *map(str, broken.items()), sep="\n")

@@ -14,12 +14,14 @@ from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any, Final
 
+from brokers.contract.routes import PLAINTEXT
 from brokers.engine.protocol.apis import ADVERTISED_TENANT
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.records.compression import GZIP, LZ4, SNAPPY, ZSTD
 from tests.adversarial import test_connections, test_coordinators, test_long_produces, test_long_requests
 from tests.adversarial import test_inflating_batches as inflating
 from tests.adversarial import test_named_things as named
+from tests.adversarial.handshake_swarm import KINDS
 from tests.adversarial.hostile import TOPIC, attack, longest_requests
 from tests.adversarial.random_requests import Requests
 from tests.adversarial.test_random_requests import Attacker
@@ -31,6 +33,8 @@ CONNECTIONS: Final = 4
 Did = dict[str, Any]
 Attack = Callable[[Sequence[int], float], Coroutine[Any, Any, Did]]
 CODECS: Final = {"gzip": GZIP, "lz4": LZ4, "zstd": ZSTD, "snappy": SNAPPY}
+TLS_PER_MINUTE: Final = 2_000
+WRONG_PASSWORDS, PASSWORD_CONNECTIONS = 10_000, 100
 PRODUCES: Final = ("many_bytes", "many_batches", "many_records", "many_headers")
 
 
@@ -59,6 +63,36 @@ def _coordinators(step: str) -> Attack:
         await asyncio.gather(*(each.run(getattr(each, step), seconds) for each in made))
         answers = {code: sum(each.answers[code] for each in made) for each in made for code in each.answers}
         return {"answers": {str(code): count for code, count in sorted(answers.items())}}
+
+    return run
+
+
+async def _said_by(module: str, ports: Sequence[int], *arguments: str) -> list[Any]:
+    """What a swarm at each port prints last."""
+    made = [
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", f"tests.adversarial.{module}", *(each.format(port=port) for each in arguments)),
+            stdout=subprocess.PIPE,
+        )
+        for port in ports
+    ]
+    return [json.loads((await each.communicate())[0].splitlines()[-1]) for each in made]
+
+
+def _handshakes(kind: str) -> Attack:
+    async def run(ports: Sequence[int], seconds: float) -> Did:
+        each = str(TLS_PER_MINUTE // len(ports))
+        return {"swarms": await _said_by("handshake_swarm", ports, kind, "{port}", each, str(seconds))}
+
+    return run
+
+
+def _passwords(mechanism: str) -> Attack:
+    """As many as there are to be, however long that takes."""
+
+    async def run(ports: Sequence[int], _seconds: float) -> Did:
+        attempts, connections = str(WRONG_PASSWORDS // len(ports)), str(PASSWORD_CONNECTIONS // len(ports))
+        return {"swarms": await _said_by("password_swarm", ports, "{port}", attempts, connections, mechanism)}
 
     return run
 
@@ -133,10 +167,19 @@ def _all() -> dict[str, Attack]:
     attacks["configurations"] = _names(named.configure)
     attacks["topics made and deleted"] = _names(named.create_and_delete)
     attacks["random requests"] = _random
+    attacks |= {f"handshakes, TLS {kind}": _handshakes(kind) for kind in KINDS}
+    attacks |= {f"handshakes, wrong {mechanism}": _passwords(mechanism) for mechanism in ("PLAIN", "SCRAM-SHA-256")}
     return attacks
 
 
 ATTACKS: Final = _all()
+
+
+def security_of(name: str) -> str:
+    """Which kind of route an attack is for."""
+    if not name.startswith("handshakes"):
+        return PLAINTEXT
+    return "tls" if "TLS" in name else "sasl_plaintext"
 
 
 def main() -> None:

@@ -1,0 +1,166 @@
+"""TLS handshakes of strangers: `python -m tests.adversarial.handshake_swarm KIND PORT PER_MINUTE SECONDS`.
+
+`whole` ends each, `aborted` hangs up at the server's answer, `halved` stops in the middle of its hello and stays,
+`longest` says the longest hello there is, `renegotiating` asks for another handshake inside one that is over. Prints
+what became of them as one JSON line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Final
+
+HOST: Final = "127.0.0.1"
+NICENESS: Final = 10
+PATIENCE_S: Final = 5.0
+KINDS: Final = ("whole", "aborted", "halved", "longest", "renegotiating")
+# Halved ones stay open, and this process may have so many descriptors.
+STAYING_MAX: Final = 500
+
+_RECORD_BYTES_MAX: Final = 16_384
+_HANDSHAKE, _CLIENT_HELLO = 22, 1
+_SUITES: Final = 32_767
+_PADDING, _SUPPORTED_VERSIONS, _GROUPS, _SIGNATURES, _KEY_SHARE = 21, 43, 10, 13, 51
+_EXTENSIONS_BYTES_MAX: Final = 65_535
+
+
+def _extension(kind: int, body: bytes) -> bytes:
+    return struct.pack(">HH", kind, len(body)) + body
+
+
+def longest_hello() -> bytes:
+    """As many cipher suites and extensions as their lengths can say, of which the last suite is one that is served."""
+    suites = struct.pack(">H", 0x5A5A) * (_SUITES - 2) + struct.pack(">HH", 0xC02B, 0x1302)
+    known = b"".join(
+        (
+            _extension(_GROUPS, struct.pack(">HHH", 4, 23, 29)),
+            _extension(_SIGNATURES, struct.pack(">HHH", 4, 0x0403, 0x0804)),
+            _extension(_SUPPORTED_VERSIONS, b"\x04\x03\x04\x03\x03"),
+        )
+    )
+    extensions = known + _extension(_PADDING, bytes(_EXTENSIONS_BYTES_MAX - len(known) - 4))
+    body = b"".join(
+        (
+            b"\x03\x03", os.urandom(32), b"\x20", os.urandom(32),
+            struct.pack(">H", len(suites)), suites, b"\x01\x00",
+            struct.pack(">H", len(extensions)), extensions,
+        )
+    )  # fmt: skip
+    return _records(bytes([_CLIENT_HELLO]) + len(body).to_bytes(3, "big") + body)
+
+
+def _records(message: bytes) -> bytes:
+    pieces = (message[at : at + _RECORD_BYTES_MAX] for at in range(0, len(message), _RECORD_BYTES_MAX))
+    return b"".join(struct.pack(">BHH", _HANDSHAKE, 0x0301, len(piece)) + piece for piece in pieces)
+
+
+def client_context() -> ssl.SSLContext:
+    """A stranger does not ask whom it speaks with."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def hello() -> bytes:
+    """An ordinary one."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    handshake = client_context().wrap_bio(incoming, outgoing, server_hostname=HOST)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        handshake.do_handshake()
+    return outgoing.read()
+
+
+def whole(port: int) -> str:
+    with _connected(port) as plain, client_context().wrap_socket(plain, server_hostname=HOST) as secured:
+        return secured.version() or "none"
+
+
+def aborted(port: int) -> str:
+    with _connected(port) as plain:
+        plain.sendall(hello())
+        return "answered" if plain.recv(1) else "closed"
+
+
+def longest(port: int) -> str:
+    with _connected(port) as plain:
+        plain.sendall(longest_hello())
+        kind = plain.recv(1)
+        return {b"\x15": "alert", b"\x16": "answered", b"": "closed"}.get(kind, kind.hex())
+
+
+def renegotiating(port: int) -> str:
+    """By OpenSSL's own client, which asks for it when it reads an R."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        return "no openssl here"
+    done = subprocess.run(
+        [openssl, "s_client", "-connect", f"{HOST}:{port}", "-tls1_2"],
+        input=b"R\n" * 20, capture_output=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    said = done.stdout + done.stderr
+    if b"no renegotiation" in said or b"renegotiation" in said.split(b"RENEGOTIATING")[-1].lower():
+        return "refused"
+    return f"ended with {done.returncode}"
+
+
+_staying: list[socket.socket] = []
+
+
+def halved(port: int) -> str:
+    if len(_staying) >= STAYING_MAX:
+        _staying.pop(0).close()
+    plain = _connected(port)
+    plain.sendall(hello()[:100])
+    _staying.append(plain)
+    return "left open"
+
+
+def _connected(port: int) -> socket.socket:
+    return socket.create_connection((HOST, port), PATIENCE_S)
+
+
+ATTEMPTS: Final[dict[str, Callable[[int], str]]] = {
+    "whole": whole,
+    "aborted": aborted,
+    "halved": halved,
+    "longest": longest,
+    "renegotiating": renegotiating,
+}
+
+
+def attempts(kind: str, port: int, per_minute: int, seconds: float) -> Iterator[str]:
+    """What became of each. Whoever is late is not made up for."""
+    due_s, ends_s = time.monotonic(), time.monotonic() + seconds
+    while (now_s := time.monotonic()) < ends_s:
+        if now_s < due_s:
+            time.sleep(due_s - now_s)
+        due_s = max(due_s, now_s - 1.0) + 60 / per_minute
+        try:
+            yield ATTEMPTS[kind](port)
+        except (OSError, subprocess.SubprocessError) as error:
+            yield type(error).__name__
+
+
+def main() -> None:
+    kind, port, per_minute, seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+    os.nice(NICENESS)
+    counts = Counter(attempts(kind, port, per_minute, seconds))
+    for plain in _staying:
+        plain.close()
+    print(json.dumps({"kind": kind, "attempts": counts.total(), **counts}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
