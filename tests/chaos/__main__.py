@@ -4,6 +4,9 @@ Ends with 0 if no acknowledged record was lost, none changed its place, and ever
 The verbs: `kill` a random broker with kill -9, `pause` it with SIGSTOP for 5 to 60 s, `rolling` restarts one after the
 other, `zookeeper` is away for a minute.
 
+With `--security sasl_tls`, in half of the runs unless told otherwise, the producers sign in over TLS, and rights and
+users are changed meanwhile (`secured`).
+
 Other workloads: `exactly-once` (`exactly_once`) and `group` (`membership`), with verbs of their own.
 """
 
@@ -18,18 +21,21 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.exceptions import KazooException
 
+from brokers.contract.routes import PLAINTEXT
 from config.embedded.java import find_java
 from config.embedded.process import free_port, wait_until
 from config.embedded.zookeeper import EmbeddedZooKeeper
-from tests.chaos import exactly_once, membership, replicas
+from tests.chaos import exactly_once, membership, replicas, secured
 from tests.chaos.faults import Faults, last
 from tests.chaos.verdict import differing, judge
 from tests.chaos.workload import Workload
-from tests.testkit.engine import EngineCluster
+from tests.testkit.engine import EngineCluster, TestInstance
+from tests.testkit.tls import make_certificate
 from tests.testkit.waiting import eventually
 
 VERBS = {
@@ -41,6 +47,7 @@ RECORDS_PER_S = {"records": 4_000, "exactly-once": 400, "group": 400}
 PARTITIONS = 6
 ZOOKEEPER_AWAY_S = 60.0
 IN_SYNC_TIMEOUT_S = 90.0
+SECURITIES = (PLAINTEXT, "sasl_tls")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +62,11 @@ class Given:
     zookeeper_away_s: float = ZOOKEEPER_AWAY_S
     workload: str = "records"
     who: membership.Who = membership.ANYBODY
+    security: str = PLAINTEXT
+
+    @property
+    def is_secured(self) -> bool:
+        return self.security != PLAINTEXT
 
 
 BEGAN_S = time.monotonic()
@@ -68,13 +80,16 @@ def run(given: Given, zookeeper: EmbeddedZooKeeper, directory: Path) -> bool:
     """One run; whether everything that was promised held."""
     rolls = random.Random(given.seed)
     overrides = {"replica.lag.time.max.ms": "10000", "group.min.session.timeout.ms": "1000"}
-    cluster = EngineCluster(zookeeper.address, directory, size=3, overrides=overrides)
+    certificate = make_certificate(directory.with_name("tls")) if given.is_secured else None
+    cluster = EngineCluster(zookeeper.address, directory, size=3, overrides=overrides, certificate=certificate)
     if given.workload != "records":
         return _run_clients(given, cluster, rolls)
     with cluster:
-        instance = cluster.create_instance("ins-chaos000")
-        admin = AdminClient({"bootstrap.servers": instance.bootstrap})
-        wanted = [NewTopic(name, PARTITIONS, 3, config={"min.insync.replicas": "2"}) for name in ("sequenced", "plain")]
+        instance = cluster.create_instance("ins-chaos000", security=given.security)
+        settings, rights = _secure(given, cluster, instance, directory)
+        admin = AdminClient({"bootstrap.servers": instance.bootstrap, **settings})
+        names = ("sequenced", "plain", *([secured.GUARDED] if rights else []))
+        wanted = [NewTopic(name, PARTITIONS, 3, config={"min.insync.replicas": "2"}) for name in names]
         for created in admin.create_topics(wanted).values():
             created.result(30)
         eventually(lambda: replicas.all_in_sync(cluster), within_s=IN_SYNC_TIMEOUT_S, what="all replicas in sync")
@@ -85,20 +100,41 @@ def run(given: Given, zookeeper: EmbeddedZooKeeper, directory: Path) -> bool:
                 PARTITIONS,
                 idempotent=name == "sequenced",
                 records_per_s=given.records_per_s // 2,
+                settings=settings,
             )
             for name in ("sequenced", "plain")
         ]
         for load in loads:
             load.start()
+        unsure = secured.Unsure()
+        if rights:
+            unsure = rights.unsure
+            rights.start()
         try:
-            _disturb(given, cluster, zookeeper, rolls, loads)
+            _disturb(given, cluster, zookeeper, rolls, loads, unsure)
         finally:
+            if rights:
+                rights.finish()
             for load in loads:
                 load.finish()
         say("all replicas back in sync ...")
         eventually(lambda: replicas.all_in_sync(cluster), within_s=IN_SYNC_TIMEOUT_S, what="all replicas in sync")
         verdicts = [_judged(load) for load in loads]
+        if rights:
+            verdicts.append(rights.holds)
     return _equal(cluster) and all(verdicts)
+
+
+def _secure(
+    given: Given, cluster: EngineCluster, instance: TestInstance, directory: Path
+) -> tuple[dict[str, Any], secured.Rights | None]:
+    """What the workloads' clients need besides, and who changes rights."""
+    if not given.is_secured:
+        return {}, None
+    ca_file = str(directory.with_name("tls") / "ca.pem")
+    secured.make_workload_user(cluster, instance)
+    rights = secured.Rights(cluster, instance, ca_file, random.Random(given.seed), say)
+    return secured.user_settings(ca_file), rights
 
 
 def _run_clients(given: Given, cluster: EngineCluster, rolls: random.Random) -> bool:
@@ -120,7 +156,12 @@ def _run_clients(given: Given, cluster: EngineCluster, rolls: random.Random) -> 
 
 
 def _disturb(
-    given: Given, cluster: EngineCluster, zookeeper: EmbeddedZooKeeper, rolls: random.Random, loads: list[Workload]
+    given: Given,
+    cluster: EngineCluster,
+    zookeeper: EmbeddedZooKeeper,
+    rolls: random.Random,
+    loads: list[Workload],
+    unsure: secured.Unsure,
 ) -> None:
     ends_s = time.monotonic() + given.seconds
     kills = Faults(cluster, rolls, say, between_s=given.between_s, away_s=given.away_s)
@@ -133,13 +174,17 @@ def _disturb(
         if verb == "kill":
             kills.kill()
         elif verb == "pause":
+            unsure.begin()
             pauses.pause()
+            unsure.end()
         elif verb == "rolling":
             for_all = replicas.leaders_of(cluster)
             kills.restart_all()
             say(f"  rolled over {len(for_all)} partitions")
         else:
+            unsure.begin()
             _without_zookeeper(given, cluster, zookeeper, loads)
+            unsure.end()
         say(f"  {sum(load.count for load in loads) - before} records acknowledged meanwhile")
     say(f"{kills.count + pauses.count} faults, {kills.controllers + pauses.controllers} of them to the controller")
 
@@ -231,6 +276,7 @@ def main() -> int:
     parser.add_argument("--client", action="append", choices=sorted(set(membership.CLIENTS)), help="group: of any kind")
     parser.add_argument("--members", type=int, default=5, help="group: as many at once as the group grows to")
     parser.add_argument("--strategy", default="range", help="group: how its members share partitions")
+    parser.add_argument("--security", choices=SECURITIES, help="records: of the routes; drawn if it is not given")
     parser.add_argument("--keep", type=Path, help="a directory for logs and data, which is kept")
     options = parser.parse_args()
     known = VERBS[options.workload]
@@ -238,7 +284,11 @@ def main() -> int:
     if unknown := set(verbs) - set(known):
         parser.error(f"no such verb: {', '.join(sorted(unknown))}")
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
-    say(f"seed {seed}, {options.workload}: {', '.join(verbs)}, {options.seconds:.0f} s")
+    security = PLAINTEXT
+    if options.workload == "records":
+        # Not of the rolls that choose faults: a seed from before means the same.
+        security = options.security or random.Random(f"security {seed}").choice(SECURITIES)
+    say(f"seed {seed}, {options.workload}, {security}: {', '.join(verbs)}, {options.seconds:.0f} s")
     given = Given(
         seed=seed,
         seconds=options.seconds,
@@ -249,6 +299,7 @@ def main() -> int:
         who=membership.Who(
             clients=options.client or membership.CLIENTS, members=options.members, strategy=options.strategy
         ),
+        security=security,
     )
     with tempfile.TemporaryDirectory(prefix="penstock-chaos-") as scratch:
         home = options.keep or Path(scratch)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -25,8 +27,19 @@ def number_of(value: bytes) -> int:
 class Workload:
     """One producer over all partitions of a topic. `failed` holds what the client gave up: nothing should be in it."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, *, idempotent: bool, records_per_s: int) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        *,
+        idempotent: bool,
+        records_per_s: int,
+        settings: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """`settings`: how clients sign in."""
         self.bootstrap, self.topic, self.partitions = bootstrap, topic, partitions
+        self._settings = settings
         self.idempotent = idempotent
         self.acknowledged = [Acknowledged() for _ in range(partitions)]
         self.failed: list[str] = []
@@ -35,6 +48,7 @@ class Workload:
         self._thread = threading.Thread(target=self._send, name=f"producer-{topic}")
         self._producer = Producer(
             {
+                **settings,
                 "bootstrap.servers": bootstrap,
                 "acks": "all",
                 "enable.idempotence": idempotent,
@@ -106,6 +120,7 @@ class Workload:
     def read(self) -> dict[int, list[int]]:
         """The numbers in each partition, in the order of the log."""
         settings: dict[str, Any] = {
+            **self._settings,
             "bootstrap.servers": self.bootstrap,
             "group.id": "reader",
             "enable.auto.commit": False,
