@@ -1,0 +1,196 @@
+"""What users, rights and TLS cost a broker, and Apache Kafka beside it.
+
+  python -m benchmarks.security [--gb 0.2] [--rounds 3] [--only b,d]
+                                [--kafka HOST:PORT --kafka-tls HOST:PORT --kafka-ca FILE --kafka-pids 1]
+
+One broker with four instances: plaintext, users, TLS, users behind TLS; those with users have 200 access control
+entries besides. The loads of `benchmarks.load` run at each in turn, so that a mood of the machine hits all
+alike; memory is not filled before them. Apache Kafka needs a listener with TLS beside the open one (a PEM keystore is
+the broker's own certificate file). Then the decisions alone, in this process: nanoseconds a produce.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import ssl
+import tempfile
+import timeit
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import admin
+
+from benchmarks import environment, load
+from brokers.contract.acls import (
+    ANY_HOST,
+    ENTRIES_MAX,
+    USER_PREFIX,
+    AclDocument,
+    AclEntry,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
+from brokers.engine.access.acls import AclIndexes
+from config.embedded.java import find_java
+from tests.testkit.engine import HOST, EngineCluster, TestInstance
+from tests.testkit.own_zookeeper import own_zookeeper
+from tests.testkit.tls import make_certificate
+from tests.testkit.users import added, alter
+
+SECURITIES: Final = ("plaintext", "sasl_plaintext", "tls", "sasl_tls")
+USER, PASSWORD = "bench", "bench-secret"
+# More take longer to make, and no longer to ask.
+OTHERS: Final = 200
+REPEATED: Final = 20_000
+RATIOS: Final = (("sasl_plaintext", "plaintext"), ("sasl_tls", "tls"), ("tls", "plaintext"), ("tls", "kafka tls"))
+
+
+def say(figures: dict[str, Any]) -> None:
+    print(json.dumps(figures), flush=True)
+
+
+def settings_of(instance: TestInstance, security: str, ca_file: str) -> dict[str, Any]:
+    conf: dict[str, Any] = {"bootstrap.servers": instance.bootstrap}
+    protocol = {"plaintext": "PLAINTEXT", "sasl_plaintext": "SASL_PLAINTEXT", "tls": "SSL", "sasl_tls": "SASL_SSL"}
+    conf["security.protocol"] = protocol[security]
+    if "tls" in security:
+        conf["ssl.ca.location"] = ca_file
+    if "sasl" in security:
+        conf |= {"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": USER, "sasl.password": PASSWORD}
+    return conf
+
+
+def with_rights(cluster: EngineCluster, instance: TestInstance, conf: dict[str, Any]) -> None:
+    """A user and, beside what lets it in, entries about others."""
+    alter(cluster, instance, added(USER, PASSWORD, instance_id=instance.id))
+    entries = [_allowing(f"other-{number}", f"other-{number}-", "PREFIXED") for number in range(OTHERS)]
+    client = admin.AdminClient(conf)
+    for future in client.create_acls([_allowing(USER, "*", "LITERAL"), *entries]).values():
+        future.result(120)
+
+
+def _allowing(user: str, topic: str, pattern_type: str) -> admin.AclBinding:
+    """Everything about these topics."""
+    return admin.AclBinding(
+        admin.ResourceType.TOPIC,
+        topic,
+        admin.ResourcePatternType[pattern_type],
+        f"{USER_PREFIX}{user}",
+        ANY_HOST,
+        admin.AclOperation.ALL,
+        admin.AclPermissionType.ALLOW,
+    )
+
+
+def negotiated(bootstrap: str, ca_file: str) -> str:
+    """Version and cipher that a client is given who offers all."""
+    host, _, port = bootstrap.split(",")[0].rpartition(":")
+    context = ssl.create_default_context(cafile=ca_file)
+    with socket.create_connection((host, int(port))) as plain, context.wrap_socket(plain, server_hostname=HOST) as made:
+        cipher = made.cipher()
+        assert cipher is not None
+        return f"{made.version()} {cipher[0]}"
+
+
+def bench_of(conf: dict[str, Any], pids: list[int], gb: float) -> load.Bench:
+    return load.Bench(conf=conf, server=load.Server(pids), gb=gb, acks="1", replication_factor=1)
+
+
+def measure(given: argparse.Namespace, home: Path) -> None:
+    certificate = make_certificate(home / "tls")
+    ca_file = str(home / "tls" / "ca.pem")
+    with (
+        own_zookeeper(home, find_java(home / "java")) as server,
+        EngineCluster(server.address, home / "engine", certificate=certificate) as cluster,
+    ):
+        benches: dict[str, load.Bench] = {}
+        for number, security in enumerate(given.securities.split(",")):
+            instance = cluster.create_instance(f"ins-bench{number:03}", security=security)
+            conf = settings_of(instance, security, ca_file)
+            if "sasl" in security:
+                with_rights(cluster, instance, conf)
+            if security == "tls":
+                say({"target": security, "negotiated": negotiated(instance.bootstrap, ca_file)})
+            benches[security] = bench_of(conf, [cluster.brokers[0].pid], given.gb)
+        if given.kafka_tls:
+            secured = {"security.protocol": "SSL", "ssl.ca.location": given.kafka_ca}
+            say({"target": "kafka tls", "negotiated": negotiated(given.kafka_tls, given.kafka_ca)})
+            for name, bootstrap, more in (("kafka", given.kafka, {}), ("kafka tls", given.kafka_tls, secured)):
+                benches[name] = bench_of({"bootstrap.servers": bootstrap, **more}, given.kafka_pids, given.gb)
+        names = given.only.split(",")
+        result = in_turn(benches, names, given.rounds)
+        for name in names:
+            lines = {target: load.summary(name, runs[name]) for target, runs in result.items()}
+            for target, figures in lines.items():
+                say({"target": target, **figures})
+            key = load.cost_key(name)
+            for ours, theirs in RATIOS:
+                if ours in lines and theirs in lines:
+                    of_median, of_least = (lines[ours][each] / lines[theirs][each] for each in (key, f"{key}_least"))
+                    say(
+                        {"load": name, "ratio": f"{ours} / {theirs}", "of_median": round(of_median, 2),
+                         "of_least": round(of_least, 2)}
+                    )  # fmt: skip
+
+
+def in_turn(benches: dict[str, load.Bench], names: list[str], rounds: int) -> dict[str, load.Rounds]:
+    """As `load.interleaved`, without taking the memory of others."""
+    result: dict[str, load.Rounds] = {target: {} for target in benches}
+    for bench in benches.values():
+        bench.warm_up()
+    for _ in range(rounds):
+        for target, bench in benches.items():
+            for name, figures in bench.run(names, lambda: None):
+                result[target].setdefault(name, []).append(figures)
+    return result
+
+
+def decisions() -> None:
+    """A produce looks its topic up in what was decided for it and the cluster's image; that is decided once."""
+    documents = {}
+    for number in range(ENTRIES_MAX):
+        pattern = ResourcePattern(ResourceType.TOPIC, f"other-{number}", PatternType.PREFIXED)
+        entry = AclEntry(f"{USER_PREFIX}other-{number}", ANY_HOST, AclOperation.ALL, Permission.ALLOW)
+        documents[str(number)] = AclDocument(pattern=pattern, entries=frozenset({entry}))
+    indexes = AclIndexes()
+    began = timeit.default_timer()
+    rights = indexes.rights("ins-aaaaaaaa", documents, USER, HOST, everyone=True)
+    index_ms = (timeit.default_timer() - began) * 1000
+    decide = timeit.Timer(lambda: rights.allows(AclOperation.WRITE, ResourceType.TOPIC, "orders"))
+    routes = {b"orders": object()}
+    look_up = timeit.Timer(lambda: routes.get(b"orders"))
+    say(
+        {
+            "benchmark": "authorisation",
+            "entries": ENTRIES_MAX,
+            "index_made_ms": round(index_ms, 1),
+            "decided_ns": round(min(decide.repeat(5, REPEATED)) / REPEATED * 1e9),
+            "looked_up_ns": round(min(look_up.repeat(5, REPEATED)) / REPEATED * 1e9),
+        }
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gb", type=float, default=0.2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="b,d,e")
+    parser.add_argument("--securities", default=",".join(SECURITIES), help="of our routes")
+    parser.add_argument("--kafka", default="")
+    parser.add_argument("--kafka-tls", default="")
+    parser.add_argument("--kafka-ca", default="")
+    parser.add_argument("--kafka-pids", type=lambda text: [int(pid) for pid in text.split(",")], default=[])
+    given = parser.parse_args()
+    print(environment.line(), flush=True)
+    decisions()
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
+        measure(given, Path(scratch))
+
+
+if __name__ == "__main__":
+    main()
