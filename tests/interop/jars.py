@@ -24,11 +24,17 @@ def java_with_jars() -> list[str]:
     return [java, "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*"]
 
 
-def run(tool: str, *arguments: str, patience_s: float = TOOL_TIMEOUT_S, expected_code: int | None = 0) -> str:
-    """What the tool prints, errors included."""
+def run(
+    tool: str,
+    *arguments: str,
+    patience_s: float = TOOL_TIMEOUT_S,
+    expected_code: int | None = 0,
+    typed: str = "",
+) -> str:
+    """What the tool prints, errors included. `typed`: what it reads."""
     done = subprocess.run(
         [*java_with_jars(), tool, *arguments],
-        stdin=subprocess.DEVNULL,
+        input=typed,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -41,9 +47,19 @@ def run(tool: str, *arguments: str, patience_s: float = TOOL_TIMEOUT_S, expected
 
 def login(file: Path, user: str, secret: str) -> Path:
     """A client's properties for the listener inside the cluster."""
-    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    file.write_text(
-        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
-        f'sasl.jaas.config={module} required username="{user}" password="{secret}";\n'
-    )
+    return properties(file, user, secret)
+
+
+def properties(file: Path, user: str, secret: str, mechanism: str = "PLAIN", ca_file: Path | None = None) -> Path:
+    """A client's properties; with TLS where there is an authority to trust."""
+    login = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+    module = f"org.apache.kafka.common.security.{login}"
+    lines = [
+        f"security.protocol={'SASL_PLAINTEXT' if ca_file is None else 'SASL_SSL'}",
+        f"sasl.mechanism={mechanism}",
+        f'sasl.jaas.config={module} required username="{user}" password="{secret}";',
+    ]
+    if ca_file is not None:
+        lines += ["ssl.truststore.type=PEM", f"ssl.truststore.location={ca_file}"]
+    file.write_text("\n".join(lines) + "\n")
     return file
