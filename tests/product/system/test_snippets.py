@@ -143,9 +143,7 @@ def test_what_is_shown_for_an_encrypted_route_runs_unedited_too(
 ) -> None:
     run = skip_without(language)
     if (language, kind) == ("kcat", "sasl_tls"):
-        pytest.xfail(
-            "kcat 1.7.1 (librdkafka 2.0.2) is refused with SCRAM, without TLS too, but not with PLAIN; why is not known yet"
-        )
+        pytest.xfail("kcat 1.7.1 is refused with SCRAM, without TLS too; with PLAIN it is not; why is not known")
     caller = demo_tenant(stack)
     instance = caller.instance(f"{kind.replace('_', '-')}-{language}")
     place = f"/instances/{instance['id']}"
