@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import structlog
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.contract.process_identity import MUTUAL_TLS, PLAINTEXT, identity_in
+from brokers.contract.process_identity import MUTUAL_TLS, PLAINTEXT, ProcessIdentity, identity_in
 from brokers.engine.access import external
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage
 from brokers.engine.config import EngineConfig
@@ -24,10 +25,10 @@ from brokers.engine.handlers.dispatch import DISPATCH_TABLE
 from brokers.engine.handlers.session import Session
 from brokers.engine.network import endings
 from brokers.engine.network.connection import Connection
+from brokers.engine.network.in_clear import IN_CLEAR
 from brokers.engine.network.interfaces import Session as AnySession
 from brokers.engine.network.listener import Listener, Listeners
-from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules
-from brokers.engine.network.tls_stream import TlsStream
+from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules, MakeSession
 from brokers.engine.replication.coordinator_forwarders import ForwardedIdentity
 from brokers.engine.replication.interfaces import LinkOwner
 from brokers.engine.replication.link import SocketLink
@@ -48,7 +49,8 @@ class InternalSecurity:
         self._files = (config.internal_certificate_file, config.internal_ca_file)
         self._read: tuple[tuple[int, int], ...] = ()
         self._server: ssl.SSLContext | None = None
-        self._client: ssl.SSLContext | None = None
+        # As a client, and towards who is on the same machine.
+        self._clients: tuple[ssl.SSLContext, ssl.SSLContext] | None = None
         self._listener: Listener | None = None
         self._peer_tls = PeerTls(loop, config.cluster_id, self._client_context) if self.has_tls else None
         self.reload()
@@ -77,17 +79,19 @@ class InternalSecurity:
         def by_secret(connection: Connection) -> SaslSession:
             return SaslSession(engine, connection, DISPATCH_TABLE, listeners.reports.authentication_failed)
 
-        def by_certificate(connection: Connection, stream: TlsStream) -> AnySession:
-            process = identity_in(stream.verified_certificate)
+        def session_of(process: ProcessIdentity | None, connection: Connection) -> AnySession:
             tell_failed = listeners.reports.authentication_failed
             if process is None or not external.may_enter(process, config.cluster_id):
                 return UnwelcomeSession(connection, tell_failed, process)
             return CertificateSession(engine, connection, DISPATCH_TABLE, tell_failed, process)
 
+        def by_certificate(tls: ssl.SSLSocket) -> MakeSession:
+            return partial(session_of, identity_in(tls.getpeercert()))
+
         rules = OPEN_TO_ALL
         if self.has_tls:
             rules = ListenerRules(
-                tls=self.server_context, admits_plaintext=lambda: self.accepts_secret, make_session=by_certificate
+                tls=self.server_context, identify=by_certificate, admits_plaintext=lambda: self.accepts_secret
             )
         self._listener = listeners.bind(
             INTERNAL_LISTENER, config.internal_host, config.internal_port, by_secret, config.connections_max,
@@ -139,9 +143,9 @@ class InternalSecurity:
         assert self._server is not None, "it was read at the start"
         return self._server
 
-    def _client_context(self) -> ssl.SSLContext:
-        assert self._client is not None, "it was read at the start"
-        return self._client
+    def _client_context(self, is_on_this_machine: bool) -> ssl.SSLContext:
+        assert self._clients is not None, "they were read at the start"
+        return self._clients[is_on_this_machine]
 
     def reload(self) -> None:
         """Takes up another certificate. One that cannot be used leaves the one before in force. To be called often."""
@@ -154,10 +158,12 @@ class InternalSecurity:
                 return
             self._read = seen
             server, client = _server_context(certificate, authority), _client_context(certificate, authority)
+            near = _client_context(certificate, authority)
+            near.set_alpn_protocols([IN_CLEAR])
         except (OSError, ValueError) as error:  # ssl's own errors are OSErrors
             log.error("internal_certificate_not_usable", file=certificate.name, reason=str(error))
         else:
-            self._server, self._client = server, client
+            self._server, self._clients = server, (client, near)
             log.info("internal_certificate_read", file=certificate.name)
 
     def close(self) -> None:
@@ -180,6 +186,7 @@ def _server_context(certificate: Path, authority: Path) -> ssl.SSLContext:
     _set_up(context, certificate, authority)
     # A ticket is of no use to a peer that stays, and would come behind the handshake unasked.
     context.num_tickets = 0
+    context.set_alpn_protocols([IN_CLEAR])
     return context
 
 

@@ -17,6 +17,7 @@ from brokers.engine.network import endings
 from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
 from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.network.handshakes import Handshakes
+from brokers.engine.network.in_clear import IN_CLEAR, is_loopback, plain_socket
 from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.network.listener_rules import ListenerRules, MakeSession
 from brokers.engine.network.proxy_protocol import NotProxyHeader, client_of, missing_bytes
@@ -70,6 +71,7 @@ class Entering:
         "_handshakes",
         "_header",
         "_in_thread",
+        "_is_in_clear",
         "_is_watching",
         "_loop",
         "_make_session",
@@ -105,7 +107,7 @@ class Entering:
         self._tls: ssl.SSLSocket | None = None
         self._make_session: MakeSession | None = None
         self._header = b""
-        self._in_thread = self._closed = self._is_watching = False
+        self._in_thread = self._closed = self._is_watching = self._is_in_clear = False
         self._deadline: asyncio.TimerHandle | None = None
         self.peer_host = self.client_host = address
         self.idle_ticks = 0
@@ -219,8 +221,13 @@ class Entering:
             self._tls = tls().wrap_socket(self._socket, server_side=True, do_handshake_on_connect=False)
         self._tls.do_handshake()
         identify = self._owner.rules.identify
-        if identify is not None:
+        if identify is not None and self._make_session is None:
             self._make_session = identify(self._tls)
+        if self._tls.selected_alpn_protocol() == IN_CLEAR:
+            if not is_loopback(self.peer_host):
+                raise ConnectionRefusedError(0, "only a peer on this machine goes on without encryption")
+            self._tls.unwrap()
+            self._is_in_clear = True
 
     def _on_step(self, error: BaseException | None) -> None:
         self._in_thread = False
@@ -229,7 +236,10 @@ class Entering:
         elif error is None:
             self._stop_waiting()
             assert self._tls is not None, "its handshake is over"
-            self._enter(TlsStream(self._tls, self._loop, self._owner.turns))
+            if self._is_in_clear:
+                self._enter(plain_socket(self._tls))
+            else:
+                self._enter(TlsStream(self._tls, self._loop, self._owner.turns))
         elif isinstance(error, ssl.SSLWantReadError):
             self._watch(self._step)
         elif isinstance(error, ssl.SSLWantWriteError):

@@ -361,13 +361,7 @@ class Listeners:
         else:
             connection = Connection(accepted, address, listener, self.buffers, self.loop)
         self._keep(listener, connection)
-        make_tls_session = listener.rules.make_session
-        if make_session is not None:
-            connection.start(make_session(connection))
-        elif make_tls_session is not None and isinstance(accepted, TlsStream):
-            connection.start(make_tls_session(connection, accepted))
-        else:
-            connection.start(listener.make_session(connection))
+        connection.start((make_session or listener.make_session)(connection))
 
     def _keep(self, listener: Listener, connection: OwnedConnection) -> None:
         self.count += 1

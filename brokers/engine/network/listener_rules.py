@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from ssl import SSLContext, SSLSocket
-from typing import Final, Protocol
+from typing import Final
 
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.interfaces import Session
-from brokers.engine.network.tls_stream import TlsStream
 
 # Whether an address, as the peer's text, is in a list.
 Admits = Callable[[str], bool]
@@ -20,19 +19,12 @@ MakeSession = Callable[[Connection], Session]
 Identify = Callable[[SSLSocket], MakeSession]
 
 
-class MakeTlsSession(Protocol):
-    """Whoever understands the frames of a peer that showed a certificate."""
-
-    def __call__(self, connection: Connection, stream: TlsStream) -> Session: ...
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ListenerRules:
     """`admits` None: everybody may come. `proxies` speak PROXY protocol version 2 before anything else; None: nobody
     does. `tls` gives the context of the handshake that begins now; None: there is none. With `identify` it asks for a
     certificate of the client. `admits_plaintext`: whether a peer that begins without TLS may come in all the same;
-    None: it is taken for a handshake that fails. `make_session` is for whoever came in with TLS, if not the listener's
-    own.
+    None: it is taken for a handshake that fails.
     """
 
     admits: Admits | None = None
@@ -40,7 +32,6 @@ class ListenerRules:
     connections_max: int | None = None
     tls: Callable[[], SSLContext] | None = None
     admits_plaintext: Callable[[], bool] | None = None
-    make_session: MakeTlsSession | None = None
     identify: Identify | None = None
 
     def is_admitted(self, address: str) -> bool:

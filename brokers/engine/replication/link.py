@@ -16,6 +16,7 @@ from typing import Final
 from brokers.contract.process import CLUSTER_USER
 from brokers.engine.cluster.image import BrokerInfo
 from brokers.engine.network.buffers import SHARED_BYTES, RentedBuffer
+from brokers.engine.network.tls_stream import TlsStream
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import decode_response, encode_request
 from brokers.engine.protocol.errors import MalformedRequest
@@ -62,6 +63,7 @@ class SocketLink:
         self._watching = loop
         self._broker_id = broker.id
         self._tls = tls
+        self._is_encrypted = False
         if tls is not None:
             self._mechanism = "EXTERNAL"
             self._login = f"{user} {passing_on_for}" if passing_on_for else user
@@ -112,9 +114,12 @@ class SocketLink:
         if tls is None or sock is None:
             return
         self._socket = None
-        stream = await tls.shake_hands(sock, self._broker_id)
-        self._socket = stream.as_socket
-        self._watching = stream.as_loop
+        accepted = await tls.shake_hands(sock, self._broker_id)
+        if isinstance(accepted, TlsStream):
+            self._is_encrypted = True
+            self._socket, self._watching = accepted.as_socket, accepted.as_loop
+        else:
+            self._socket = accepted
 
     def _greeting(self) -> bytes:
         """Both steps at once: the peer answers them in turn."""
@@ -172,7 +177,7 @@ class SocketLink:
         of an answer, and nothing else.
         """
         filled = self._filled
-        if self._tls is None:
+        if not self._is_encrypted:
             return self._buffer.view[filled:]
         if filled < _SIZE.size:
             return self._buffer.view[filled : filled + SHARED_BYTES]

@@ -1,4 +1,6 @@
-"""Mutual TLS towards another broker: the handshake beside the loop, and whether it is the broker that was meant."""
+"""Mutual TLS towards another broker: the handshake beside the loop, and whether it is the broker that was meant. One on
+the same machine is spoken to without encryption from there on (`network.in_clear`).
+"""
 
 from __future__ import annotations
 
@@ -12,36 +14,40 @@ from typing import Final
 
 from brokers.contract.process_identity import identity_in
 from brokers.engine.network.fair_turns import InstanceTurns
+from brokers.engine.network.in_clear import IN_CLEAR, is_loopback, plain_socket
 from brokers.engine.network.tls_stream import TlsStream
 
 THREADS: Final = 2
 
 
 class PeerTls:
-    """Of one broker process. `context` gives the context of the handshake that begins now."""
+    """Of one broker process. `context` gives the context of the handshake that begins now; whether the other end may go
+    on without encryption.
+    """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, cluster_id: str, context: Callable[[], ssl.SSLContext]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, cluster_id: str, context: Callable[[bool], ssl.SSLContext]
+    ) -> None:
         self._loop = loop
         self._cluster_id = cluster_id
         self._context = context
         self._turns = InstanceTurns(None)
         self._threads: ThreadPoolExecutor | None = None
 
-    async def shake_hands(self, sock: socket, broker_id: int) -> TlsStream:
-        """Over a connected socket that does not block; it is the stream's from here on, or closed. Raises OSError."""
-        tls = self._context().wrap_socket(sock, do_handshake_on_connect=False)
+    async def shake_hands(self, sock: socket, broker_id: int) -> TlsStream | socket:
+        """Over a connected socket that does not block; it is the stream's from here on, or closed. A plain socket where
+        both have ended TLS. Raises OSError.
+        """
+        context = self._context(is_loopback(str(sock.getpeername()[0])))
+        tls = context.wrap_socket(sock, do_handshake_on_connect=False)
         try:
-            while True:
-                try:
-                    await self._step(tls)
-                    break
-                except ssl.SSLWantReadError:
-                    await self._until(tls, self._loop.add_reader, self._loop.remove_reader)
-                except ssl.SSLWantWriteError:
-                    await self._until(tls, self._loop.add_writer, self._loop.remove_writer)
+            await self._until_done(tls, tls.do_handshake)
             identity = identity_in(tls.getpeercert())
             if identity is None or not identity.is_broker(self._cluster_id, broker_id):
                 raise ConnectionRefusedError(0, f"its certificate is not that of broker {broker_id}")
+            if tls.selected_alpn_protocol() == IN_CLEAR:
+                await self._until_done(tls, tls.unwrap)
+                return plain_socket(tls)
         except asyncio.CancelledError:
             raise  # a step may be in a thread: it closes the socket
         except BaseException:
@@ -49,15 +55,25 @@ class PeerTls:
             raise
         return TlsStream(tls, self._loop, self._turns)
 
-    async def _step(self, tls: ssl.SSLSocket) -> None:
+    async def _until_done(self, tls: ssl.SSLSocket, step: Callable[[], object]) -> None:
+        while True:
+            try:
+                await self._step(tls, step)
+                return
+            except ssl.SSLWantReadError:
+                await self._until(tls, self._loop.add_reader, self._loop.remove_reader)
+            except ssl.SSLWantWriteError:
+                await self._until(tls, self._loop.add_writer, self._loop.remove_writer)
+
+    async def _step(self, tls: ssl.SSLSocket, step: Callable[[], object]) -> None:
         """One try, in a thread that never waits for the peer."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS, "peer-tls")
-        step = self._loop.run_in_executor(self._threads, tls.do_handshake)
+        running = self._loop.run_in_executor(self._threads, step)
         try:
-            await asyncio.shield(step)
+            await asyncio.shield(running)
         except asyncio.CancelledError:
-            step.add_done_callback(partial(_close_after, tls))
+            running.add_done_callback(partial(_close_after, tls))
             raise
 
     async def _until(self, tls: ssl.SSLSocket, watch: Callable[..., object], unwatch: Callable[[int], object]) -> None:
@@ -77,7 +93,7 @@ class PeerTls:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _close_after(tls: ssl.SSLSocket, step: asyncio.Future[None]) -> None:
+def _close_after(tls: ssl.SSLSocket, step: asyncio.Future[object]) -> None:
     if not step.cancelled():
         step.exception()  # nobody else asks how it ended
     tls.close()

@@ -5,14 +5,21 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
+from socket import socket
+
+import pytest
 
 from brokers.contract.process import CLUSTER_USER
+from brokers.contract.process_identity import broker as broker_identity
 from brokers.contract.process_identity import control
+from brokers.engine.assembly.internal_security import INTERNAL_LISTENER
 from brokers.engine.cluster.image import BrokerInfo
+from brokers.engine.network import entering
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_request
 from brokers.engine.protocol.headers import encode_request_frame
 from brokers.engine.protocol.messages.versions import ApiVersionsRequest
+from brokers.engine.replication import peer_tls
 from tests.testkit.fake_store import FakeEnsemble
 from tests.testkit.in_process import SECRET, InProcessBroker
 from tests.testkit.tls import process_context
@@ -75,7 +82,12 @@ async def test_the_secret_opens_while_a_broker_without_certificate_is_registered
         assert not await logs_in(broker)
 
 
-async def test_a_link_is_up_by_certificate_and_carries_answers_of_any_length(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_near", [True, False])
+async def test_a_link_is_up_by_certificate_and_carries_answers_of_any_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_near: bool
+) -> None:
+    """Brokers on one machine end TLS when they know each other; to others they stay encrypted."""
+    monkeypatch.setattr(peer_tls, "is_loopback", lambda host: is_near)
     tls = tmp_path / "tls"
     async with (
         InProcessBroker(tmp_path / "1", internal_tls=tls) as one,
@@ -84,6 +96,10 @@ async def test_a_link_is_up_by_certificate_and_carries_answers_of_any_length(tmp
         owner = Owner()
         link = one.broker.security.link(known(two), owner)
         await one.until(lambda: owner.is_up)
+        assert isinstance(link._socket, socket) is is_near
+        (connection,) = two.broker.listeners.get(INTERNAL_LISTENER).connections
+        assert isinstance(connection._socket, socket) is is_near
+        assert connection.session.principal.process == broker_identity(one.config.cluster_id, 1)
         body = encode_request(
             ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="t", client_software_version="1")
         )
@@ -92,6 +108,20 @@ async def test_a_link_is_up_by_certificate_and_carries_answers_of_any_length(tmp
             link.send(frame)
         await one.until(lambda: owner.frames == 500)
         link.close()
+
+
+async def test_who_comes_from_elsewhere_stays_encrypted_whatever_it_offers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entering, "is_loopback", lambda host: False)
+    async with (
+        InProcessBroker(tmp_path / "1", internal_tls=tmp_path / "tls") as one,
+        InProcessBroker(tmp_path / "2", broker_id=2, internal_tls=tmp_path / "tls") as two,
+    ):
+        owner = Owner()
+        one.broker.security.link(known(two), owner)
+        await one.until(lambda: owner.reasons)
+        assert not owner.is_up
 
 
 async def test_a_link_to_a_broker_that_is_another_one_does_not_come_up(tmp_path: Path) -> None:
