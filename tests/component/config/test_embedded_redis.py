@@ -86,7 +86,7 @@ def test_celery_speaks_over_the_socket_in_json(redis_url: str, monkeypatch: pyte
     ("given", "celery"),
     [
         ("redis://:p@host:6379/1", "redis://:p@host:6379/1"),
-        ("rediss://host/0?ssl_cert_reqs=required", "rediss://host/0?ssl_cert_reqs=required"),
+        ("rediss://host/0?ssl_cert_reqs=required", "rediss://host/0?ssl_cert_reqs=required&ssl_check_hostname=true"),
         ("unix://:p%20w@/run/redis.sock?db=2", "redis+socket://:p%20w@/run/redis.sock?virtual_host=2"),
         ("unix:///run/redis.sock", "redis+socket:///run/redis.sock"),
     ],

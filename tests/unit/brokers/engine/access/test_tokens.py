@@ -37,7 +37,7 @@ def verify(token: str, document: OAuthDocument = DOCUMENT, now_ms: int | None = 
 @pytest.mark.parametrize("algorithm", ["ES256", "ES384", "ES512", "EdDSA", "RS256", "RS384", "RS512", "PS256", "PS512"])
 def test_a_token_signed_with_a_key_of_the_set_proves_whom_it_names(algorithm: str) -> None:
     issuer = Issuer(algorithm=algorithm)
-    verified = verify(issuer.token("alice", exp=NOW_MS / 1000 + 60), issuer.document())
+    verified = verify(issuer.token("alice", iat=NOW_MS // 1000, exp=NOW_MS / 1000 + 60), issuer.document(), NOW_MS)
     assert (verified.name, verified.terms) == ("alice", DOCUMENT.terms)
     assert abs(verified.expires_at_ms - NOW_MS - 60_000) <= 1
 
@@ -74,7 +74,7 @@ def test_a_token_signed_with_a_key_of_the_set_proves_whom_it_names(algorithm: st
 )
 def test_claims_that_are_wrong_prove_nobody(claims: dict[str, Any], reason: str) -> None:
     with pytest.raises(TokenRefused, match=reason):
-        verify(ISSUER.token(**claims))
+        verify(ISSUER.token(**{"iat": NOW_MS // 1000, "exp": NOW_MS / 1000 + 3_600, **claims}), now_ms=NOW_MS)
 
 
 def test_an_audience_may_be_one_of_several() -> None:
