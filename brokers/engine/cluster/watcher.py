@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import structlog
 
@@ -149,10 +150,7 @@ class ClusterWatcher:
         instances = [name for kind, name in _split(entities) if kind == "instances"]
         quota_paths = [path for path in entities if path.startswith(("users/", "clients/"))]
         quotas = await loader.read_quotas(self._tree, quota_paths) if quota_paths else {}
-        users = await documents_loader.read_users(self._tree, named_in(entities, USERS))
-        acls = await documents_loader.read_acls(self._tree, named_in(entities, ACLS))
-        certificates = await documents_loader.read_certificates(self._tree, named_in(entities, CERTIFICATES))
-        oauth = await documents_loader.read_oauth(self._tree, named_in(entities, OAUTH))
+        documents = await self._changed_documents(image, entities)
         configured = broker_config_loader.ids_of(
             path.removeprefix(_BROKER_CONFIG) for path in entities if path.startswith(_BROKER_CONFIG)
         )
@@ -165,16 +163,26 @@ class ClusterWatcher:
                 topics=result or None,
                 instances=await loader.read_instances(self._tree, instances) if instances else None,
                 quotas=image.quotas.with_changes(quotas) if quotas else None,
-                users=image.users.with_changes(users) if users else None,
-                acls=image.acls.with_changes(acls) if acls else None,
-                certificates=image.certificates.with_changes(certificates) if certificates else None,
-                oauth=image.oauth.with_changes(oauth) if oauth else None,
+                **documents,
                 broker_configs=image.broker_configs.with_changes(broker_configs) if broker_configs else None,
                 config_change=config_change,
                 creations=reservations.versions_in(entities),
                 not_understood=not_understood,
             )
         )
+
+    async def _changed_documents(self, image: ClusterImage, entities: Collection[str]) -> dict[str, Any]:
+        """What instances keep in documents of their own, as it is by now; None where nothing was announced."""
+        users = await documents_loader.read_users(self._tree, named_in(entities, USERS))
+        acls = await documents_loader.read_acls(self._tree, named_in(entities, ACLS))
+        certificates = await documents_loader.read_certificates(self._tree, named_in(entities, CERTIFICATES))
+        oauth = await documents_loader.read_oauth(self._tree, named_in(entities, OAUTH))
+        return {
+            "users": image.users.with_changes(users) if users else None,
+            "acls": image.acls.with_changes(acls) if acls else None,
+            "certificates": image.certificates.with_changes(certificates) if certificates else None,
+            "oauth": image.oauth.with_changes(oauth) if oauth else None,
+        }
 
     async def _load_everything(self) -> ClusterImage:
         """The logs are read first: what is written while the rest is being read is announced behind that point."""
