@@ -15,7 +15,7 @@ from urllib.parse import quote
 import dj_database_url
 import psycopg
 import pytest
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connections
 from kazoo.security import OPEN_ACL_UNSAFE
 from kombu import Connection as QueueConnection
 from kombu.exceptions import OperationalError
@@ -94,6 +94,8 @@ def test_the_pipeline_asks_postgres_for_what_the_rest_of_the_product_does(
     secured_postgres: TlsFront, authority: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed = dj_database_url.parse(postgres_url(secured_postgres, authority))
+    # Not `django.db.connection`, a proxy: what is patched of it would be deleted afterwards.
+    connection = connections[DEFAULT_DB_ALIAS]
     monkeypatch.setattr(connection, "settings_dict", {**connection.settings_dict, **parsed})
     with psycopg.connect(dsn.conninfo()) as link:
         assert link.execute("SELECT 1").fetchone() == (1,)
