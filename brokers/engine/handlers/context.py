@@ -238,7 +238,8 @@ class Engine:
         self.converter_places = DecodedPlaces(self.loop, bytes_max=0)
         self.starts = DurableLogStartOffsets(self.table, self.spawn)
         self.deadlines = Deadlines(self.loop, self.clock)
-        self.waiting_calls = WaitingCalls(self.request_turns, self.spawn, self._charge_request_time)
+        # Turns of their own: an instance that owes time does not keep rights for it that it has taken away.
+        self.waiting_calls = WaitingCalls(RequestTurns(self.loop), self.spawn, self._charge_request_time)
 
     def _charge_request_time(self, instance_id: str, spent_s: float) -> None:
         accounting = self.accountings.of(instance_id)

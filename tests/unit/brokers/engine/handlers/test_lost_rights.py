@@ -84,6 +84,20 @@ async def test_a_fetch_that_waits_is_answered_when_its_right_goes(house: House, 
     assert waiting(house) == 0
 
 
+async def test_an_instance_that_owes_time_does_not_keep_a_right_by_it(house: House) -> None:
+    """Else a user who is about to lose a right would send long requests."""
+    await house.topic()
+    owner, alice = await house.broker.internal_client(MINE), await client_as(house.broker, MINE, "alice")
+    await alice.send(ApiKey.FETCH, FETCH_VERSION, fetch_request("orders", max_wait_ms=WAIT_MS))
+    await house.broker.until(lambda: waiting(house) == 1)
+    engine = house.broker.broker.engine
+    engine.accountings.of(MINE).request_time.charge(5_000_000, engine.clock.monotonic_ms())
+
+    await deny(house, owner)
+
+    assert await error_of_fetch(alice, FETCH_VERSION) == TOPIC_DENIED
+
+
 async def test_a_fetch_whose_user_is_no_superuser_any_more_is_answered(house: House) -> None:
     await house.topic()
     owner, root = await house.broker.internal_client(MINE), await client_as(house.broker, MINE, "root")
