@@ -9,7 +9,7 @@ from typing import Final
 
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.fetch.delayed_fetch import DelayedFollowerFetch
-from brokers.engine.handlers.fetch.fetch_errors import Diverging, PartitionResult, diverged
+from brokers.engine.handlers.fetch.fetch_errors import Diverging, PartitionResult
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch_then
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.follower_session import NOT_REPORTED, FollowedPartition, FollowerSession
@@ -163,10 +163,9 @@ def _serve(
     if fetches.id == NO_SESSION:
         fetches.close()
     answers = list(reading.lines.items())
-    if reading.diverging:
-        session.channel.respond(diverged(version, correlation_id, answers, reading.diverging, fetches.id))
-        return
-    session.channel.respond_parts(encode_fetch_response(version, correlation_id, 0, 0, fetches.id, answers))
+    session.channel.respond_parts(
+        encode_fetch_response(version, correlation_id, 0, 0, fetches.id, answers, diverging=reading.diverging)
+    )
 
 
 def _read(engine: Engine, fetches: FollowerSession, limit_bytes: int, wait: bool) -> ExpirationTask:
