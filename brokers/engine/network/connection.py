@@ -176,7 +176,10 @@ class Connection:
             return
         if position < end:
             self.received.keep(bytes(shared[position:end]))
-            if not self._busy and not frames_left:
+            if self._busy & PROCESSING:
+                # What follows the request came with it, and is not seen on the socket any more.
+                self.session.on_more()
+            elif not self._busy and not frames_left:
                 self._resume_soon()
 
     def _begin_large(self, size_bytes: int, received: memoryview) -> None:
