@@ -88,6 +88,39 @@ async def test_a_long_produce_without_acknowledgement_is_appended_before_what_fo
     assert (await produce(house.mine, "orders", batch(b"last"))).base_offset == MANY
 
 
+@pytest.mark.parametrize(
+    ("transactional_id", "code"),
+    [
+        (None, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ("payments", ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    ],
+)
+async def test_a_long_produce_of_transactions_is_looked_through_in_turns(
+    house: House, transactional_id: str | None, code: ErrorCode
+) -> None:
+    """REC-44: nobody names the transaction; and two producers in one request, TXN-27."""
+    await house.topic(partitions=2)
+    engine = house.broker.broker.engine
+    request = produce_of([("orders", [0] * 2_000)], batch(b"a", attributes=0x10, producer_id=1, producer_epoch=0))
+    request.transactional_id = transactional_id
+    request.topic_data[0].partition_data[-1].records = batch(b"a", attributes=0x10, producer_id=2, producer_epoch=0)
+    turns = 0
+    record = engine.loop_turns.record
+
+    class Counted:
+        def record(self, api_key: int, instance_id: str | None, spent_s: float) -> None:
+            nonlocal turns
+            turns += 1
+            record(api_key, instance_id, spent_s)
+
+    engine.loop_turns = Counted()  # type: ignore[assignment]
+    answer = await house.mine.call(ApiKey.PRODUCE, 9, request)
+
+    assert {line.error_code for line in answer.responses[0].partition_responses} == {code}
+    assert len(answer.responses[0].partition_responses) == 2_000
+    assert turns >= 2_000 // PARTITIONS_PER_TURN_MAX
+
+
 async def test_a_few_batches_of_many_bytes_take_turns_too(house: House) -> None:
     await house.topic()
     engine = house.broker.broker.engine
