@@ -13,7 +13,7 @@ from brokers.engine.throttling.client_shares import KEYS_MAX
 from brokers.engine.throttling.flow_share import LEASE_MS, ReportedFlow
 from brokers.engine.throttling.layout import Layout
 from tests.testkit.depth import examples
-from tests.unit.brokers.engine.flowmaster.world import Report, World
+from tests.testkit.flow import Report, World
 
 MB = 1_000_000
 THREE = {1: 1, 2: 1, 3: 1}
