@@ -26,12 +26,13 @@ class Bandwidth:
 
     def on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
         epochs = {broker.id: broker.epoch for broker in after.brokers.values()}
-        have_brokers_changed, self._broker_epochs = epochs != self._broker_epochs, epochs
+        before, self._broker_epochs = self._broker_epochs, epochs
+        changed = {id for id in before.keys() | epochs.keys() if before.get(id) != epochs.get(id)}
         for instance_id, instance in after.instances.items():
             seen = self._seen.get(instance_id)
             if seen is None or seen[0] is not instance:
                 seen = self._seen[instance_id] = (instance, _leaders(instance))
-            elif not have_brokers_changed:
+            elif changed.isdisjoint(seen[1]):
                 continue
             self._update(instance, seen[1])
         for instance_id in [known for known in self._seen if known not in after.instances]:

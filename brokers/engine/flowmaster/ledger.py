@@ -139,7 +139,7 @@ class FlowLedger:
         account = self._accounts.get(key)
         if account is None or account.basis != flow.basis:
             static_bps = layout.static_bps(flow.limit_bps)
-            if account is None and _is_settled(flow, static_bps[broker_id]):
+            if account is None and _is_at_rest(flow, static_bps[broker_id]):
                 return GivenShare(flow.basis, flow.limit_bps, flow.share_bps, False)
             account = self._open(key, flow, layout, static_bps, now_ms)
             if account is None:
@@ -281,5 +281,5 @@ class FlowLedger:
         return GivenShare(account.basis, account.limit_bps, share_bps, share_bps < target_bps)
 
 
-def _is_settled(flow: ReportedFlow, static_bps: int) -> bool:
+def _is_at_rest(flow: ReportedFlow, static_bps: int) -> bool:
     return flow.share_bps == static_bps and not flow.admitted_bps and not flow.wanted_bps

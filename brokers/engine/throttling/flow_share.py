@@ -158,13 +158,13 @@ class FlowShare:
         """The flow master's word, asked for at `asked_ms`. Of another basis, or too late, it says nothing."""
         if basis != self.basis or self.policy == STATIC or now_ms - asked_ms >= LEASE_MS:
             return
-        is_settled = share_bps == int(self.share_bps) == int(self.static_bps)
+        is_at_rest = share_bps == int(self.share_bps) == int(self.static_bps)
         change_bps = abs(share_bps - int(self.share_bps))
         self.has_to_say = self.given_bps is None or change_bps * CHANGE_PART > share_bps
         self.is_waiting = is_waiting
         self.is_lost = self.has_moved = False
         self._answered_ms = asked_ms
-        if is_settled and not self.admitted_bps and not self.wanted_bps:
+        if is_at_rest and not self.admitted_bps and not self.wanted_bps:
             # Nothing is wanted here, and the master knows that this is in force: it need not hear of it again.
             self.given_bps = None
             return
