@@ -31,6 +31,8 @@ DECIDED_MS: Final = INTERVAL_MS * 9 // 10
 CHANGE_PART: Final = 8
 # While nobody wants so much of its static share, everybody has it (CKA-28).
 BUSY_PERCENT: Final = 80
+# Of their static shares, brokers share at least so much beside a silent one, or keep what they have: 1 part in so many.
+LEFT_PART: Final = 20
 # Whoever has a share that was given reports it each second.
 UNREPORTED_MS: Final = 10 * INTERVAL_MS
 # Limits of which one answer tells without being asked.
@@ -256,7 +258,10 @@ class FlowLedger:
         if has_room and not silent:
             return static_bps
         others = [id for id in sorted(parts) if id not in silent]
-        left_bps = max(0, account.limit_bps - sum(silent.values()))
+        left_bps = account.limit_bps - sum(silent.values())
+        if left_bps * LEFT_PART < sum(static_bps[id] for id in others):
+            # `literal` has promised it already.
+            return {id: part.bound_bps for id, part in parts.items()}
         shares = share_out(
             cast(Policy, account.layout.policy),
             left_bps,
