@@ -22,7 +22,7 @@ from brokers.engine.cluster import instance_documents_loader as documents_loader
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.elected_roles import CONTROLLER, FLOW_MASTER
 from brokers.engine.cluster.errors import StoreUnavailable
-from brokers.engine.cluster.image import NO_CHANGE, ClusterImage, TopicImage
+from brokers.engine.cluster.image import NO_BROKER, NO_CHANGE, ClusterImage, TopicImage
 from brokers.engine.cluster.instance_documents import ACLS, CERTIFICATES, OAUTH, USERS, named_in
 from brokers.engine.cluster.quota_image import QuotaImage
 from brokers.engine.cluster.tree import Node, Tree
@@ -50,10 +50,13 @@ class _Hole(Exception):
 
 
 class ClusterWatcher:
-    """Owned by the session: `load` at each session start, `run` for the life of the process."""
+    """Owned by the session: `load` at each session start, `run` for the life of the process. Whoever reports to no flow
+    master need not follow who it is.
+    """
 
-    def __init__(self, tree: Tree, current: CurrentImage) -> None:
+    def __init__(self, tree: Tree, current: CurrentImage, *, follows_flow_master: bool = True) -> None:
         self._tree = tree
+        self._follows_flow_master = follows_flow_master
         self._current = current
         self._marked: set[Part] = set()
         self._entities: set[str] = set()
@@ -243,6 +246,8 @@ class ClusterWatcher:
         return await loader.read_role(self._tree, CONTROLLER, lambda: self.mark(Part.CONTROLLER))
 
     async def _read_flow_master(self) -> tuple[int, int]:
+        if not self._follows_flow_master:
+            return NO_BROKER, 0
         return await loader.read_role(self._tree, FLOW_MASTER, lambda: self.mark(Part.FLOW_MASTER))
 
     async def _not_understood(self, missing: Iterable[str]) -> frozenset[str]:
