@@ -92,13 +92,17 @@ class World:
         self.epoch = 1
         self.ledger = FlowLedger(0)
         self.nodes = {id: Node(id) for id in leaders}
+        # How often another broker led something.
+        self.moves = 0
         # As it is, and as the flow master sees it.
         self.layout = self.seen_by_master = Layout.of({})
         self.lay_out(leaders)
 
     def lay_out(self, leaders: dict[int, int], *, at_once: bool = True) -> None:
         """`at_once`: everybody sees it at the same moment."""
-        self.layout = Layout.of({id: n for id, n in leaders.items() if self.nodes[id].is_alive}, None, self.policy)
+        live = {id: n for id, n in leaders.items() if n and self.nodes[id].is_alive}
+        self.moves += live.keys() != self.layout.leaders.keys()
+        self.layout = Layout.of(live, None, self.policy, moves=self.moves)
         if at_once:
             self.seen_by_master = self.layout
             for node in self.nodes.values():

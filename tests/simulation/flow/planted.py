@@ -54,7 +54,7 @@ def forget_what_was_offered(patch: pytest.MonkeyPatch) -> None:
     def forgetful(self: FlowLedger, broker_id: int, key: Any, *rest: Any) -> GivenShare | None:
         given = take(self, broker_id, key, *rest)
         account = self._accounts.get(key)
-        if account is not None:
+        if account is not None and given is not None:
             account.parts[broker_id].offered_bps = account.parts[broker_id].in_force_bps
         return given
 

@@ -134,7 +134,7 @@ class FlowRun:
         for node in world.nodes.values():
             world.see(node)
             node.wanted_bps = 0
-        if len(world.layout.leaders) < 2:
+        if len(world.layout.leaders) < 2 or world.policy != "adaptive":
             return
         hot = world.nodes[min(world.layout.leaders)]
         hot.wanted_bps = 100 * LIMIT_BPS
