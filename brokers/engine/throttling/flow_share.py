@@ -47,6 +47,7 @@ class FlowShare:
         "_answered_ms",
         "_began_ms",
         "_cap_bps",
+        "_is_unheard",
         "_left",
         "_waited_ms_before",
         "admitted_bps",
@@ -82,6 +83,8 @@ class FlowShare:
         self.admitted_bps = self.wanted_bps = 0
         # Not answered for too long.
         self.is_lost = False
+        # What was reported last may be lost.
+        self._is_unheard = False
         # More is due when others have given it up.
         self.is_waiting = False
         # The share is another one than the master knows of.
@@ -107,7 +110,7 @@ class FlowShare:
         self.limit_bps, self.whole_limit_per_s, self.static_bps = int(limit_per_s), limit_per_s, static_bps
         self.basis, self.policy = basis, policy
         self.given_bps = None
-        self.is_lost = self.is_waiting = self.has_to_say = False
+        self.is_lost = self.is_waiting = self.has_to_say = self._is_unheard = False
         self.admitted_bps = self.wanted_bps = UNMEASURED if self.has_moved else 0
         left = self._left.get(basis)
         self._cap_bps = None if left is None or policy == STATIC else left[0]
@@ -141,7 +144,7 @@ class FlowShare:
     @property
     def is_idle(self) -> bool:
         """Nobody moved or wanted anything in the last interval, and the master has nothing to hear."""
-        is_unknown = self.given_bps is not None or self._cap_bps is not None or self.is_lost
+        is_unknown = self.given_bps is not None or self._cap_bps is not None or self.is_lost or self._is_unheard
         return not self.admitted_bps and not self.wanted_bps and not is_unknown
 
     def measure(self, now_ms: int) -> bool:
@@ -171,6 +174,7 @@ class FlowShare:
 
     def report(self) -> ReportedFlow:
         self.has_to_say = False
+        self._is_unheard = True
         return ReportedFlow(self.basis, self.limit_bps, int(self.share_bps), self.admitted_bps, self.wanted_bps)
 
     def answered(self, basis: int, share_bps: int, is_waiting: bool, asked_ms: int, now_ms: int) -> None:
@@ -181,7 +185,7 @@ class FlowShare:
         change_bps = abs(share_bps - int(self.share_bps))
         self.has_to_say = self.given_bps is None or change_bps * CHANGE_PART > share_bps
         self.is_waiting = is_waiting
-        self.is_lost = self.has_moved = False
+        self.is_lost = self.has_moved = self._is_unheard = False
         self._cap_bps = None
         self._answered_ms = asked_ms
         if is_at_rest and not self.admitted_bps and not self.wanted_bps:

@@ -140,3 +140,15 @@ def test_whoever_is_idle_and_has_its_static_share_is_heard_of_no_more() -> None:
     flow.answered(BASIS, STATIC, False, 2_000, 2_001)
     assert not flow.measure(3_000)
     assert flow.is_idle
+
+
+def test_what_was_reported_and_not_answered_is_reported_again() -> None:
+    """The flow master would wait for it."""
+    flow = shared()
+    flow.rebase(BOUGHT, STATIC, BASIS + 1, "adaptive", 100)
+    flow.report()
+    assert flow.measure(1_000)
+    flow.report()
+    assert flow.measure(2_000)
+    flow.answered(BASIS + 1, STATIC, False, 2_000, 2_010)
+    assert not flow.measure(3_000)
