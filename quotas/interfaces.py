@@ -32,7 +32,8 @@ class ClientQuota:
     """The limits set for one entity. An absent part (None) is not the same as a default part (`EntityPart(name=None)`).
 
     `limits` by key: `producer_byte_rate` and `consumer_byte_rate` in bytes/s, `request_percentage` in percent of one
-    thread, `controller_mutation_rate` in partitions/s; each holds per broker (QUO-1).
+    thread, `controller_mutation_rate` in partitions/s; each holds per broker (QUO-1), and
+    bytes/s over all brokers together where the instance's `quota_scope` is `cluster`.
     """
 
     user: EntityPart | None

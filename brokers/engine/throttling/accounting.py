@@ -8,6 +8,7 @@ from functools import partial
 from brokers.engine.throttling import change_rate, connections, request_time
 from brokers.engine.throttling.change_rate import ChangeRate
 from brokers.engine.throttling.charging import ClientQuotas
+from brokers.engine.throttling.client_shares import ClientShares
 from brokers.engine.throttling.ledger import Ledger
 from brokers.engine.throttling.refused_topics import RefusedTopics
 from brokers.engine.throttling.request_time import RequestTime
@@ -23,6 +24,7 @@ class InstanceAccounting:
     __slots__ = (
         "change_rate",
         "client_quotas",
+        "client_shares",
         "ledger",
         "refused_topics",
         "request_time",
@@ -33,6 +35,8 @@ class InstanceAccounting:
 
     def __init__(self, burst_ms: int = BURST_MS, numbers_for: NumbersFor = own_numbers) -> None:
         self.client_quotas = ClientQuotas(burst_ms)
+        self.client_shares = ClientShares()
+        self.client_quotas.apply_part = self.client_shares.apply
         self.shares = InstanceShares(burst_ms)
         self.ledger = Ledger()
         self.refused_topics = RefusedTopics()

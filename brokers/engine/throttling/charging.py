@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Final, Literal, NamedTuple
 
@@ -45,22 +45,60 @@ class Rule(NamedTuple):
 class Limiter:
     """One counter under one limit. Connections of the same group share it; a changed limit keeps the samples
     (QUO-7). `pace` None: Kafka's window alone, which lets ten seconds' worth through at once.
+
+    `limit_per_s` is this broker's share of `whole_limit_per_s`, which was bought or set for all brokers together.
+    `share_key` names it among the brokers, "" for what is not shared out by demand. `admitted_bytes` and `waited_ms`
+    grow forever: what passed, and for how long somebody waited for this limit (up to `waits_until_ms`, which may be
+    ahead of the clock).
     """
 
-    __slots__ = ("limit_per_s", "pace", "rate", "rule", "used_ms")
+    __slots__ = (
+        "admitted_bytes",
+        "limit_per_s",
+        "pace",
+        "rate",
+        "rule",
+        "share_key",
+        "used_ms",
+        "waited_ms",
+        "waits_until_ms",
+        "whole_limit_per_s",
+    )
 
     def __init__(self, rule: Rule, limit_per_s: float, now_ms: int, pace: Pace | None = None) -> None:
         self.rule = rule
         self.limit_per_s = limit_per_s
+        self.whole_limit_per_s = limit_per_s
         self.used_ms = now_ms
         self.rate = Rate()
         self.pace = pace
+        self.share_key = ""
+        self.admitted_bytes = 0
+        self.waited_ms = 0
+        self.waits_until_ms = now_ms
 
-    def limit(self, limit_per_s: float, now_ms: int) -> None:
-        """What holds from now on."""
-        if self.pace is not None and limit_per_s > self.limit_per_s:
-            self.pace.raised(self.limit_per_s, limit_per_s, now_ms)
+    def limit(self, limit_per_s: float, now_ms: int, whole_limit_per_s: float | None = None) -> None:
+        """What holds from here on. Where only this broker's share moves, what was admitted under the one before counts
+        as the same part of this one.
+        """
+        whole = limit_per_s if whole_limit_per_s is None else whole_limit_per_s
+        before = self.limit_per_s
+        if limit_per_s == before and whole == self.whole_limit_per_s:
+            return
+        if self.pace is not None and limit_per_s > before:
+            self.pace.raised(before, limit_per_s, now_ms)
+        if whole == self.whole_limit_per_s and whole_limit_per_s is not None and before > 0:
+            self.rate.scale(limit_per_s / before)
         self.limit_per_s = limit_per_s
+        self.whole_limit_per_s = whole
+
+    def note_wait(self, delay_ms: int, now_ms: int) -> None:
+        """Somebody waits so long for this limit."""
+        begins_ms = self.waits_until_ms if self.waits_until_ms > now_ms else now_ms
+        ends_ms = now_ms + delay_ms
+        if ends_ms > begins_ms:
+            self.waited_ms += ends_ms - begins_ms
+            self.waits_until_ms = ends_ms
 
 
 def charge(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> tuple[int, Limiter | None]:
@@ -68,6 +106,7 @@ def charge(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> tuple
     worst_ms, worst = 0, None
     for limiter in limiters:
         limiter.used_ms = now_ms
+        limiter.admitted_bytes += amount_bytes
         delay_ms = throttle.charge(limiter.rate, amount_bytes, limiter.limit_per_s, now_ms)
         if limiter.pace is not None:
             paced_ms = limiter.pace.charge(amount_bytes, limiter.limit_per_s, now_ms)
@@ -75,6 +114,8 @@ def charge(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> tuple
                 delay_ms = paced_ms
         if delay_ms > worst_ms:
             worst_ms, worst = delay_ms, limiter
+    if worst is not None:
+        worst.note_wait(worst_ms, now_ms)
     return worst_ms, worst
 
 
@@ -92,8 +133,12 @@ def charge_fetch(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) ->
     for limiter in limiters:
         if worst is not None:
             limiter.rate.record(-amount_bytes, now_ms)
-        elif limiter.pace is not None:
+            continue
+        limiter.admitted_bytes += amount_bytes
+        if limiter.pace is not None:
             limiter.pace.charge(amount_bytes, limiter.limit_per_s, now_ms)
+    if worst is not None:
+        worst.note_wait(worst_ms, now_ms)
     return worst_ms, worst
 
 
@@ -112,12 +157,18 @@ def new_pace(burst_ms: int) -> Pace | None:
     return Pace(burst_ms) if burst_ms >= 0 else None
 
 
+# Puts this broker's part of a limit in force: quota, the limiter's key, the limiter, the limit, monotonic milliseconds.
+ApplyPart = Callable[[str, tuple[str, str, str], Limiter, float, int], None]
+
+
 class ClientQuotas:
     """The client quotas of one instance: a limiter per sharing group and quota (QUO-3)."""
 
     def __init__(self, burst_ms: int = BURST_MS) -> None:
         self._burst_ms = burst_ms
         self._limiters: dict[tuple[str, str, str], Limiter] = {}
+        # None: a limit is this broker's as a whole.
+        self.apply_part: ApplyPart | None = None
 
     def __len__(self) -> int:
         return len(self._limiters)
@@ -138,7 +189,10 @@ class ClientQuotas:
                 limiter = self._limiters.get(key)
             if limiter is None:
                 limiter = self._limiters[key] = Limiter(rule, match.limit, now_ms, new_pace(self._burst_ms))
-        limiter.limit(match.limit, now_ms)
+        if self.apply_part is None:
+            limiter.limit(match.limit, now_ms)
+        else:
+            self.apply_part(quota, key, limiter, match.limit, now_ms)
         limiter.rule, limiter.used_ms = rule, now_ms
         return limiter
 
