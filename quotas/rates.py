@@ -7,8 +7,20 @@ measuring take constant time; the samples are walked only when one has grown old
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 WINDOW_COUNT = 11
 WINDOW_MS = 1_000
+
+
+class Window(NamedTuple):
+    """Over how many samples a rate is measured, and how long each of them is (QUO-9)."""
+
+    count: int = WINDOW_COUNT
+    width_ms: int = WINDOW_MS
+
+
+WINDOW: Final = Window()
 
 
 class Rate:

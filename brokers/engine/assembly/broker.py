@@ -133,7 +133,9 @@ class Broker:
         self.store.follow(self.current)
         self.watcher = ClusterWatcher(self.tree, self.current)
         mmap_counters = MmapCounters(config.data_dirs[0])
-        self.accountings = AccountingRegistry(config.quota_burst_ms, mmap_counters.numbers_for)
+        self.accountings = AccountingRegistry(
+            config.quota_burst_ms, mmap_counters.numbers_for, config.quota_window, config.controller_quota_window
+        )
         self.readers = ThreadPoolExecutor(UNCACHED_READERS, "cold-read")
         self.engine = self._engine(defaults)
         self.listeners = self._listeners()

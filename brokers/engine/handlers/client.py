@@ -19,6 +19,7 @@ from brokers.engine.throttling.accounting import InstanceAccounting
 from brokers.engine.throttling.charging import (
     CONSUMER_BYTE_RATE,
     PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
     Limiter,
     LimitsByEntity,
     Quota,
@@ -70,6 +71,7 @@ class Client:
         "metadata_version",
         "produce_limiters",
         "produce_routes",
+        "request_limiter",
         "rights",
         "user",
         "view",
@@ -84,6 +86,8 @@ class Client:
         self.accounting: InstanceAccounting | None = None
         self.produce_limiters: tuple[Limiter, ...] = ()
         self.consume_limiters: tuple[Limiter, ...] = ()
+        # Of what its requests take of the broker's time; None: nobody limits that.
+        self.request_limiter: Limiter | None = None
         self.produce_routes: dict[bytes, Route] = {}
         self.consume_routes: dict[bytes, Route] = {}
         self._engine = engine
@@ -93,13 +97,16 @@ class Client:
         if view.instance is not None and not view.internal:
             instance_id = view.instance.id
             self.accounting = accounting = engine.accountings.of(instance_id)
-            limits = view.image.quotas.of_instance(instance_id)
+            limits = view.client_limits
             now_ms = engine.clock.monotonic_ms()
             self.produce_limiters = self._limiters(
                 accounting, limits, PRODUCER_BYTE_RATE, accounting.shares.produce, now_ms
             )
             self.consume_limiters = self._limiters(
                 accounting, limits, CONSUMER_BYTE_RATE, accounting.shares.consume, now_ms
+            )
+            self.request_limiter = accounting.client_quotas.limiter(
+                limits, REQUEST_PERCENTAGE, self.user, self.client_id, now_ms
             )
 
     def _limiters(

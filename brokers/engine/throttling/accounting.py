@@ -15,6 +15,7 @@ from brokers.engine.throttling.shares import InstanceShares
 from brokers.engine.throttling.traffic import Traffic
 from brokers.engine.throttling.usage import Key, NumbersFor, UsageAccounting, own_numbers
 from quotas.pacing import BURST_MS
+from quotas.rates import WINDOW, Window
 
 
 class InstanceAccounting:
@@ -31,9 +32,15 @@ class InstanceAccounting:
         "usage",
     )
 
-    def __init__(self, burst_ms: int = BURST_MS, numbers_for: NumbersFor = own_numbers) -> None:
-        self.client_quotas = ClientQuotas(burst_ms)
-        self.shares = InstanceShares(burst_ms)
+    def __init__(
+        self,
+        burst_ms: int = BURST_MS,
+        numbers_for: NumbersFor = own_numbers,
+        window: Window = WINDOW,
+        controller_window: Window = WINDOW,
+    ) -> None:
+        self.client_quotas = ClientQuotas(burst_ms, window, controller_window)
+        self.shares = InstanceShares(burst_ms, window)
         self.ledger = Ledger()
         self.refused_topics = RefusedTopics()
         self.request_time = RequestTime()
@@ -62,12 +69,20 @@ class InstanceAccounting:
 
 
 class AccountingRegistry:
-    """By instance id. `burst_ms` is that of every limiter (`charging.new_pace`); `numbers_for` gives each usage counter
-    of an instance the place of its numbers.
+    """By instance id. `burst_ms` and `window` are those of every limiter (`charging.new_pace`); `numbers_for` gives
+    each usage counter of an instance the place of its numbers.
     """
 
-    def __init__(self, burst_ms: int = BURST_MS, numbers_for: Callable[[str, Key], memoryview] | None = None) -> None:
+    def __init__(
+        self,
+        burst_ms: int = BURST_MS,
+        numbers_for: Callable[[str, Key], memoryview] | None = None,
+        window: Window = WINDOW,
+        controller_window: Window = WINDOW,
+    ) -> None:
         self._burst_ms = burst_ms
+        self._window = window
+        self._controller_window = controller_window
         self._numbers_for = numbers_for
         self._accountings: dict[str, InstanceAccounting] = {}
         self._retired: set[str] = set()
@@ -79,7 +94,9 @@ class AccountingRegistry:
         accounting = self._accountings.get(instance_id)
         if accounting is None:
             numbers_for = own_numbers if self._numbers_for is None else partial(self._numbers_for, instance_id)
-            accounting = self._accountings[instance_id] = InstanceAccounting(self._burst_ms, numbers_for)
+            accounting = self._accountings[instance_id] = InstanceAccounting(
+                self._burst_ms, numbers_for, self._window, self._controller_window
+            )
         return accounting
 
     def get(self, instance_id: str) -> InstanceAccounting | None:

@@ -16,6 +16,7 @@ from brokers.engine.throttling.charging import (
 )
 from quotas.allocation import allocate
 from quotas.pacing import BURST_MS, Pace
+from quotas.rates import WINDOW, Window
 
 # What coordinators write for an instance may go on however little bandwidth it has on this broker: commits belong to
 # reading.
@@ -31,10 +32,11 @@ class InstanceShares:
     produced; but who produces as much as it bought commits its offsets without delay.
     """
 
-    __slots__ = ("_burst_ms", "consume", "produce", "state")
+    __slots__ = ("_burst_ms", "_window", "consume", "produce", "state")
 
-    def __init__(self, burst_ms: int = BURST_MS) -> None:
+    def __init__(self, burst_ms: int = BURST_MS, window: Window = WINDOW) -> None:
         self._burst_ms = burst_ms
+        self._window = window
         self.produce: Limiter | None = None
         self.consume: Limiter | None = None
         self.state: Limiter | None = None
@@ -80,4 +82,5 @@ class InstanceShares:
         self.state.limit(limit_per_s, now_ms)
 
     def _limiter(self, quota: Quota, limit_per_s: float, now_ms: int) -> Limiter:
-        return Limiter(Rule("instance_bandwidth", quota, None, None), limit_per_s, now_ms, new_pace(self._burst_ms))
+        rule = Rule("instance_bandwidth", quota, None, None)
+        return Limiter(rule, limit_per_s, now_ms, new_pace(self._burst_ms), self._window)

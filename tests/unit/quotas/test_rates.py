@@ -142,3 +142,26 @@ def test_recording_and_measuring_stay_far_below_the_cost_of_a_request() -> None:
     best_s = min(timeit.repeat(lambda: charge(rate, 1_000, 1e9, next(clock)), number=2_000, repeat=20)) / 2_000
 
     assert best_s < 8e-6, f"{best_s * 1e6:.2f} us"
+
+
+@pytest.mark.parametrize(("count", "width_ms"), [(30, 1_000), (10, 30_000), (11, 1_000)])
+@given(steps=st.lists(st.tuples(st.integers(0, 40_000), st.integers(1, 50_000)), min_size=1, max_size=60))
+def test_with_any_window_no_more_gets_through_than_the_window_lets_ahead(
+    count: int, width_ms: int, steps: list[tuple[int, int]]
+) -> None:
+    """QUO-35, QUO-36: a client that waits as long as it is told."""
+    rate, now_ms, through = Rate(count, width_ms), 0, 0
+    for idle_ms, amount in steps:
+        now_ms += idle_ms
+        through += amount
+        assert through * 1_000 <= LIMIT * (now_ms + count * width_ms) + amount * 1_000
+        now_ms += charge(rate, amount, LIMIT, now_ms)
+
+
+def test_a_small_window_corrects_sooner_than_a_large_one() -> None:
+    """QUO-36: as much as a second too much, after both have been idle."""
+    small, large = Rate(30, 1_000), Rate(10, 30_000)
+
+    assert charge(small, 31_000, LIMIT, 0) == 2_000
+    assert charge(large, 31_000, LIMIT, 0) == 0
+    assert charge(large, 300_000, LIMIT, 0) == 61_000

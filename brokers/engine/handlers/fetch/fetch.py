@@ -249,12 +249,15 @@ def answer(
             version, correlation_id, 0, 0, NO_SESSION, reading.answers,
             read_committed=is_committed, aborted=reading.aborted,
         )  # fmt: skip
-    limiters = client.consume_limiters
-    if limiters:
+    limiters, request_limiter = client.consume_limiters, client.request_limiter
+    if limiters or request_limiter is not None:
         head = parts[0]
         assert isinstance(head, bytes), "a frame begins with its size"
         size_bytes = FRAME_SIZE_BYTES + int.from_bytes(head[:FRAME_SIZE_BYTES], "big")
-        delay_ms, limiter = charge_fetch(limiters, size_bytes, engine.clock.monotonic_ms())
+        time_delay_ms = 0 if request_limiter is None else session.time_delay_ms(request_limiter)
+        delay_ms, limiter = charge_fetch(limiters, size_bytes, engine.clock.monotonic_ms(), time_delay_ms > 0)
+        if time_delay_ms > delay_ms:
+            delay_ms, limiter = time_delay_ms, request_limiter
         if limiter is not None:
             reading.release()
             client.remember_delay(limiter, delay_ms, engine.clock.now_ms())

@@ -223,8 +223,13 @@ class _OldFetch:
             FetchableTopicResponse(topic=name, partitions=[part.line for part in parts]) for name, parts in topics
         ]
         frame = self._encoded(FetchResponse(responses=responses))
-        if client.consume_limiters:
-            delay_ms, limiter = charge_fetch(client.consume_limiters, len(frame), engine.clock.monotonic_ms())
+        request_limiter = client.request_limiter
+        if client.consume_limiters or request_limiter is not None:
+            time_delay_ms = 0 if request_limiter is None else self.session.time_delay_ms(request_limiter)
+            now_ms = engine.clock.monotonic_ms()
+            delay_ms, limiter = charge_fetch(client.consume_limiters, len(frame), now_ms, time_delay_ms > 0)
+            if time_delay_ms > delay_ms:
+                delay_ms, limiter = time_delay_ms, request_limiter
             if limiter is not None:
                 client.remember_delay(limiter, delay_ms, engine.clock.now_ms())
                 self._respond(FetchResponse(throttle_time_ms=delay_ms), delay_ms)

@@ -242,10 +242,12 @@ class _OldProduce:
                 client.accounting.traffic.produced(self.accepted_bytes, now_ms)
         if self.converting_delay_ms and client.accounting is not None:
             client.accounting.remember_request_time(self.converting_delay_ms, client.user, client.client_id, now_ms)
-        if not client.produce_limiters:
-            return self.converting_delay_ms
         charged_bytes = max(self.size_bytes, self.accepted_bytes)
         delay_ms, limiter = charge(client.produce_limiters, charged_bytes, self.session.engine.clock.monotonic_ms())
+        if client.request_limiter is not None and self.request.acks != 0:
+            time_delay_ms = self.session.time_delay_ms(client.request_limiter)
+            if time_delay_ms > delay_ms:
+                delay_ms, limiter = time_delay_ms, client.request_limiter
         if limiter is not None:
             client.remember_delay(limiter, delay_ms, now_ms)
         return max(delay_ms, self.converting_delay_ms)
