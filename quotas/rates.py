@@ -16,7 +16,7 @@ WINDOW_MS = 1_000
 class Window(NamedTuple):
     """Over how many samples a rate is measured, and how long each of them is (QUO-9)."""
 
-    count: int = WINDOW_COUNT
+    samples: int = WINDOW_COUNT
     width_ms: int = WINDOW_MS
 
 

@@ -52,6 +52,7 @@ _NUMBERS = {
     "log.retention.check.interval.ms": RETENTION_INTERVAL_MS,
     "controlled.shutdown.timeout.ms": CONTROLLED_SHUTDOWN_TIMEOUT_MS,
 }
+QUOTA_CALLBACK = "client.quota.callback.class"
 QUOTA_WINDOWS = "quota.window"
 CONTROLLER_QUOTA_WINDOWS = "controller.quota.window"
 
@@ -83,6 +84,8 @@ class EngineConfig:
     quota_burst_ms: int
     quota_window: Window
     controller_quota_window: Window
+    # Name of an entry point (`throttling.quota_callback`).
+    quota_callback: str | None
     retention_interval_ms: int
     controlled_shutdown_timeout_ms: int
     replica_lag_ms_max: int
@@ -156,6 +159,7 @@ def from_settings(settings: BrokerProcessSettings) -> EngineConfig:
         quota_burst_ms=_burst(settings.overrides),
         quota_window=_window(QUOTA_WINDOWS, settings.overrides),
         controller_quota_window=_window(CONTROLLER_QUOTA_WINDOWS, settings.overrides),
+        quota_callback=settings.overrides.get(QUOTA_CALLBACK) or None,
         retention_interval_ms=numbers["log.retention.check.interval.ms"],
         controlled_shutdown_timeout_ms=numbers["controlled.shutdown.timeout.ms"],
         replica_lag_ms_max=numbers["replica.lag.time.max.ms"],

@@ -13,6 +13,7 @@ from brokers.engine.access.acls import Rights
 from brokers.engine.access.authorizer import Address, Operation, decide
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.context import Engine, View
+from brokers.engine.handlers.topic_limits import limiter_of
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.throttling.accounting import InstanceAccounting
@@ -37,12 +38,16 @@ _DENIED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 class Route:
     """A topic under the name (or id) the client uses. `error` is set when this client may not use it at all."""
 
-    __slots__ = ("error", "partitions", "topic", "usage")
+    __slots__ = ("error", "limiter", "partitions", "topic", "usage")
 
-    def __init__(self, error: int, topic: TopicImage | None, usage: UsageCounter | None) -> None:
+    def __init__(
+        self, error: int, topic: TopicImage | None, usage: UsageCounter | None, limiter: Limiter | None = None
+    ) -> None:
         self.error = error
         self.topic = topic
         self.usage = usage
+        # Of the topic itself; None: it has no limit.
+        self.limiter = limiter
         self.partitions: dict[int, Partition] = {}
 
     def find(self, index: int, engine: Engine) -> Partition | int:
@@ -153,8 +158,9 @@ class Client:
         if name and not rights.is_unrestricted:
             is_allowed = rights.allows(right, ResourceType.TOPIC, name.decode(errors="replace"))
             error = error if is_allowed else _DENIED
-        usage = None
+        usage = limiter = None
         if topic is not None and self.accounting is not None and not error:
             direction = operation.value
             usage = self.accounting.usage.counter(topic.user_name, self.user, self.client_id, direction)  # type: ignore[arg-type]
-        return Route(error, topic, usage)
+            limiter = limiter_of(self._engine, self.accounting, topic, operation)
+        return Route(error, topic, usage, limiter)

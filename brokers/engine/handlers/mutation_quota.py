@@ -71,7 +71,7 @@ def _limiter(call: Call) -> Limiter | None:
     # A long call outlives its view.
     image = engine.current.image
     limits = image.quotas.of_instance(instance.id)
-    if not limits:
+    if not limits and engine.accountings.callback is None:
         return None
     part = 1.0
     if getattr(instance.document, "quota_scope", "") != PER_BROKER:

@@ -307,7 +307,9 @@ class Session:
     def _request_limiter(self, call: Call) -> Limiter | None:
         """Of what the client's requests take; None: nobody limits that."""
         view = call.view
-        if not view.client_limits or view.instance is None:
+        if view.instance is None or view.internal:
+            return None
+        if not view.client_limits and self.engine.accountings.callback is None:
             return None
         quotas = self.engine.accountings.of(view.instance.id).client_quotas
         if not quotas.is_set(view.client_limits, REQUEST_PERCENTAGE):

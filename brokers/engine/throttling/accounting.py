@@ -7,11 +7,13 @@ from functools import partial
 
 from brokers.engine.throttling import change_rate, connections, request_time
 from brokers.engine.throttling.change_rate import ChangeRate
-from brokers.engine.throttling.charging import ClientQuotas
+from brokers.engine.throttling.charging import AskCallback, ClientQuotas
 from brokers.engine.throttling.ledger import Ledger
+from brokers.engine.throttling.quota_callback import SafeCallback
 from brokers.engine.throttling.refused_topics import RefusedTopics
 from brokers.engine.throttling.request_time import RequestTime
 from brokers.engine.throttling.shares import InstanceShares
+from brokers.engine.throttling.topic_quotas import TopicQuotas
 from brokers.engine.throttling.traffic import Traffic
 from brokers.engine.throttling.usage import Key, NumbersFor, UsageAccounting, own_numbers
 from quotas.pacing import BURST_MS
@@ -28,6 +30,7 @@ class InstanceAccounting:
         "refused_topics",
         "request_time",
         "shares",
+        "topic_quotas",
         "traffic",
         "usage",
     )
@@ -38,8 +41,10 @@ class InstanceAccounting:
         numbers_for: NumbersFor = own_numbers,
         window: Window = WINDOW,
         controller_window: Window = WINDOW,
+        callback: AskCallback | None = None,
     ) -> None:
-        self.client_quotas = ClientQuotas(burst_ms, window, controller_window)
+        self.client_quotas = ClientQuotas(burst_ms, window, controller_window, callback)
+        self.topic_quotas = TopicQuotas(burst_ms, window)
         self.shares = InstanceShares(burst_ms, window)
         self.ledger = Ledger()
         self.refused_topics = RefusedTopics()
@@ -70,7 +75,7 @@ class InstanceAccounting:
 
 class AccountingRegistry:
     """By instance id. `burst_ms` and `window` are those of every limiter (`charging.new_pace`); `numbers_for` gives
-    each usage counter of an instance the place of its numbers.
+    each usage counter of an instance the place of its numbers. `callback` is asked for the limits of clients first.
     """
 
     def __init__(
@@ -79,7 +84,9 @@ class AccountingRegistry:
         numbers_for: Callable[[str, Key], memoryview] | None = None,
         window: Window = WINDOW,
         controller_window: Window = WINDOW,
+        callback: SafeCallback | None = None,
     ) -> None:
+        self.callback = callback
         self._burst_ms = burst_ms
         self._window = window
         self._controller_window = controller_window
@@ -95,7 +102,11 @@ class AccountingRegistry:
         if accounting is None:
             numbers_for = own_numbers if self._numbers_for is None else partial(self._numbers_for, instance_id)
             accounting = self._accountings[instance_id] = InstanceAccounting(
-                self._burst_ms, numbers_for, self._window, self._controller_window
+                self._burst_ms,
+                numbers_for,
+                self._window,
+                self._controller_window,
+                None if self.callback is None else partial(self.callback.ask, instance_id),
             )
         return accounting
 
@@ -117,4 +128,7 @@ class AccountingRegistry:
 
     def drop_unused(self, now_ms: int) -> int:
         """QUO-8 for all instances; the number of counters dropped. `now_ms` is monotonic."""
-        return sum(accounting.client_quotas.drop_unused(now_ms) for accounting in self._accountings.values())
+        return sum(
+            accounting.client_quotas.drop_unused(now_ms) + accounting.topic_quotas.drop_unused(now_ms)
+            for accounting in self._accountings.values()
+        )

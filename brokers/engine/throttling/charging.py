@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Final, Literal, NamedTuple
 
 from brokers.contract.usage import NAME_CHARACTERS_MAX
+from brokers.engine.throttling.quota_callback import CustomLimit
 from quotas import pacing, precedence, throttle
 from quotas.pacing import BURST_MS, Pace
 from quotas.rates import WINDOW, Rate, Window
@@ -16,6 +17,8 @@ UNUSED_MS_MAX: Final = 3_600_000
 # A client that invents client ids cannot make the broker grow: beyond this, groups of one instance share a counter.
 LIMITERS_PER_INSTANCE_MAX: Final = 10_000
 OTHERS: Final = "(other)"
+# In place of a user, which has no such character.
+BY_CALLBACK: Final = "\0callback"
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
@@ -28,11 +31,13 @@ NS_PER_S: Final = 1_000_000_000
 
 Quota = Literal["producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"]
 LimitsByEntity = Mapping[precedence.Entity, Mapping[str, float]]
+# Quota, user, client id: the answer of somebody else's code, None where it has none.
+AskCallback = Callable[[str, str, str], CustomLimit | None]
 
 
 class Rule(NamedTuple):
     """Why somebody waits, or is refused a connection. `level` and `entity` are those of a client quota (QUO-2), None
-    for what is the instance's.
+    for what is the instance's, or decided by a callback.
     """
 
     kind: Literal[
@@ -64,7 +69,7 @@ class Limiter:
         self.rule = rule
         self.limit_per_s = limit_per_s
         self.used_ms = now_ms
-        self.rate = Rate(window.count, window.width_ms)
+        self.rate = Rate(window.samples, window.width_ms)
         self.pace = pace
         # What a rate of changes is counted with instead (QUO-40).
         self.bucket: TokenBucket | None = None
@@ -124,6 +129,30 @@ def charge_fetch(
     return worst_ms, worst
 
 
+def record_parts(limited: Sequence[tuple[Limiter, int]], now_ms: int) -> tuple[int, Limiter | None]:
+    """The first half of `charge_fetch`, for parts of a response that have limiters of their own: how long it is to
+    wait for. `complete_parts` comes after it.
+    """
+    worst_ms, worst = 0, None
+    for limiter, amount_bytes in limited:
+        limiter.used_ms = now_ms
+        delay_ms = throttle.charge(limiter.rate, amount_bytes, limiter.limit_per_s, now_ms)
+        if limiter.pace is not None:
+            delay_ms = max(delay_ms, limiter.pace.debt_ms(now_ms))
+        if delay_ms > worst_ms:
+            worst_ms, worst = delay_ms, limiter
+    return worst_ms, worst
+
+
+def complete_parts(limited: Sequence[tuple[Limiter, int]], now_ms: int, is_held: bool) -> None:
+    """The second half: takes back what is not sent, and charges what is."""
+    for limiter, amount_bytes in limited:
+        if is_held:
+            limiter.rate.record(-amount_bytes, now_ms)
+        elif limiter.pace is not None:
+            limiter.pace.charge(amount_bytes, limiter.limit_per_s, now_ms)
+
+
 def fetch_cap_bytes(limiters: Sequence[Limiter], wanted_bytes: int) -> int:
     """QUO-19: the most one response may weigh."""
     for limiter in limiters:
@@ -154,7 +183,14 @@ def new_pace(burst_ms: int) -> Pace | None:
 class ClientQuotas:
     """The client quotas of one instance: a limiter per sharing group and quota (QUO-3)."""
 
-    def __init__(self, burst_ms: int = BURST_MS, window: Window = WINDOW, controller_window: Window = WINDOW) -> None:
+    def __init__(
+        self,
+        burst_ms: int = BURST_MS,
+        window: Window = WINDOW,
+        controller_window: Window = WINDOW,
+        callback: AskCallback | None = None,
+    ) -> None:
+        self._callback = callback
         self._burst_ms = burst_ms
         self._window = window
         self._controller_window = controller_window
@@ -166,7 +202,9 @@ class ClientQuotas:
         return len(self._limiters)
 
     def is_set(self, limits: LimitsByEntity, quota: Quota) -> bool:
-        """Whether anybody has a limit of this kind; looked at once for each object that `limits` is."""
+        """Whether anybody may have a limit of this kind; looked at once for each object that `limits` is."""
+        if self._callback is not None:
+            return True
         if limits is not self._known_limits:
             self._quotas_set = frozenset(name for of_entity in limits.values() for name in of_entity)
             self._known_limits = limits
@@ -178,12 +216,19 @@ class ClientQuotas:
         """The limiter of this client under the present `limits`, of which `part` is for this broker; None = unlimited.
         Takes over a changed limit or level.
         """
-        match = precedence.resolve(limits, quota, user, client_id)
-        if match is None:
-            return None
-        rule = Rule("client_quota", quota, match.level, match.entity)
-        limit_per_s = match.limit * part
-        key = (quota, *precedence.sharing_group(match.level, user, _short(client_id)))
+        custom = None if self._callback is None else self._callback(quota, user, client_id)
+        if custom is not None:
+            if custom.limit is None:
+                return None
+            rule = Rule("client_quota", quota, None, None)
+            limit_per_s, key = custom.limit * part, (quota, BY_CALLBACK, custom.group)
+        else:
+            match = precedence.resolve(limits, quota, user, client_id)
+            if match is None:
+                return None
+            rule = Rule("client_quota", quota, match.level, match.entity)
+            limit_per_s = match.limit * part
+            key = (quota, *precedence.sharing_group(match.level, user, _short(client_id)))
         limiter = self._limiters.get(key)
         if limiter is None:
             if len(self._limiters) >= LIMITERS_PER_INSTANCE_MAX:

@@ -99,6 +99,7 @@ def _config(broker_id: int, data_dir: Path, *, notices_pauses: bool) -> EngineCo
         quota_burst_ms=-1,
         quota_window=WINDOW,
         controller_quota_window=WINDOW,
+        quota_callback=None,
         retention_interval_ms=0,
         controlled_shutdown_timeout_ms=0,
         replica_lag_ms_max=LAG_MS_MAX,

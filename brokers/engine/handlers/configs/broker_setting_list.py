@@ -19,6 +19,7 @@ from brokers.engine.config import (
     FETCH_BYTES_MAX,
     FRAME_BYTES_MAX,
     MAX_REAUTH_MS,
+    QUOTA_CALLBACK,
     REPLICA_LAG_MS_MAX,
     REPLICATION_BYTES_PER_S_MAX,
     RETENTION_INTERVAL_MS,
@@ -136,6 +137,9 @@ FIXED: Final = (
     Row("auto.leader.rebalance.enable", _BOOLEAN, "true", "Whether leaderships go back to preferred replicas."),
     Row("broker.id", _INT, None, "The number of this broker in its cluster."),
     Row("broker.rack", _STRING, None, "Where this broker stands; replicas are spread over racks."),
+    Row(
+        QUOTA_CALLBACK, _STRING, None, "Who decides limits of clients: an entry point `penstock.client_quota_callback`."
+    ),
     Row("connections.max.idle.ms", _LONG, str(CONNECTIONS_IDLE_MS_MAX), "After how long a silent connection ends."),
     Row("connections.max.reauth.ms", _LONG, str(MAX_REAUTH_MS), "When SASL clients authenticate again; 0: never."),
     Row("controller.quota.window.num", _INT, str(WINDOW_COUNT), "Samples of a client's rate of changes."),

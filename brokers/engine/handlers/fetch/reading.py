@@ -6,6 +6,7 @@ from brokers.engine.handlers.fetch.fetch_errors import Diverging, PartitionResul
 from brokers.engine.handlers.fetch.prefetch import Missing
 from brokers.engine.partitions.committed import AbortedByPartition
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.throttling.charging import Limiter
 from brokers.engine.throttling.usage import UsageCounter
 
 
@@ -15,7 +16,9 @@ class Reading:
     What is `missing` has to come from the disk, which this pass was not to wait for; then the rest is of no use.
     """
 
-    __slots__ = ("aborted", "answers", "diverging", "metered", "missing", "must_answer", "readable_bytes", "watched")
+    __slots__ = (
+        "aborted", "answers", "diverging", "limited", "metered", "missing", "must_answer", "readable_bytes", "watched",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.aborted: AbortedByPartition = {}
@@ -23,6 +26,8 @@ class Reading:
         self.missing: list[Missing] = []
         self.diverging: Diverging = {}
         self.metered: list[tuple[UsageCounter | None, int]] = []
+        # What was read of topics that have a limit of their own.
+        self.limited: list[tuple[Limiter, int]] = []
         self.readable_bytes = 0
         self.watched: list[Partition] = []
         self.must_answer = False
@@ -39,6 +44,7 @@ class Reading:
         self.missing += later.missing
         self.diverging.update(later.diverging)
         self.metered += later.metered
+        self.limited += later.limited
         self.readable_bytes += later.readable_bytes
         self.watched += later.watched
         self.must_answer = self.must_answer or later.must_answer

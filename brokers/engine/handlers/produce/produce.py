@@ -140,6 +140,8 @@ def append_topics(request: ProduceRequest, client: Client, topics: ProduceTopics
             request.accepted_bytes += topic_bytes
             if route.usage is not None:
                 route.usage.add(topic_bytes)
+            if route.limiter is not None:
+                request.charge_topic(route.limiter, topic_bytes)
         request.results.append((name, results))
 
 
@@ -221,12 +223,14 @@ def charge_for(request: ProduceRequest, client: Client) -> int:
     checking_delay_ms = request.checking_delay_ms
     if checking_delay_ms and client.accounting is not None:
         client.accounting.remember_request_time(checking_delay_ms, client.user, client.client_id, now_ms)
-    if not client.produce_limiters and client.request_limiter is None:
+    if not client.produce_limiters and client.request_limiter is None and request.topic_limiter is None:
         return checking_delay_ms
     raw = request.raw
     # What a topic wants uncompressed may be far more than what was sent.
     charged_bytes = max(raw.end - raw.start, accepted_bytes)
     delay_ms, limiter = charge(client.produce_limiters, charged_bytes, engine.clock.monotonic_ms())
+    if request.topic_delay_ms > delay_ms:
+        delay_ms, limiter = request.topic_delay_ms, request.topic_limiter
     request_limiter = client.request_limiter
     if request_limiter is not None:
         if request.acks == 0:

@@ -115,7 +115,7 @@ def test_operators_see_every_key_that_a_broker_reads_and_no_other() -> None:
     for read in READERS:
         read(given)
     asked = given.asked | set(config._NUMBERS) | {"quota.burst.ms", "connections.max.reauth.ms", FREE_BYTES}
-    asked |= {f"{prefix}.{part}" for prefix in WINDOWS for part in ("num", "size.seconds")}
+    asked |= {config.QUOTA_CALLBACK} | {f"{prefix}.{part}" for prefix in WINDOWS for part in ("num", "size.seconds")}
     asked = {key for key in asked if not key.endswith(".throttled.replicas")}
 
     assert sorted(asked | {"broker.id", "broker.rack", "log.dirs"}) == sorted(SETTINGS)
