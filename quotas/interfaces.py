@@ -31,8 +31,8 @@ class EntityPart:
 class ClientQuota:
     """The limits set for one entity. An absent part (None) is not the same as a default part (`EntityPart(name=None)`).
 
-    `limits` by key: `producer_byte_rate` and `consumer_byte_rate` in bytes/s, `request_percentage` in percent of one
-    thread, `controller_mutation_rate` in partitions/s; each holds per broker (QUO-1).
+    `limits` by key: `producer_byte_rate` and `consumer_byte_rate` in bytes/s, `request_percentage` in percent of a
+    broker's event loop, `controller_mutation_rate` in partitions/s; each holds per broker (QUO-1).
     """
 
     user: EntityPart | None
