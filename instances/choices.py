@@ -25,6 +25,22 @@ class ClusterType(models.TextChoices):
     DEDICATED = "dedicated", _("Dedicated")
 
 
+class BandwidthPolicy(models.TextChoices):
+    """How bandwidth is shared out over brokers, as `quotas.policies` names it."""
+
+    ADAPTIVE = "adaptive", _("Follows what clients want")
+    NORMALISED = "normalised", _("CKafka: follows traffic")
+    LITERAL = "literal", _("CKafka to the letter: may exceed what was bought for a while")
+    STATIC = "static", _("By partitions")
+
+
+class QuotaScope(models.TextChoices):
+    """Where a client quota of bytes holds."""
+
+    CLUSTER = "cluster", _("Over all brokers together")
+    BROKER = "broker", _("On each broker, as in Kafka")
+
+
 class RouteSecurity(models.TextChoices):
     """How a route is protected, as `routes.kinds` names it."""
 

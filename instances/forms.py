@@ -7,6 +7,7 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
+from instances.choices import BandwidthPolicy, QuotaScope
 from instances.limits import (
     ADDRESS_CHARS_MAX,
     ALLOW_LIST_ENTRIES_MAX,
@@ -47,6 +48,14 @@ class OpenAccessForm(forms.Form):
         label=_("What has no access rule is open to every user"), required=False,
         help_text=_("Without it, users do nothing that no rule allows; those with full access are asked nothing."),
     )  # fmt: skip
+
+
+class SharingForm(forms.Form):
+    bandwidth_policy = forms.ChoiceField(
+        label=_("Bandwidth over brokers"), choices=BandwidthPolicy.choices,
+        help_text=_("Each broker has a share of what you bought; together they never have more."),
+    )  # fmt: skip
+    quota_scope = forms.ChoiceField(label=_("A client quota holds"), choices=QuotaScope.choices)
 
 
 class TopicForm(forms.Form):

@@ -17,6 +17,7 @@ from instances.choices import (
     ClusterType,
     OperationState,
     OperationType,
+    QuotaScope,
     Reason,
     RouteSecurity,
     StepState,
@@ -43,6 +44,7 @@ from instances.oauth.limits import (
     PRINCIPAL_CLAIM_CHARS_MAX,
 )
 from instances.routes.kinds import DEFAULT_MAPPING_RULES, MAPPING_RULES_CHARS_MAX, PROTOCOLS, ROUTE_NAME_CHARS_MAX
+from quotas.policies import DEFAULT_POLICY
 from tenants.ids import TypedIdField
 from tenants.limits import SUSPENSION_NOTE_CHARS_MAX
 from tenants.models import Tenant
@@ -57,12 +59,14 @@ assert ADDRESS_CHARS_MAX * ALLOW_LIST_ENTRIES_MAX < 64 * 1024  # both lists of a
 
 
 def default_settings() -> dict[str, Any]:
-    """What a tenant may choose about automatic topics, and about resources without access rules."""
+    """What a tenant may choose about automatic topics, resources without access rules, and limits over brokers."""
     return {
         "auto_create_topics": True,
         "default_partitions": 3,
         "default_replication_factor": ONE_ON_EACH_BROKER,
         "allow_everyone_if_no_acl": True,
+        "bandwidth_policy": DEFAULT_POLICY,
+        "quota_scope": QuotaScope.CLUSTER.value,
     }
 
 

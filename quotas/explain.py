@@ -63,7 +63,7 @@ class LevelView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effective:
-    """The rule in force for one quota key; `limit` None = unlimited. Limits hold per broker (QUO-1)."""
+    """The rule in force for one quota key; `limit` None = unlimited."""
 
     quota: QuotaKey
     unit: Unit

@@ -86,6 +86,14 @@ class Rate:
         self.measure(now_ms)
         return self.total * 1000 / self.window_ms
 
+    def scale(self, factor: float) -> None:
+        """The limit moves to `factor` times what it was; what was within the one before is the same part of it."""
+        sums = self._sums
+        self.total = 0
+        for slot, value in enumerate(sums):
+            sums[slot] = round(value * factor)
+            self.total += sums[slot]
+
     def _advance(self, now_ms: int) -> None:
         starts = self._starts
         if len(starts) <= self.count:

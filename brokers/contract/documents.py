@@ -9,11 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from brokers.contract.routes import DEFAULT_ROUTE, PLAINTEXT, RouteDocument
+from quotas.policies import DEFAULT_POLICY
 
 InstanceState = Literal["active", "frozen", "deleting"]
+QuotaScope = Literal["cluster", "broker"]
+CLUSTER_SCOPE: Final = "cluster"
+BROKER_SCOPE: Final = "broker"
 
 INTERNAL_LISTENER = "INTERNAL"
 _WITH_TLS = "SSL"
@@ -95,6 +99,10 @@ class InstanceDocument:
     no further replica of its topics is placed there. `allow_everyone_if_no_acl`: what no ACL names is everybody's to
     use (Kafka's `allow.everyone.if.no.acl.found`).
 
+    `bandwidth_policy` says how what is bought is shared out over the brokers (`quotas.policies`; a name that a broker
+    does not know counts as `static`). `quota_scope`: whether a client quota of bytes holds over all brokers together
+    (`cluster`), or on each of them (`broker`, as in Kafka).
+
     `routes` are the ways in. With any, `endpoints` are those of the first, and `ports` those that a broker which knows
     no routes may open.
     """
@@ -113,6 +121,8 @@ class InstanceDocument:
     leaving: tuple[int, ...] = ()
     allow_everyone_if_no_acl: bool = True
     routes: tuple[RouteDocument, ...] = ()
+    bandwidth_policy: str = DEFAULT_POLICY
+    quota_scope: QuotaScope = CLUSTER_SCOPE
 
     @property
     def effective_routes(self) -> tuple[RouteDocument, ...]:
@@ -149,6 +159,8 @@ class InstanceDocument:
             "partitions_max": self.partitions_max,
             "message_bytes_max": self.message_bytes_max,
             "allow_everyone_if_no_acl": self.allow_everyone_if_no_acl,
+            "bandwidth_policy": self.bandwidth_policy,
+            "quota_scope": self.quota_scope,
         }
         if self.leaving:
             body["leaving"] = list(self.leaving)
@@ -175,6 +187,8 @@ class InstanceDocument:
             leaving=tuple(body.get("leaving", ())),
             allow_everyone_if_no_acl=bool(body.get("allow_everyone_if_no_acl", True)),
             routes=tuple(map(RouteDocument.from_body, body.get("routes", ()))),
+            bandwidth_policy=str(body.get("bandwidth_policy", DEFAULT_POLICY)),
+            quota_scope=BROKER_SCOPE if body.get("quota_scope") == BROKER_SCOPE else CLUSTER_SCOPE,
         )
 
 
@@ -377,4 +391,14 @@ def controller_to_json(broker_id: int, timestamp_ms: int) -> bytes:
 
 def controller_from_json(raw: bytes) -> int:
     """The id of the broker that is controller."""
+    return int(json.loads(raw)["brokerid"])
+
+
+def flow_master_to_json(broker_id: int, timestamp_ms: int) -> bytes:
+    """`/ckafka/master`, ephemeral (CKA-40)."""
+    return _dump({"version": 1, "brokerid": broker_id, "timestamp": str(timestamp_ms)})
+
+
+def flow_master_from_json(raw: bytes) -> int:
+    """The id of the broker that is flow master."""
     return int(json.loads(raw)["brokerid"])

@@ -102,7 +102,7 @@ def _control_elsewhere(path: str) -> int:
 
 
 def _brokers_in_control_tree(path: str) -> int:
-    if path.startswith((paths.INSTANCE_ACKS, paths.CREATIONS, paths.KEY_REQUESTS, paths.CHANGES)):
+    if path.startswith((paths.INSTANCE_ACKS, paths.CREATIONS, paths.KEY_REQUESTS, paths.CHANGES, paths.FLOW_MASTER)):
         return CHANGE
     if path.startswith(f"{paths.INSTANCES}/"):
         parts = path.removeprefix(f"{paths.INSTANCES}/").split("/")

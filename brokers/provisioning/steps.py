@@ -197,6 +197,8 @@ def document_of(instance: Instance, leases: list[PortLease]) -> InstanceDocument
         leaving=tuple(sorted({item.broker.number for item in leases if item.is_leaving})),
         settings=InstanceSettings(**{key: value for key, value in instance.settings.items() if key in known}),
         allow_everyone_if_no_acl=bool(instance.settings_in_force["allow_everyone_if_no_acl"]),
+        bandwidth_policy=instance.settings_in_force["bandwidth_policy"],
+        quota_scope=instance.settings_in_force["quota_scope"],
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from instances.choices import ClusterType, OperationState, Reason
+from instances.choices import BandwidthPolicy, ClusterType, OperationState, QuotaScope, Reason
 from instances.lifecycle.phases import Phase
 from instances.limits import (
     ADDRESS_CHARS_MAX,
@@ -38,7 +38,9 @@ REASONS = [reason.value for reason in Reason]
 
 
 class SettingsIn(StrictSerializer):
-    """What a tenant may choose about topics made without saying more, and about resources without access rules."""
+    """What a tenant may choose about topics made without saying more, resources without access rules, and limits over
+    brokers.
+    """
 
     auto_create_topics = Flag(required=False, help_text="Create a topic when a client first produces to it.")
     default_partitions = Integer(required=False, min_value=1, max_value=DEFAULT_PARTITIONS_MAX)
@@ -53,6 +55,19 @@ class SettingsIn(StrictSerializer):
         required=False,
         help_text="Whether every user may do everything to a topic, group or transactional id that has no access rule.",
     )
+    bandwidth_policy = Choice(
+        required=False,
+        choices=BandwidthPolicy.choices,
+        help_text="How the bandwidth is shared out over the brokers that lead its partitions. adaptive: follows what "
+        "clients move and wait for. normalised, literal: follows what they move, as CKafka does; literal may exceed "
+        "what was bought for a while. static: by partitions.",
+    )
+    quota_scope = Choice(
+        required=False,
+        choices=QuotaScope.choices,
+        help_text="Whether a client quota in bytes per second holds over all brokers together, or on each of them as "
+        "in Kafka.",
+    )
 
 
 class SettingsOut(serializers.Serializer):
@@ -62,6 +77,8 @@ class SettingsOut(serializers.Serializer):
         allow_null=True, help_text="What is in force; null while the instance has no broker."
     )
     allow_everyone_if_no_acl = serializers.BooleanField()
+    bandwidth_policy = serializers.ChoiceField(choices=BandwidthPolicy.choices)
+    quota_scope = serializers.ChoiceField(choices=QuotaScope.choices)
 
 
 class ConditionOut(serializers.Serializer):

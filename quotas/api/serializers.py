@@ -1,4 +1,6 @@
-"""What quota endpoints take and give. Limits hold per broker: bytes/s, percent of a broker's time, partitions/s."""
+"""What quota endpoints take and give. Bytes/s and partitions/s hold over all brokers together (or on each, by the
+instance's `quota_scope`), percent of a broker's time on each broker.
+"""
 
 from __future__ import annotations
 

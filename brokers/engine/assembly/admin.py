@@ -10,9 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from brokers.engine.assembly import audit_log, authentication_counts, connection_counts, coordination_counts
+from brokers.engine.assembly import (
+    audit_log,
+    authentication_counts,
+    bandwidth_report,
+    connection_counts,
+    coordination_counts,
+)
 from brokers.engine.assembly.admin_rights import refusal
 from brokers.engine.assembly.cluster_report import ClusterReport
+from brokers.engine.assembly.flow_control import FlowControl
 from brokers.engine.assembly.internal_security import InternalSecurity
 from brokers.engine.assembly.long_turns import api_name
 from brokers.engine.assembly.storage_capacity import StorageCapacity
@@ -32,7 +39,7 @@ from brokers.engine.telemetry.metrics import Sample
 from brokers.native import finder as native
 from brokers.native import notes
 
-_INSTANCE: Final = re.compile(r"/v1/instances/(ins-[a-z0-9]{8})/(traffic|throttles|topics)\Z")
+_INSTANCE: Final = re.compile(r"/v1/instances/(ins-[a-z0-9]{8})/(traffic|throttles|topics|bandwidth)\Z")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 TRAFFIC_STEP_MS: Final = 1_000
 PARTITIONS_PER_PAGE: Final = 50
@@ -53,6 +60,7 @@ class AdminPort:
     ready_reasons: set[str]
     counts: coordination_counts.Counts
     storage: StorageCapacity
+    flow: FlowControl
     _report: ClusterReport = field(default_factory=ClusterReport)
 
     def answer(self, request: Request) -> Reply:
@@ -84,6 +92,8 @@ class AdminPort:
             return Reply.json(self._traffic(instance_id, request.number("since_ms", 0)))
         if what == "throttles":
             return Reply.json(self._throttles(instance_id))
+        if what == "bandwidth":
+            return Reply.json(bandwidth_report.of_instance(self.engine, instance_id))
         return Reply.json(self._topics(instance_id))
 
     def _ready(self) -> Reply:
@@ -105,6 +115,7 @@ class AdminPort:
             "build": notes.of_this_host().as_json(),
             "is_controller": self.controller.is_controller,
             "controller_id": image.controller_id,
+            "flow_master": bandwidth_report.flow_master(image),
             "leaders": self.roles.leaders,
             "replicas": len(self.engine.table),
             "instances": len(self.tenant_listeners),
@@ -286,6 +297,7 @@ class AdminPort:
 
     def _turn_samples(self) -> Iterator[Sample]:
         yield from storage_samples(self.storage, self.engine.table)
+        yield from bandwidth_report.samples(self.flow)
         text = "Turns of the event loop over 10 ms, by the call that was served."
         for api_key, count in sorted(self.engine.loop_turns.by_api.items()):
             yield Sample("penstock_broker_long_loop_turns", "counter", text, count, (("api", api_name(api_key)),))

@@ -19,12 +19,14 @@ from brokers.engine.assembly import dynamic_configs
 from brokers.engine.assembly.admin import AdminPort
 from brokers.engine.assembly.admin_server import AdminServer
 from brokers.engine.assembly.audit_log import AuditLog
+from brokers.engine.assembly.bandwidth import Bandwidth
 from brokers.engine.assembly.cleaning import LogCleaning
 from brokers.engine.assembly.coordination import Coordination
 from brokers.engine.assembly.coordinator_forwarding import SWEEP_INTERVAL_S as FORWARDER_SWEEP_INTERVAL_S
 from brokers.engine.assembly.coordinator_forwarding import CoordinatorForwarding
 from brokers.engine.assembly.disk_floor import DiskFloor, floor_from_overrides
 from brokers.engine.assembly.disks import Disks
+from brokers.engine.assembly.flow_control import FlowControl
 from brokers.engine.assembly.handover import hand_over
 from brokers.engine.assembly.internal_security import InternalSecurity
 from brokers.engine.assembly.long_turns import LongTurnLog
@@ -32,7 +34,7 @@ from brokers.engine.assembly.metering import Metering
 from brokers.engine.assembly.mmap_counters import MmapCounters
 from brokers.engine.assembly.replication import Replication
 from brokers.engine.assembly.storage_capacity import StorageCapacity
-from brokers.engine.assembly.tenant_listeners import PORT_RETRY_INTERVAL_S, Bandwidth, TenantListeners
+from brokers.engine.assembly.tenant_listeners import PORT_RETRY_INTERVAL_S, TenantListeners
 from brokers.engine.assembly.tls_contexts import RELOAD_INTERVAL_S, TlsContexts
 from brokers.engine.clock import SystemClock
 from brokers.engine.cluster.current import CurrentImage
@@ -49,6 +51,7 @@ from brokers.engine.controller.loop import ControllerLoop
 from brokers.engine.controller.placement import Placer
 from brokers.engine.coordinators import settings as coordinator_settings
 from brokers.engine.errors import StartFailed
+from brokers.engine.flowmaster.election import FlowMasterElection
 from brokers.engine.garbage import GarbageCollection
 from brokers.engine.handlers.audit_trail import TICK_S as AUDIT_TICK_S
 from brokers.engine.handlers.context import Engine
@@ -158,12 +161,15 @@ class Broker:
         self.engine.authentication.tokens.request_keys = self.store.request_keys
         self.engine.audit.append = AuditLog(self.table, self.accountings, self.clock)
         self.current.subscribe(self.engine.authentication.on_image)
-        self.current.subscribe(Bandwidth(self.engine).on_image)
+        self.bandwidth = Bandwidth(self.engine)
+        self.current.subscribe(self.bandwidth.on_image)
+        self.flow = FlowControl(self.engine, self.security.link, self._flow_master_election(), self.bandwidth)
         self.current.subscribe(self.tenant_listeners.on_image)
         self.current.subscribe(self.engine.waiting_calls.on_image)
         self.session = self._session()
         self.session.on_registered(self.metering.on_registered)
         self.session.on_registered(self.storage.on_registered)
+        self.session.on_registered(self.flow.on_registered)
         self.session.on_registered(self.tenant_listeners.on_registered)
         self.ready_reasons = {STARTING}
         rules, report = self.security.admin_rules(), self.listeners.reports.handshake_failed
@@ -227,6 +233,15 @@ class Broker:
             policy=policy.from_overrides(self.config.overrides),
         )
 
+    def _flow_master_election(self) -> FlowMasterElection:
+        return FlowMasterElection(
+            store=self.store,
+            watcher=self.watcher,
+            current=self.current,
+            broker_id=self.config.broker_id,
+            session=lambda: (self.tree.session_id, self.session.state),
+        )
+
     def _session(self) -> ClusterSession:
         config = self.config
         return ClusterSession(
@@ -252,6 +267,7 @@ class Broker:
             ready_reasons=self.ready_reasons,
             counts=self.coordination.counts,
             storage=self.storage,
+            flow=self.flow,
         )
 
     # -- start and stop -----------------------------------------------------------------------------------------------
@@ -309,6 +325,7 @@ class Broker:
         self.replication.keep_going(periodic)
         self.coordination.keep_going(periodic)
         self.storage.keep_going(periodic)
+        self.flow.keep_going(periodic)
         cleaning = cleaner_settings.from_overrides(self.config.overrides)
         if cleaning.enabled:
             cleaner = LogCleaning(self.table, cleaning, self.clock.now_ms)
@@ -350,6 +367,7 @@ class Broker:
         self.coordination.close()
         self.coordinator_forwarding.close()
         self.storage.close()
+        self.flow.close()
         self.listeners.close_all("the broker stops")
         self.security.close()
         if self._controller_task is not None:

@@ -1,11 +1,8 @@
-"""Routes of instance documents become open ports, and the word that they are (CKA-1, CKA-3); accountings follow the
-instances' limits.
-"""
+"""Routes of instance documents become open ports, and the word that they are (CKA-1, CKA-3)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping
 
 import structlog
@@ -18,7 +15,7 @@ from brokers.engine.assembly.route_sessions import instance_of, listener_name, r
 from brokers.engine.assembly.tls_contexts import TlsContexts
 from brokers.engine.assembly.tls_routes import NO_CERTIFICATES, RouteRefused, TlsRoute
 from brokers.engine.cluster.errors import ClusterError
-from brokers.engine.cluster.image import ClusterImage, InstanceImage
+from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.handlers.context import Engine
 from brokers.engine.network.listener import Listeners
 from brokers.engine.own_turns import PIECE_MS_MAX
@@ -262,29 +259,3 @@ class TenantListeners:
 def _rules(route: RouteDocument) -> tuple[object, ...]:
     """What of a route can change while its port stays open."""
     return route.allow_list, route.proxies, route.connections_max
-
-
-class Bandwidth:
-    """Keeps the static shares of instances in step with where their leaders are (CKA-27, CKA-34)."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._seen: dict[str, InstanceImage] = {}
-
-    def on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
-        now_ms = self._engine.clock.monotonic_ms()
-        for instance_id, instance in after.instances.items():
-            if self._seen.get(instance_id) is instance:
-                continue
-            self._seen[instance_id] = instance
-            leaders = Counter(partition.leader for topic in instance.topics.values() for partition in topic.partitions)
-            leaders.pop(-1, None)
-            document = instance.document
-            accounting = self._engine.accountings.of(instance_id)
-            accounting.shares.update(
-                self._engine.broker_id, leaders, document.produce_bps, document.consume_bps, now_ms
-            )
-        for instance_id in [known for known in self._seen if known not in after.instances]:
-            del self._seen[instance_id]
-            self._engine.accountings.retire(instance_id)
-        self._engine.bump_metadata_version()

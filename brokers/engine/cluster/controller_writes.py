@@ -5,19 +5,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterable, Sequence
 
-from brokers.contract import documents, paths
+from brokers.contract import paths
 from brokers.contract.documents import TopicDocument
-from brokers.engine.cluster import changes, errors
+from brokers.engine.cluster import changes, elected_roles, errors
 from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite, operations_of
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.cluster.topic_plans import encode_topic_id
 from brokers.engine.cluster.tree import (
     BadVersion,
     Check,
-    Create,
     Delete,
     NodeExists,
     NoNode,
@@ -40,31 +38,8 @@ CHANGES_KEPT_MAX = 1_000
 
 
 async def elect(tree: Tree, broker_id: int, now_ms: int) -> ControllerEpoch | None:
-    for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
-        # In this order: an epoch that is read first is not one of somebody who took the controllership in between.
-        epoch_node = await tree.get(paths.CONTROLLER_EPOCH)
-        controller = await tree.get(paths.CONTROLLER)
-        if controller is not None:
-            if controller.owner != tree.session_id or epoch_node is None:
-                return None
-            return ControllerEpoch(broker_id, int(epoch_node.data), epoch_node.version)
-        if epoch_node is None:
-            with contextlib.suppress(NodeExists):
-                await tree.commit([Create(paths.CONTROLLER_EPOCH, b"0")])
-            continue
-        epoch = int(epoch_node.data) + 1
-        body = documents.controller_to_json(broker_id, now_ms)
-        try:
-            await tree.commit(
-                [
-                    Create(paths.CONTROLLER, body, ephemeral=True),
-                    Set(paths.CONTROLLER_EPOCH, str(epoch).encode(), epoch_node.version),
-                ]
-            )
-        except (NodeExists, BadVersion):
-            continue
-        return ControllerEpoch(broker_id, epoch, epoch_node.version + 1)
-    return None
+    won = await elected_roles.elect(tree, elected_roles.CONTROLLER, broker_id, now_ms)
+    return None if won is None else ControllerEpoch(broker_id, won.epoch, won.version)
 
 
 async def resign(tree: Tree, held_epoch: ControllerEpoch) -> None:

@@ -20,7 +20,8 @@ from brokers.engine.cluster.broker_configs import BrokerConfigs
 from brokers.engine.cluster.instance_documents import InstanceDocuments
 from brokers.engine.cluster.quota_image import QuotaImage
 
-NO_CONTROLLER = -1
+NO_BROKER = -1
+NO_CONTROLLER = NO_BROKER
 # Sequence numbers of change nodes start at 0.
 NO_CHANGE = -1
 
@@ -117,7 +118,8 @@ class InstanceImage:
 
 @dataclass(frozen=True)
 class ClusterImage:
-    """`topics` holds all internal names, also those being deleted; `controller_id` is -1 when nobody is elected.
+    """`topics` holds all internal names, also those being deleted; `controller_id` and `flow_master_id` are -1 when
+    nobody is elected.
     `config_change` is the last entry of the log of config changes that is in this image, `creations` the last creation
     of partitions by instance (`reservations`). `not_understood` names
     topics that are not in it because their documents made no sense when the cluster was read as a whole,
@@ -127,6 +129,8 @@ class ClusterImage:
     cluster_id: str
     controller_id: int = NO_CONTROLLER
     controller_epoch: int = 0
+    flow_master_id: int = NO_BROKER
+    flow_master_epoch: int = 0
     brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     instances: Mapping[str, InstanceImage] = field(default_factory=dict)
@@ -162,6 +166,8 @@ class ClusterImage:
         *,
         controller_id: int | None = None,
         controller_epoch: int | None = None,
+        flow_master_id: int | None = None,
+        flow_master_epoch: int | None = None,
         brokers: Mapping[int, BrokerInfo] | None = None,
         topics: Mapping[str, TopicImage | None] | None = None,
         instances: Mapping[str, InstanceDocument | None] | None = None,
@@ -189,6 +195,8 @@ class ClusterImage:
             self,
             controller_id=self.controller_id if controller_id is None else controller_id,
             controller_epoch=self.controller_epoch if controller_epoch is None else controller_epoch,
+            flow_master_id=self.flow_master_id if flow_master_id is None else flow_master_id,
+            flow_master_epoch=self.flow_master_epoch if flow_master_epoch is None else flow_master_epoch,
             brokers=self.brokers if brokers is None else brokers,
             topics=next_topics,
             topics_by_id=next_by_id,

@@ -17,7 +17,8 @@ from brokers.contract import documents, paths
 from brokers.contract.documents import BrokerDocument, InstanceDocument, InstanceTopicDocument, TopicDocument
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.client_quotas import QUOTAS
-from brokers.engine.cluster.image import NO_CONTROLLER, BrokerInfo, PartitionImage, TopicImage
+from brokers.engine.cluster.elected_roles import Role
+from brokers.engine.cluster.image import NO_BROKER, BrokerInfo, PartitionImage, TopicImage
 from brokers.engine.cluster.quota_image import QuotaEntity
 from brokers.engine.cluster.tree import Node, Tree, Watch
 from instances import naming
@@ -77,29 +78,27 @@ async def read_brokers(tree: Tree, watch: Watch | None) -> dict[int, BrokerInfo]
     return brokers
 
 
-async def read_controller(tree: Tree, watch: Watch) -> tuple[int, int]:
-    """`(controller id or -1, controller epoch)` of one moment.
+async def read_role(tree: Tree, role: Role, watch: Watch) -> tuple[int, int]:
+    """`(id of the broker that has it or -1, epoch)` of one moment.
 
-    Both are written in one transaction; they are read again until the epoch did not move around reading the controller.
+    Both are written in one transaction; they are read again until the epoch did not move around reading the holder.
     """
-    epoch = await _read_epoch(tree)
+    epoch = await _read_epoch(tree, role)
     while True:
-        node = await tree.get(paths.CONTROLLER, watch)
-        epoch, before = await _read_epoch(tree), epoch
+        node = await tree.get(role.holder, watch)
+        epoch, before = await _read_epoch(tree, role), epoch
         if epoch == before:
             break
     try:
-        return NO_CONTROLLER if node is None else understand(
-            paths.CONTROLLER, node, documents.controller_from_json
-        ), epoch
+        return NO_BROKER if node is None else understand(role.holder, node, role.from_json), epoch
     except Malformed:
-        return NO_CONTROLLER, epoch
+        return NO_BROKER, epoch
 
 
-async def _read_epoch(tree: Tree) -> int:
-    node = await tree.get(paths.CONTROLLER_EPOCH)
+async def _read_epoch(tree: Tree, role: Role) -> int:
+    node = await tree.get(role.epoch)
     try:
-        return 0 if node is None else understand(paths.CONTROLLER_EPOCH, node, int)
+        return 0 if node is None else understand(role.epoch, node, int)
     except Malformed:
         return 0
 

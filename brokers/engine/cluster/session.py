@@ -103,7 +103,7 @@ class ClusterSession:
         if self._tree.session_id != self._session_id:
             self._spawn(self._rejoin())
         else:
-            for part in (Part.BROKERS, Part.CONTROLLER, Part.CHANGES, Part.CONFIG_CHANGES):
+            for part in (Part.BROKERS, Part.CONTROLLER, Part.FLOW_MASTER, Part.CHANGES, Part.CONFIG_CHANGES):
                 self._watcher.mark(part)
 
     async def _join(self, wait_s: float) -> None:

@@ -21,6 +21,7 @@ from brokers.engine.cluster import (
     broker_config_writes,
     client_quotas,
     controller_writes,
+    elected_roles,
     election_writes,
     errors,
     isr_writes,
@@ -387,6 +388,11 @@ class ClusterStore:
         did.
         """
         return await controller_writes.elect(self.tree, broker_id, self._now_ms())
+
+    async def elect_flow_master(self, broker_id: int) -> int | None:
+        """CKA-21: the epoch, as `elect`. The role ends with the session: brokers do not delete below `/ckafka`."""
+        won = await elected_roles.elect(self.tree, elected_roles.FLOW_MASTER, broker_id, self._now_ms())
+        return None if won is None else won.epoch
 
     async def resign(self, held_epoch: ControllerEpoch) -> None:
         await controller_writes.resign(self.tree, held_epoch)

@@ -1,6 +1,7 @@
 """Keeps the image in step with the tree: loads everything once, then follows the two change logs (ZK-32, ZK-33).
 
-Four watches in all, whatever the number of topics: live brokers, the controller, `/ckafka/changes`, `/config/changes`.
+Five watches in all, whatever the number of topics: live brokers, the controller, the flow master, `/ckafka/changes`,
+`/config/changes`.
 A watch only marks what to look at; one task reads, so a burst of changes becomes one reading and one image. Sequence
 numbers of a log have no holes: a hole means that nodes were cleaned before this broker saw them, and everything is
 read anew.
@@ -19,6 +20,7 @@ from brokers.contract import documents, paths
 from brokers.engine.cluster import broker_config_loader, changes, loader, reservations
 from brokers.engine.cluster import instance_documents_loader as documents_loader
 from brokers.engine.cluster.current import CurrentImage
+from brokers.engine.cluster.elected_roles import CONTROLLER, FLOW_MASTER
 from brokers.engine.cluster.errors import StoreUnavailable
 from brokers.engine.cluster.image import NO_CHANGE, ClusterImage, TopicImage
 from brokers.engine.cluster.instance_documents import ACLS, CERTIFICATES, OAUTH, USERS, named_in
@@ -38,6 +40,7 @@ class Part(enum.Enum):
     EVERYTHING = enum.auto()
     BROKERS = enum.auto()
     CONTROLLER = enum.auto()
+    FLOW_MASTER = enum.auto()
     CHANGES = enum.auto()
     CONFIG_CHANGES = enum.auto()
 
@@ -120,6 +123,7 @@ class ClusterWatcher:
             return
         image = self._current.image
         brokers = controller = epoch = None
+        flow_master: tuple[int | None, int | None] = (None, None)
         try:
             if Part.CHANGES in marked:
                 entities |= await self._read_log(Part.CHANGES)
@@ -136,7 +140,9 @@ class ClusterWatcher:
             # A registration was rewritten in place; the watch on who is registered stands as it was.
             brokers = await loader.read_brokers(self._tree, None)
         if Part.CONTROLLER in marked:
-            controller, epoch = await loader.read_controller(self._tree, lambda: self.mark(Part.CONTROLLER))
+            controller, epoch = await self._read_controller()
+        if Part.FLOW_MASTER in marked:
+            flow_master = await self._read_flow_master()
         topics = _topics(entities)
         # What was written about the others of its partitions meanwhile is not in the image either.
         topics |= dict.fromkeys(self._kept & topics.keys())
@@ -159,6 +165,8 @@ class ClusterWatcher:
             image.with_changes(
                 controller_id=controller,
                 controller_epoch=epoch,
+                flow_master_id=flow_master[0],
+                flow_master_epoch=flow_master[1],
                 brokers=brokers,
                 topics=result or None,
                 instances=await loader.read_instances(self._tree, instances) if instances else None,
@@ -192,7 +200,8 @@ class ClusterWatcher:
             self._seen[part] = max(sequences, default=NO_CHANGE)
         config_change = self._seen[Part.CONFIG_CHANGES]
         brokers = await loader.read_brokers(self._tree, lambda: self.mark(Part.BROKERS))
-        controller, epoch = await loader.read_controller(self._tree, lambda: self.mark(Part.CONTROLLER))
+        controller, epoch = await self._read_controller()
+        flow_master, flow_master_epoch = await self._read_flow_master()
         creations = await reservations.read_versions(self._tree)
         topic_names = sorted(await self._tree.children(paths.TOPICS) or [])
         instance_ids = sorted(await self._tree.children(paths.INSTANCES) or [])
@@ -215,6 +224,8 @@ class ClusterWatcher:
             not_understood=not_understood,
             controller_id=controller,
             controller_epoch=epoch,
+            flow_master_id=flow_master,
+            flow_master_epoch=flow_master_epoch,
             brokers=brokers,
             topics=topics,
             instances=instances,
@@ -227,6 +238,12 @@ class ClusterWatcher:
             config_change=config_change,
             creations=creations,
         )
+
+    async def _read_controller(self) -> tuple[int, int]:
+        return await loader.read_role(self._tree, CONTROLLER, lambda: self.mark(Part.CONTROLLER))
+
+    async def _read_flow_master(self) -> tuple[int, int]:
+        return await loader.read_role(self._tree, FLOW_MASTER, lambda: self.mark(Part.FLOW_MASTER))
 
     async def _not_understood(self, missing: Iterable[str]) -> frozenset[str]:
         """Of topics that could not be read; those that are gone by now were deleted meanwhile."""

@@ -125,6 +125,8 @@ class Client:
         self._engine.totals.delays += 1
         if self.accounting is not None:
             self.accounting.traffic.delayed(delay_ms, now_ms)
+            if limiter.share_key:
+                self.accounting.client_shares.on_delay(limiter, self._engine.clock.monotonic_ms())
             self.accounting.ledger.record(
                 limiter.rule, limiter.limit_per_s, self.user, self.client_id, delay_ms, now_ms
             )

@@ -42,6 +42,7 @@ from brokers.engine.partitions.leadership_check import LeadershipChecks
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.flow import ReportFlowRequest, ReportFlowResponse
 from brokers.engine.protocol.messages.storage import AllotStorageRequest, AllotStorageResponse
 from brokers.engine.request_turns import DecodedPlaces, RequestTurns
 from brokers.engine.stall_detector import StallDetector
@@ -161,6 +162,11 @@ def _is_no_controller(_request: AllotStorageRequest) -> AllotStorageResponse:
     return AllotStorageResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
 
 
+def _is_no_flow_master(_request: ReportFlowRequest) -> ReportFlowResponse:
+    """Before the assembly has plugged in who shares bandwidth out."""
+    return ReportFlowResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
+
+
 @dataclass(slots=True, eq=False)
 class Engine:
     """The rooms that handlers reach. `metadata_version` is another object after every change of what a client may see
@@ -214,6 +220,8 @@ class Engine:
     verify_transaction: VerifyTransaction = _nobody_knows
     # As controller: what other brokers may append for instances.
     allot_storage: Callable[[AllotStorageRequest], AllotStorageResponse] = _is_no_controller
+    # As flow master: what brokers may admit of what instances bought.
+    report_flow: Callable[[ReportFlowRequest], ReportFlowResponse] = _is_no_flow_master
     # For coordinators beyond an instance's brokers.
     forwarder: Forwarder | None = None
     own_turns: OwnTurns = field(init=False)

@@ -14,6 +14,7 @@ from brokers.engine.handlers.cluster import (
     elections,
     log_dirs,
     reassignments,
+    report_flow,
 )
 from brokers.engine.handlers.common.chunked_encoding import in_chunks
 from brokers.engine.handlers.common.turns import Shape, in_turns, results_of
@@ -77,6 +78,7 @@ _OURS: Final[Mapping[int, Handler]] = {
     int(ApiKey.END_TXN): transactions.end_txn,
     int(ApiKey.TXN_OFFSET_COMMIT): transactional.txn_offset_commit,
     int(ApiKey.ALLOT_STORAGE): allot_storage.allot_storage,
+    int(ApiKey.REPORT_FLOW): report_flow.report_flow,
     int(ApiKey.WRITE_TXN_MARKERS): write_markers.write_txn_markers,
     int(ApiKey.DESCRIBE_PRODUCERS): describe_producers.describe_producers,
     int(ApiKey.DESCRIBE_TRANSACTIONS): listing.describe_transactions,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from brokers.contract.documents import BROKER_SCOPE
 from brokers.engine.handlers.context import Call
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.throttling.charging import CONTROLLER_MUTATION_RATE, Limiter
@@ -25,8 +26,6 @@ STRICT_FROM: Final[Mapping[int, int]] = {
 }
 EXCEEDED: Final = "The throttling quota has been exceeded."
 CONTROLLERS_PART: Final = 0.9
-# Each broker by itself has the whole limit, as in Kafka.
-PER_BROKER: Final = "broker"
 
 
 def take(call: Call, partitions: int) -> bool:
@@ -74,7 +73,7 @@ def _limiter(call: Call) -> Limiter | None:
     if not limits and engine.accountings.callback is None:
         return None
     part = 1.0
-    if getattr(instance.document, "quota_scope", "") != PER_BROKER:
+    if instance.document.quota_scope != BROKER_SCOPE:
         brokers = instance.document.brokers & image.brokers.keys()
         part = part_of_limit(engine.broker_id, image.controller_id, brokers)
     user, now_ms = call.view.principal.user, engine.clock.monotonic_ms()

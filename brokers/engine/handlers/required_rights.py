@@ -148,4 +148,5 @@ REQUIRED_RIGHTS: Final[Mapping[int, RequiredRights]] = {
     int(_K.ALLOT_STORAGE): _OWN,
     int(_K.DESCRIBE_USERS): _OWN,
     int(_K.ALTER_USERS): _OWN,
+    int(_K.REPORT_FLOW): _OWN,
 }

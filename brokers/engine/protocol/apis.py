@@ -72,6 +72,8 @@ class ApiKey(IntEnum):
     # Of the control plane, which asks in the name of an instance.
     DESCRIBE_USERS = 20_002
     ALTER_USERS = 20_003
+    # Of our brokers among themselves, as AllotStorage.
+    REPORT_FLOW = 20_004
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,7 @@ APIS: Final[dict[int, Api]] = {
         (_K.ALLOT_STORAGE, 0, NEVER_FLEXIBLE, NEVER, "storage"),
         (_K.DESCRIBE_USERS, 0, NEVER_FLEXIBLE, NEVER, "users"),
         (_K.ALTER_USERS, 0, NEVER_FLEXIBLE, NEVER, "users"),
+        (_K.REPORT_FLOW, 0, NEVER_FLEXIBLE, NEVER, "flow"),
     )
 }
 
@@ -214,6 +217,7 @@ ADVERTISED_INTERNAL: Final[dict[ApiKey, tuple[int, int]]] = dict(
             _K.ALLOT_STORAGE: (0, 0),
             _K.DESCRIBE_USERS: (0, 0),
             _K.ALTER_USERS: (0, 0),
+            _K.REPORT_FLOW: (0, 0),
         }.items()
     )
 )

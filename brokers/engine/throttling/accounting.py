@@ -8,6 +8,7 @@ from functools import partial
 from brokers.engine.throttling import change_rate, connections, request_time
 from brokers.engine.throttling.change_rate import ChangeRate
 from brokers.engine.throttling.charging import AskCallback, ClientQuotas
+from brokers.engine.throttling.client_shares import ClientShares
 from brokers.engine.throttling.ledger import Ledger
 from brokers.engine.throttling.quota_callback import SafeCallback
 from brokers.engine.throttling.refused_topics import RefusedTopics
@@ -26,6 +27,7 @@ class InstanceAccounting:
     __slots__ = (
         "change_rate",
         "client_quotas",
+        "client_shares",
         "ledger",
         "refused_topics",
         "request_time",
@@ -44,6 +46,7 @@ class InstanceAccounting:
         callback: AskCallback | None = None,
     ) -> None:
         self.client_quotas = ClientQuotas(burst_ms, window, controller_window, callback)
+        self.client_quotas.parts = self.client_shares = ClientShares()
         self.topic_quotas = TopicQuotas(burst_ms, window)
         self.shares = InstanceShares(burst_ms, window)
         self.ledger = Ledger()

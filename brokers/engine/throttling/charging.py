@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Protocol
 
 from brokers.contract.usage import NAME_CHARACTERS_MAX
 from brokers.engine.throttling.quota_callback import CustomLimit
@@ -59,15 +59,33 @@ class Limiter:
     """One counter under one limit, which is in the unit of its quota. Connections of the same group share it; a
     changed limit keeps the samples (QUO-7). `pace` None: Kafka's window alone, which lets ten seconds' worth through at
     once.
+
+    `limit_per_s` is this broker's share of `whole_limit_per_s`, which was bought or set for all brokers together.
+    `share_key` names it among the brokers, "" for what is not shared out by demand. `admitted_bytes` and `waited_ms`
+    grow forever: what passed, and for how long somebody waited for this limit (up to `waits_until_ms`, which may be
+    ahead of the clock).
     """
 
-    __slots__ = ("bucket", "limit_per_s", "pace", "rate", "rule", "used_ms")
+    __slots__ = (
+        "admitted_bytes",
+        "bucket",
+        "limit_per_s",
+        "pace",
+        "rate",
+        "rule",
+        "share_key",
+        "used_ms",
+        "waited_ms",
+        "waits_until_ms",
+        "whole_limit_per_s",
+    )
 
     def __init__(
         self, rule: Rule, limit_per_s: float, now_ms: int, pace: Pace | None = None, window: Window = WINDOW
     ) -> None:
         self.rule = rule
         self.limit_per_s = limit_per_s
+        self.whole_limit_per_s = limit_per_s
         self.used_ms = now_ms
         self.rate = Rate(window.samples, window.width_ms)
         self.pace = pace
@@ -75,16 +93,35 @@ class Limiter:
         self.bucket: TokenBucket | None = None
         if rule.quota == CONTROLLER_MUTATION_RATE:
             self.bucket = TokenBucket(limit_per_s, self._burst(limit_per_s))
+        self.share_key = ""
+        self.admitted_bytes = 0
+        self.waited_ms = 0
+        self.waits_until_ms = now_ms
 
-    def limit(self, limit_per_s: float, now_ms: int) -> None:
-        """What holds from now on."""
-        if limit_per_s == self.limit_per_s:
+    def limit(self, limit_per_s: float, now_ms: int, whole_limit_per_s: float | None = None) -> None:
+        """What holds from here on. Where only this broker's share moves, what was admitted under the one before counts
+        as the same part of this one.
+        """
+        whole = limit_per_s if whole_limit_per_s is None else whole_limit_per_s
+        before = self.limit_per_s
+        if limit_per_s == before and whole == self.whole_limit_per_s:
             return
-        if self.pace is not None and limit_per_s > self.limit_per_s:
-            self.pace.raised(self.limit_per_s, limit_per_s, now_ms)
+        if self.pace is not None and limit_per_s > before:
+            self.pace.raised(before, limit_per_s, now_ms)
         if self.bucket is not None:
             self.bucket.change(limit_per_s, self._burst(limit_per_s), now_ms)
+        if whole == self.whole_limit_per_s and whole_limit_per_s is not None and before > 0:
+            self.rate.scale(limit_per_s / before)
         self.limit_per_s = limit_per_s
+        self.whole_limit_per_s = whole
+
+    def note_wait(self, delay_ms: int, now_ms: int) -> None:
+        """Somebody waits so long for this limit."""
+        begins_ms = self.waits_until_ms if self.waits_until_ms > now_ms else now_ms
+        ends_ms = now_ms + delay_ms
+        if ends_ms > begins_ms:
+            self.waited_ms += ends_ms - begins_ms
+            self.waits_until_ms = ends_ms
 
     def _burst(self, limit_per_s: float) -> float:
         """What all samples of the window take together."""
@@ -96,6 +133,7 @@ def charge(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> tuple
     worst_ms, worst = 0, None
     for limiter in limiters:
         limiter.used_ms = now_ms
+        limiter.admitted_bytes += amount_bytes
         delay_ms = throttle.charge(limiter.rate, amount_bytes, limiter.limit_per_s, now_ms)
         if limiter.pace is not None:
             paced_ms = limiter.pace.charge(amount_bytes, limiter.limit_per_s, now_ms)
@@ -103,6 +141,8 @@ def charge(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> tuple
                 delay_ms = paced_ms
         if delay_ms > worst_ms:
             worst_ms, worst = delay_ms, limiter
+    if worst is not None:
+        worst.note_wait(worst_ms, now_ms)
     return worst_ms, worst
 
 
@@ -124,8 +164,12 @@ def charge_fetch(
     for limiter in limiters:
         if worst is not None or is_held:
             limiter.rate.record(-amount_bytes, now_ms)
-        elif limiter.pace is not None:
+            continue
+        limiter.admitted_bytes += amount_bytes
+        if limiter.pace is not None:
             limiter.pace.charge(amount_bytes, limiter.limit_per_s, now_ms)
+    if worst is not None:
+        worst.note_wait(worst_ms, now_ms)
     return worst_ms, worst
 
 
@@ -180,6 +224,13 @@ def new_pace(burst_ms: int) -> Pace | None:
     return Pace(burst_ms) if burst_ms >= 0 else None
 
 
+class LimitParts(Protocol):
+    """This broker's part of the client quotas of an instance; `client_shares.ClientShares` fits."""
+
+    def apply(self, quota: str, key: tuple[str, str, str], limiter: Limiter, limit_per_s: float, now_ms: int) -> None:
+        """Puts this broker's part of the limit in force."""
+
+
 class ClientQuotas:
     """The client quotas of one instance: a limiter per sharing group and quota (QUO-3)."""
 
@@ -197,6 +248,8 @@ class ClientQuotas:
         self._limiters: dict[tuple[str, str, str], Limiter] = {}
         self._known_limits: LimitsByEntity | None = None
         self._quotas_set: frozenset[str] = frozenset()
+        # Who knows this broker's part of a limit; None: all of it.
+        self.parts: LimitParts | None = None
 
     def __len__(self) -> int:
         return len(self._limiters)
@@ -221,13 +274,13 @@ class ClientQuotas:
             if custom.limit is None:
                 return None
             rule = Rule("client_quota", quota, None, None)
-            limit_per_s, key = custom.limit * part, (quota, BY_CALLBACK, custom.group)
+            limit_per_s, key = custom.limit, (quota, BY_CALLBACK, custom.group)
         else:
             match = precedence.resolve(limits, quota, user, client_id)
             if match is None:
                 return None
             rule = Rule("client_quota", quota, match.level, match.entity)
-            limit_per_s = match.limit * part
+            limit_per_s = match.limit
             key = (quota, *precedence.sharing_group(match.level, user, _short(client_id)))
         limiter = self._limiters.get(key)
         if limiter is None:
@@ -236,7 +289,10 @@ class ClientQuotas:
                 limiter = self._limiters.get(key)
             if limiter is None:
                 limiter = self._limiters[key] = self._new(rule, quota, limit_per_s, now_ms)
-        limiter.limit(limit_per_s, now_ms)
+        if self.parts is None or quota not in BYTE_RATES:
+            limiter.limit(limit_per_s * part, now_ms, limit_per_s)
+        else:
+            self.parts.apply(quota, key, limiter, limit_per_s, now_ms)
         limiter.rule, limiter.used_ms = rule, now_ms
         return limiter
 

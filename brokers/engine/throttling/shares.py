@@ -1,8 +1,9 @@
-"""An instance's bandwidth on this broker: its share of what was bought, by leader partitions (CKA-25, CKA-27)."""
+"""An instance's bandwidth on this broker: its share of what was bought, by leader partitions or by demand (CKA-25,
+CKA-27).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from brokers.engine.throttling.charging import (
@@ -11,10 +12,10 @@ from brokers.engine.throttling.charging import (
     Limiter,
     Quota,
     Rule,
-    charge,
     new_pace,
 )
-from quotas.allocation import allocate
+from brokers.engine.throttling.flow_share import FlowShare
+from brokers.engine.throttling.layout import Layout
 from quotas.pacing import BURST_MS, Pace
 from quotas.rates import WINDOW, Window
 
@@ -26,13 +27,14 @@ STATE_BURST_MS: Final = 2_000
 
 
 class InstanceShares:
-    """`produce` and `consume` are None while this broker leads nothing of the instance: then nothing is charged
-    here. `state` is for what coordinators write: it has the limit of `produce`, and where nothing is led, as much as if
-    this broker were one more of those that lead. What is written is charged to both, so that it takes from what may be
-    produced; but who produces as much as it bought commits its offsets without delay.
+    """`produce` and `consume` are None while this broker leads nothing of the instance: then nothing is charged here;
+    `flows` has the share of each, produce first. `state` is for what coordinators write: it has the static share of
+    `produce`, and where nothing is led, as much as if this broker were one more of those that lead. What is written is
+    charged to both, so that it takes from what may be produced; but who produces as much as it bought commits its
+    offsets without delay.
     """
 
-    __slots__ = ("_burst_ms", "_window", "consume", "produce", "state")
+    __slots__ = ("_burst_ms", "_window", "consume", "flows", "leaders", "produce", "state")
 
     def __init__(self, burst_ms: int = BURST_MS, window: Window = WINDOW) -> None:
         self._burst_ms = burst_ms
@@ -40,39 +42,43 @@ class InstanceShares:
         self.produce: Limiter | None = None
         self.consume: Limiter | None = None
         self.state: Limiter | None = None
+        self.flows: tuple[FlowShare, ...] = ()
+        # Partitions led here.
+        self.leaders = 0
 
     def charge_state(self, size_bytes: int, now_ms: int) -> None:
-        """Coordinators appended so much for the instance."""
+        """Coordinators appended so much for the instance. Nobody waits for `produce` on account of it."""
         if self.state is not None and self.state.pace is not None:
             self.state.pace.charge(size_bytes, self.state.limit_per_s, now_ms)
-        if self.produce is not None:
-            charge((self.produce,), size_bytes, now_ms)
+        produce = self.produce
+        if produce is not None:
+            produce.used_ms = now_ms
+            produce.admitted_bytes += size_bytes
+            produce.rate.record(size_bytes, now_ms)
+            if produce.pace is not None:
+                produce.pace.charge(size_bytes, produce.limit_per_s, now_ms)
 
     def state_debt_ms(self, now_ms: int) -> int:
         """How long until what was written is paid for."""
         state = self.state
         return 0 if state is None or state.pace is None else state.pace.debt_ms(now_ms)
 
-    def update(
-        self, broker_id: int, leaders: Mapping[int, int], produce_bps: int, consume_bps: int, now_ms: int
-    ) -> None:
-        """`leaders` counts the instance's leader partitions by broker id. Samples stay when a share changes."""
-        brokers = sorted(broker for broker, count in leaders.items() if count)
-        if broker_id not in brokers:
+    def update(self, broker_id: int, layout: Layout, produce_bps: int, consume_bps: int, now_ms: int) -> None:
+        """Samples stay when a share changes."""
+        self.leaders = layout.leaders.get(broker_id, 0)
+        if not self.leaders:
             self.produce = self.consume = None
-            self._update_state(produce_bps // (len(brokers) + 1), now_ms)
+            self.flows = ()
+            self._update_state(produce_bps // (len(layout.leaders) + 1), now_ms)
             return
-        mine = brokers.index(broker_id)
-        counts = [leaders[broker] for broker in brokers]
-        idle = [0] * len(brokers)
-        produce = allocate(produce_bps, counts, idle, "static")[mine]
-        consume = allocate(consume_bps, counts, idle, "static")[mine]
         if self.produce is None or self.consume is None:
-            self.produce = self._limiter(PRODUCER_BYTE_RATE, produce, now_ms)
-            self.consume = self._limiter(CONSUMER_BYTE_RATE, consume, now_ms)
-        self.produce.limit(produce, now_ms)
-        self.consume.limit(consume, now_ms)
-        self._update_state(produce, now_ms)
+            self.produce = self._limiter(PRODUCER_BYTE_RATE, now_ms)
+            self.consume = self._limiter(CONSUMER_BYTE_RATE, now_ms)
+            self.flows = (FlowShare(self.produce, now_ms), FlowShare(self.consume, now_ms))
+        for flow, bought_bps in zip(self.flows, (produce_bps, consume_bps), strict=True):
+            static_bps = layout.static_bps(bought_bps)[broker_id]
+            flow.rebase(bought_bps, static_bps, layout.basis(bought_bps), layout.effective_policy, now_ms)
+        self._update_state(self.flows[0].static_bps, now_ms)
 
     def _update_state(self, limit_per_s: float, now_ms: int) -> None:
         limit_per_s = max(limit_per_s, STATE_BYTES_PER_S_MIN)
@@ -81,6 +87,6 @@ class InstanceShares:
             self.state = Limiter(rule, limit_per_s, now_ms, Pace(STATE_BURST_MS))
         self.state.limit(limit_per_s, now_ms)
 
-    def _limiter(self, quota: Quota, limit_per_s: float, now_ms: int) -> Limiter:
+    def _limiter(self, quota: Quota, now_ms: int) -> Limiter:
         rule = Rule("instance_bandwidth", quota, None, None)
-        return Limiter(rule, limit_per_s, now_ms, new_pace(self._burst_ms), self._window)
+        return Limiter(rule, 0, now_ms, new_pace(self._burst_ms), self._window)

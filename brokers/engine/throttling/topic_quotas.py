@@ -81,10 +81,11 @@ class TopicQuotas:
                 del self._limits[min(self._limits, key=lambda other: self._limits[other].limiter.used_ms)]
             rule = Rule("topic_quota", quota, None, None)
             limiter = Limiter(rule, part_bps, now_ms, new_pace(self._burst_ms), self._window)
+            limiter.whole_limit_per_s = limit_bps
         else:
             limiter = known.limiter
             if part_bps:
-                limiter.limit(part_bps, now_ms)
+                limiter.limit(part_bps, now_ms, limit_bps)
         return _TopicLimit(version, limit_bps, part_bps, limiter)
 
 

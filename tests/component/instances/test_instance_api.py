@@ -74,6 +74,8 @@ def test_a_dry_run_of_a_creation_shows_the_instance_and_names_nothing_that_does_
             "default_partitions": 3,
             "default_replication_factor": None,
             "allow_everyone_if_no_acl": True,
+            "bandwidth_policy": "adaptive",
+            "quota_scope": "cluster",
         },
         "protected": False,
     }

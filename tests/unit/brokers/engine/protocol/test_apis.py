@@ -42,6 +42,7 @@ def test_a_tenant_is_offered_neither_authentication_nor_the_place_of_replicas() 
         ApiKey.ALLOT_STORAGE,
         ApiKey.DESCRIBE_USERS,
         ApiKey.ALTER_USERS,
+        ApiKey.REPORT_FLOW,
     }
 
 

@@ -13,6 +13,7 @@ from brokers.contract.usage import NAME_CHARACTERS_MAX, OTHER, USAGE_KEYS_PER_IN
 from brokers.engine.throttling import charging, ledger, traffic
 from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.engine.throttling.charging import ClientQuotas, Limiter, Rule, charge, charge_fetch, fetch_cap_bytes
+from brokers.engine.throttling.layout import Layout
 from brokers.engine.throttling.ledger import Ledger
 from brokers.engine.throttling.shares import InstanceShares
 from brokers.engine.throttling.traffic import Traffic
@@ -50,13 +51,13 @@ def test_a_changed_limit_keeps_what_was_counted() -> None:
 
 def test_a_limit_set_too_low_by_mistake_is_over_when_it_is_put_right() -> None:
     quotas, shares = ClientQuotas(250), InstanceShares(250)
-    shares.update(1, {1: 1}, 1, 1, 0)
+    shares.update(1, Layout.of({1: 1}), 1, 1, 0)
     strict = quotas.limiter({ANY_CLIENT: {PRODUCE: 1.0}}, PRODUCE, "u", "a", 0)
     assert strict is not None
     assert shares.produce is not None
     assert charge((strict, shares.produce), 1_000_000, 0)[0] > 900_000_000
 
-    shares.update(1, {1: 1}, 10_000_000, 10_000_000, 1)
+    shares.update(1, Layout.of({1: 1}), 10_000_000, 10_000_000, 1)
     mild = quotas.limiter({ANY_CLIENT: {PRODUCE: 10_000_000.0}}, PRODUCE, "u", "a", 1)
 
     assert mild is strict
@@ -138,15 +139,15 @@ def test_a_paced_response_may_run_into_debt_and_the_next_one_pays() -> None:
 def test_a_broker_gets_its_part_of_the_bandwidth_by_the_partitions_it_leads() -> None:
     shares = InstanceShares()
 
-    shares.update(2, {1: 2, 2: 1, 3: 1}, 100, 200, 0)
+    shares.update(2, Layout.of({1: 2, 2: 1, 3: 1}), 100, 200, 0)
     assert shares.produce is not None
     assert shares.consume is not None
     assert (shares.produce.limit_per_s, shares.consume.limit_per_s) == (25, 50)
     before = shares.produce
-    shares.update(2, {2: 1}, 100, 200, 0)
+    shares.update(2, Layout.of({2: 1}), 100, 200, 0)
     assert shares.produce is before
     assert before.limit_per_s == 100
-    shares.update(2, {1: 1}, 100, 200, 0)
+    shares.update(2, Layout.of({1: 1}), 100, 200, 0)
     assert shares.produce is None, "who leads nothing has nothing to charge"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from brokers.engine.throttling.charging import charge
+from brokers.engine.throttling.layout import Layout
 from brokers.engine.throttling.shares import STATE_BURST_MS, STATE_BYTES_PER_S_MIN, InstanceShares
 
 MB = 1_000_000
@@ -10,7 +11,7 @@ MB = 1_000_000
 
 def shares(*, leaders: dict[int, int], produce_bps: int = 4 * MB) -> InstanceShares:
     result = InstanceShares()
-    result.update(1, leaders, produce_bps, MB, 0)
+    result.update(1, Layout.of(leaders), produce_bps, MB, 0)
     return result
 
 

@@ -1,0 +1,57 @@
+"""Accountings follow what instances bought, and which brokers lead their partitions (CKA-27, CKA-34, CKA-35)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from brokers.contract.documents import BROKER_SCOPE
+from brokers.contract.partitions import NO_LEADER
+from brokers.engine.cluster.image import ClusterImage, InstanceImage
+from brokers.engine.handlers.context import Engine
+from brokers.engine.throttling.layout import Layout
+
+
+class Bandwidth:
+    """Keeps the shares of instances in step with where their leaders are. A broker that is gone has no part, from when
+    the image shows it on.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._seen: dict[str, tuple[InstanceImage, Counter[int]]] = {}
+        self._broker_epochs: Mapping[int, int] = {}
+        # By instance, as the image shows it.
+        self.layouts: dict[str, Layout] = {}
+
+    def on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
+        epochs = {broker.id: broker.epoch for broker in after.brokers.values()}
+        have_brokers_changed, self._broker_epochs = epochs != self._broker_epochs, epochs
+        for instance_id, instance in after.instances.items():
+            seen = self._seen.get(instance_id)
+            if seen is None or seen[0] is not instance:
+                seen = self._seen[instance_id] = (instance, _leaders(instance))
+            elif not have_brokers_changed:
+                continue
+            self._update(instance, seen[1])
+        for instance_id in [known for known in self._seen if known not in after.instances]:
+            del self._seen[instance_id], self.layouts[instance_id]
+            self._engine.accountings.retire(instance_id)
+        self._engine.bump_metadata_version()
+
+    def _update(self, instance: InstanceImage, leaders: Counter[int]) -> None:
+        here, epochs, document = self._engine.broker_id, self._broker_epochs, instance.document
+        # What is led here has a limit, also while this broker is not registered.
+        live = {broker: count for broker, count in leaders.items() if broker in epochs or broker == here}
+        layout = Layout.of(live, epochs, document.bandwidth_policy, is_shared=document.quota_scope != BROKER_SCOPE)
+        self.layouts[instance.id] = layout
+        now_ms = self._engine.clock.monotonic_ms()
+        accounting = self._engine.accountings.of(instance.id)
+        accounting.shares.update(here, layout, document.produce_bps, document.consume_bps, now_ms)
+        accounting.client_shares.update(here, layout, now_ms)
+
+
+def _leaders(instance: InstanceImage) -> Counter[int]:
+    leaders = Counter(partition.leader for topic in instance.topics.values() for partition in topic.partitions)
+    leaders.pop(NO_LEADER, None)
+    return leaders

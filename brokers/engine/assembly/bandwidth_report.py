@@ -1,0 +1,66 @@
+"""What the admin port says of bandwidth: what was bought, this broker's share of it and why, what is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from brokers.engine.assembly.flow_control import FlowControl
+from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.handlers.context import Engine
+from brokers.engine.telemetry.metrics import Sample
+from brokers.engine.throttling.flow_share import FlowShare, Reason
+
+# Of the reasons of both directions, the first that is one.
+_REASONS: Final[tuple[Reason, ...]] = ("no_answer", "layout_changed", "follows_demand", "not_reported", "static")
+
+
+def flow_master(image: ClusterImage) -> dict[str, int]:
+    return {"broker_id": image.flow_master_id, "epoch": image.flow_master_epoch}
+
+
+def of_instance(engine: Engine, instance_id: str) -> dict[str, Any]:
+    """Of one that the image has. A broker that leads nothing of it has no share."""
+    image = engine.current.image
+    document = image.instances[instance_id].document
+    shares = engine.accountings.of(instance_id).shares
+    reasons = {flow.reason for flow in shares.flows}
+    produce, consume = shares.flows or (None, None)
+    return {
+        "now_ms": engine.clock.now_ms(),
+        "flow_master": flow_master(image),
+        "policy": document.bandwidth_policy,
+        "reason": next((reason for reason in _REASONS if reason in reasons), "static"),
+        "produce": _direction(document.produce_bps, produce, shares.leaders),
+        "consume": _direction(document.consume_bps, consume, shares.leaders),
+    }
+
+
+def _direction(bought_bps: int, flow: FlowShare | None, leaders: int) -> dict[str, int]:
+    return {
+        "bought_bps": bought_bps,
+        "share_bps": 0 if flow is None else int(flow.share_bps),
+        "wanted_bps": 0 if flow is None else max(0, flow.wanted_bps),
+        "admitted_bps": 0 if flow is None else max(0, flow.admitted_bps),
+        "leaders": leaders,
+    }
+
+
+def samples(flow: FlowControl) -> Iterator[Sample]:
+    """Of what follows demand on this broker; idle instances add nothing."""
+    text = "1 if this broker is flow master."
+    yield Sample("penstock_broker_is_flow_master", "gauge", text, int(flow.is_flow_master))
+    text = "Limits that this broker shares out as flow master."
+    yield Sample("penstock_broker_limits_shared_out", "gauge", text, flow.limits_shared_out)
+    text = "Reports to the flow master, by what became of them."
+    for outcome, count in (("answered", flow.reports_answered), ("lost", flow.reports_lost)):
+        yield Sample("penstock_broker_flow_reports", "counter", text, count, (("outcome", outcome),))
+    following = sorted(flow.given(), key=lambda item: item[:2])
+    text = "Bandwidth of an instance on this broker as the flow master gave it, bytes/s."
+    for instance_id, direction, share in following:
+        labels = (("instance", instance_id), ("direction", direction))
+        yield Sample("penstock_broker_share_bytes_per_second", "gauge", text, int(share.share_bps), labels)
+    text = "What clients of an instance would move on this broker without waiting for its bandwidth, bytes/s."
+    for instance_id, direction, share in following:
+        labels = (("instance", instance_id), ("direction", direction))
+        yield Sample("penstock_broker_wanted_bytes_per_second", "gauge", text, max(0, share.wanted_bps), labels)

@@ -1,0 +1,290 @@
+"""Each second this broker reports to the flow master what clients moved and wanted, and is answered its shares
+(CKA-22).
+
+The flow master is asked over a connection of its own; where this broker is the flow master it answers itself. Reports
+leave at whole seconds of the wall clock, so that those of all brokers are about the same time. A share that moved is
+reported again at once: others wait for what it gave up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final
+
+import structlog
+
+from brokers.engine.assembly.bandwidth import Bandwidth
+from brokers.engine.cluster.image import ClusterImage, InstanceImage
+from brokers.engine.flowmaster.election import FlowMasterElection
+from brokers.engine.flowmaster.ledger import FlowKey, FlowLedger, GivenShare
+from brokers.engine.handlers.context import Engine
+from brokers.engine.lifecycle import Periodic
+from brokers.engine.own_turns import PIECE_MS_MAX
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.flow import FlowLine, ReportFlowRequest, ReportFlowResponse, ShareLine
+from brokers.engine.replication.interfaces import Connect
+from brokers.engine.replication.peers import Peers, PeerUnavailable
+from brokers.engine.throttling.client_shares import CONSUME, PRODUCE
+from brokers.engine.throttling.flow_share import INTERVAL_MS, FlowShare, ReportedFlow
+
+log = structlog.get_logger(__name__)
+
+LINES_MAX: Final = 200
+REPORT_TIMEOUT_MS: Final = 2_000
+# What moved is said so soon, and whoever waits for others asks again so soon; so often in an interval.
+SAY_PAUSE_S: Final = 0.02
+ASK_PAUSE_S: Final = 0.1
+FOLLOW_UPS_MAX: Final = 6
+EXPIRY_INTERVAL_S: Final = 0.25
+TRIM_INTERVAL_S: Final = 1.0
+DIRECTION_NAMES: Final = {PRODUCE: "produce", CONSUME: "consume"}
+
+Due = list[tuple[FlowKey, FlowShare]]
+
+
+class FlowControl:
+    """Create it behind `Bandwidth`, whose layouts it uses."""
+
+    def __init__(self, engine: Engine, connect: Connect, election: FlowMasterElection, bandwidth: Bandwidth) -> None:
+        self._engine = engine
+        self._election = election
+        self._bandwidth = bandwidth
+        self._peers = Peers(
+            connect=connect,
+            call_later=lambda delay_ms, callback: engine.loop.call_later(delay_ms / 1000, callback),
+            monotonic_ms=engine.clock.monotonic_ms,
+            client_id=f"broker-{engine.broker_id}-flow",
+        )
+        self._broker_epoch = -1
+        self._sequence = 0
+        # Shares that the flow master gave, and those of them that are to be reported again soon.
+        self._given: dict[FlowKey, FlowShare] = {}
+        self._pending: dict[FlowKey, FlowShare] = {}
+        self._ledger: FlowLedger | None = None
+        self._ledger_epoch = -1
+        self.reports_answered = 0
+        self.reports_lost = 0
+        engine.report_flow = self.answer
+        engine.current.subscribe(self.on_image)
+
+    def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        if before.brokers is not after.brokers:
+            self._peers.on_brokers(after.brokers)
+
+    async def on_registered(self, broker_epoch: int) -> None:
+        self._broker_epoch, self._sequence = broker_epoch, 0
+
+    def keep_going(self, periodic: Periodic) -> None:
+        periodic.keep(self._election.run())
+        periodic.keep(self._run())
+        periodic.every(EXPIRY_INTERVAL_S, self.expire)
+        periodic.every(TRIM_INTERVAL_S, self._peers.trim)
+
+    def close(self) -> None:
+        self._peers.close()
+
+    # -- what is known here --------------------------------------------------------------------------------------------
+
+    @property
+    def is_flow_master(self) -> bool:
+        return self._election.epoch is not None
+
+    @property
+    def limits_shared_out(self) -> int:
+        """As flow master; 0 of everybody else."""
+        return len(self._ledger) if self._ledger is not None and self.is_flow_master else 0
+
+    def given(self) -> Iterator[tuple[str, str, FlowShare]]:
+        """Instance, direction and share of each bandwidth that follows demand here."""
+        for (instance_id, direction, key), flow in self._given.items():
+            if not key:
+                yield instance_id, DIRECTION_NAMES[direction], flow
+
+    def expire(self) -> None:
+        now_ms, lost = self._engine.clock.monotonic_ms(), 0
+        for key, flow in tuple(self._given.items()):
+            lost += flow.expire(now_ms)
+            if flow.given_bps is None:
+                del self._given[key]
+        if lost:
+            log.info("shares_not_answered", shares=lost, flow_master_id=self._engine.current.image.flow_master_id)
+
+    # -- reports -------------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._until_next_s())
+            await self._report(await self._measure())
+            for _ in range(FOLLOW_UPS_MAX):
+                self._pending = {k: flow for k, flow in self._pending.items() if flow.has_to_say or flow.is_waiting}
+                if not self._pending:
+                    break
+                says = any(flow.has_to_say for flow in self._pending.values())
+                pause_s = SAY_PAUSE_S if says else ASK_PAUSE_S
+                if pause_s > self._until_next_s():
+                    break
+                await asyncio.sleep(pause_s)
+                await self._report(list(self._pending.items()))
+
+    def _until_next_s(self) -> float:
+        return (INTERVAL_MS - self._engine.clock.now_ms() % INTERVAL_MS) / 1000
+
+    async def _measure(self) -> Due:
+        """Closes the interval of everything; what there is to report of it."""
+        due: Due = []
+        monotonic_ms = self._engine.clock.monotonic_ms
+        now_ms = monotonic_ms()
+        for instance_id, accounting in tuple(self._engine.accountings):
+            for direction, flow in enumerate(accounting.shares.flows):
+                if flow.measure(now_ms):
+                    due.append(((instance_id, direction, ""), flow))
+            if accounting.client_shares.flows:
+                for (direction, key), flow in accounting.client_shares:
+                    if flow.measure(now_ms):
+                        due.append(((instance_id, direction, key), flow))
+            if monotonic_ms() - now_ms >= PIECE_MS_MAX:
+                await self._engine.own_turns.take()
+                now_ms = monotonic_ms()
+        return due
+
+    async def _report(self, due: Due) -> None:
+        image = self._engine.current.image
+        parts = [due[at : at + LINES_MAX] for at in range(0, len(due), LINES_MAX)] or [[]]
+        for part in parts:
+            if not await self._send(image, part):
+                self.reports_lost += 1
+                return
+            self.reports_answered += 1
+
+    async def _send(self, image: ClusterImage, due: Due) -> bool:
+        """Whether the flow master answered."""
+        self._sequence += 1
+        asked_ms = self._engine.clock.monotonic_ms()
+        request = ReportFlowRequest(
+            broker_id=self._engine.broker_id,
+            broker_epoch=self._broker_epoch,
+            master_epoch=image.flow_master_epoch,
+            sequence=self._sequence,
+            interval_ms=INTERVAL_MS,
+            lines=[_line(key, flow.report()) for key, flow in due],
+        )
+        response = await self._ask(image.flow_master_id, request)
+        if response is None or response.error_code or response.sequence != request.sequence:
+            return False
+        if not response.master_epoch == image.flow_master_epoch == self._engine.current.image.flow_master_epoch:
+            return False
+        self._apply(response.shares, asked_ms)
+        return True
+
+    async def _ask(self, flow_master_id: int, request: ReportFlowRequest) -> ReportFlowResponse | None:
+        if flow_master_id == self._engine.broker_id:
+            return self.answer(request)
+        try:
+            response: Any = await self._peers.request(flow_master_id, ApiKey.REPORT_FLOW, 0, request, REPORT_TIMEOUT_MS)
+        except PeerUnavailable:
+            return None
+        assert isinstance(response, ReportFlowResponse)
+        return response
+
+    def _apply(self, shares: Sequence[ShareLine], asked_ms: int) -> None:
+        now_ms = self._engine.clock.monotonic_ms()
+        for share in shares:
+            key = (share.instance_id, share.direction, share.key)
+            flow = self._flow(key, share, now_ms)
+            if flow is None:
+                continue
+            flow.answered(share.basis, share.share_bps, share.is_waiting, asked_ms, now_ms)
+            if flow.given_bps is not None:
+                self._given[key] = flow
+            if flow.has_to_say or flow.is_waiting:
+                self._pending[key] = flow
+
+    def _flow(self, key: FlowKey, share: ShareLine, now_ms: int) -> FlowShare | None:
+        instance_id, direction, clients = key
+        accounting = self._engine.accountings.get(instance_id)
+        if accounting is None or direction not in DIRECTION_NAMES:
+            return None
+        if clients:
+            return accounting.client_shares.answered((direction, clients), share.limit_bps, share.basis, now_ms)
+        return accounting.shares.flows[direction] if accounting.shares.flows else None
+
+    # -- as flow master ------------------------------------------------------------------------------------------------
+
+    def answer(self, request: ReportFlowRequest) -> ReportFlowResponse:
+        """`Engine.report_flow`."""
+        image, now_ms, epoch = self._engine.current.image, self._engine.clock.monotonic_ms(), self._election.epoch
+        if epoch is None or epoch != request.master_epoch:
+            return ReportFlowResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
+        if self._ledger is None or self._ledger_epoch != epoch:
+            self._ledger, self._ledger_epoch = FlowLedger(now_ms), epoch
+        ledger, broker = self._ledger, image.brokers.get(request.broker_id)
+        ledger.on_brokers(image.brokers.keys())
+        if (
+            broker is None
+            or request.broker_epoch < broker.epoch
+            or not ledger.begin(request.broker_id, request.broker_epoch, request.sequence, now_ms)
+        ):
+            return ReportFlowResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
+        if request.broker_id == self._engine.broker_id:
+            ledger.sweep(now_ms)
+        shares = self._shares(ledger, image, request, now_ms)
+        shares += _reviews(ledger, request.broker_id, {(s.instance_id, s.direction, s.key) for s in shares}, now_ms)
+        return ReportFlowResponse(master_epoch=epoch, sequence=request.sequence, shares=shares)
+
+    def _shares(
+        self, ledger: FlowLedger, image: ClusterImage, request: ReportFlowRequest, now_ms: int
+    ) -> list[ShareLine]:
+        shares: list[ShareLine] = []
+        for line in request.lines:
+            instance, layout = image.instances.get(line.instance_id), self._bandwidth.layouts.get(line.instance_id)
+            if instance is None or layout is None or (not line.key and line.limit_bps != _bought_bps(instance, line)):
+                continue
+            key = (line.instance_id, line.direction, line.key)
+            flow = ReportedFlow(line.basis, line.limit_bps, line.share_bps, line.admitted_bps, line.wanted_bps)
+            given = ledger.take(request.broker_id, key, flow, layout, now_ms)
+            if given is not None:
+                shares.append(_share_line(key, given))
+        return shares
+
+
+def _bought_bps(instance: InstanceImage, line: FlowLine) -> int:
+    document = instance.document
+    return document.produce_bps if line.direction == PRODUCE else document.consume_bps
+
+
+def _reviews(ledger: FlowLedger, broker_id: int, answered: Collection[FlowKey], now_ms: int) -> list[ShareLine]:
+    result = []
+    for key in ledger.to_review(broker_id):
+        given = None if key in answered else ledger.review(broker_id, key, now_ms)
+        if given is not None:
+            result.append(_share_line(key, given))
+    return result
+
+
+def _line(key: FlowKey, flow: ReportedFlow) -> FlowLine:
+    instance_id, direction, clients = key
+    return FlowLine(
+        instance_id=instance_id,
+        direction=direction,
+        key=clients,
+        basis=flow.basis,
+        limit_bps=flow.limit_bps,
+        share_bps=flow.share_bps,
+        admitted_bps=flow.admitted_bps,
+        wanted_bps=flow.wanted_bps,
+    )
+
+
+def _share_line(key: FlowKey, given: GivenShare) -> ShareLine:
+    instance_id, direction, clients = key
+    return ShareLine(
+        instance_id=instance_id,
+        direction=direction,
+        key=clients,
+        basis=given.basis,
+        limit_bps=given.limit_bps,
+        share_bps=given.share_bps,
+        is_waiting=given.is_waiting,
+    )

@@ -1,0 +1,90 @@
+"""Holds the role of the flow master, where nobody else does (CKA-21): one task on every broker.
+
+Whoever has it answers reports only while its ZooKeeper session is connected: it stops before the session can end and
+somebody else be elected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from brokers.engine.cluster.current import CurrentImage
+from brokers.engine.cluster.errors import StoreUnavailable
+from brokers.engine.cluster.image import NO_BROKER, ClusterImage
+from brokers.engine.cluster.store import ClusterStore
+from brokers.engine.cluster.tree import SessionState
+from brokers.engine.cluster.watcher import ClusterWatcher, Part
+
+log = structlog.get_logger(__name__)
+
+RETRY_DELAY_S: Final = 0.5
+
+
+class FlowMasterElection:
+    """`session` answers the present session's id and state."""
+
+    def __init__(
+        self,
+        *,
+        store: ClusterStore,
+        watcher: ClusterWatcher,
+        current: CurrentImage,
+        broker_id: int,
+        session: Callable[[], tuple[int, SessionState]],
+    ) -> None:
+        self._store = store
+        self._watcher = watcher
+        self._current = current
+        self._broker_id = broker_id
+        self._session = session
+        # The epoch that was won, and the session that won it.
+        self._epoch = 0
+        self._session_id = 0
+        self._is_unsure = False
+        self._wake = asyncio.Event()
+        self._wake.set()
+        current.subscribe(self._on_image)
+
+    def _on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        if after.flow_master_id == NO_BROKER or before.flow_master_id != after.flow_master_id:
+            self._wake.set()
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch in which this broker is flow master; None while it is not."""
+        session_id, state = self._session()
+        image = self._current.image
+        holds = (image.flow_master_id, image.flow_master_epoch) == (self._broker_id, self._epoch)
+        return self._epoch if holds and session_id == self._session_id and state is SessionState.CONNECTED else None
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            image = self._current.image
+            is_mine = image.flow_master_id == self._broker_id and (
+                self._is_unsure or self._session()[0] != self._session_id
+            )
+            if self._broker_id in image.brokers and (image.flow_master_id == NO_BROKER or is_mine):
+                await self._run_for_election()
+
+    async def _run_for_election(self) -> None:
+        session_id, _ = self._session()
+        try:
+            epoch = await self._store.elect_flow_master(self._broker_id)
+        except StoreUnavailable as error:
+            log.warning("flow_master_election_failed", broker_id=self._broker_id, reason=str(error))
+            self._is_unsure = True
+            asyncio.get_running_loop().call_later(RETRY_DELAY_S, self._wake.set)
+            return
+        self._is_unsure = False
+        if epoch is not None:
+            self._epoch, self._session_id = epoch, session_id
+            log.info("flow_master_elected", broker_id=self._broker_id, epoch=epoch)
+        # The image shows it, or who was faster.
+        self._watcher.mark(Part.FLOW_MASTER)

@@ -1,0 +1,106 @@
+"""This broker's shares of the client quotas of one instance: a limit of bytes holds over all brokers together.
+
+A limit is split by leader partitions. Where somebody has to wait for its part, the flow master hears of it and gives
+what others leave. So it is done for `KEYS_MAX` limits of an instance at a time, whoever invents how many client ids;
+what is beyond stays split by partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Final
+
+from brokers.engine.throttling.charging import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, Limiter
+from brokers.engine.throttling.flow_share import FlowShare
+from brokers.engine.throttling.layout import STATIC, Layout, static_part
+
+# Of one instance, both directions together.
+KEYS_MAX: Final = 50
+# Less is split by partitions alone: so little is a share of a few bytes on each broker.
+SHARED_BPS_MIN: Final = 1_000
+PRODUCE: Final = 0
+CONSUME: Final = 1
+DIRECTIONS: Final = {PRODUCER_BYTE_RATE: PRODUCE, CONSUMER_BYTE_RATE: CONSUME}
+_KEY_BYTES: Final = 16
+
+Key = tuple[int, str]
+
+
+def share_key(user: str, client_id: str) -> str:
+    """Names a sharing group among brokers in so many bytes, however long the names are; never empty."""
+    return sha256(f"{len(user)}:{user}{client_id}".encode()).hexdigest()[: 2 * _KEY_BYTES]
+
+
+class ClientShares:
+    """`charging.LimitParts`. Times are monotonic milliseconds."""
+
+    __slots__ = ("_broker_id", "_layout", "flows")
+
+    def __init__(self) -> None:
+        self._broker_id = -1
+        self._layout: Layout | None = None
+        # What the flow master is told of, or has told us of.
+        self.flows: dict[Key, FlowShare] = {}
+
+    def update(self, broker_id: int, layout: Layout, now_ms: int) -> None:
+        """Limiters follow when they are looked up next; those that the flow master knows follow at once."""
+        self._broker_id, self._layout = broker_id, layout
+        if not self._is_shared_out(layout):
+            self.flows.clear()
+            return
+        for flow in self.flows.values():
+            self._rebase(flow, flow.whole_limit_per_s, layout, now_ms)
+
+    def apply(self, quota: str, key: tuple[str, str, str], limiter: Limiter, limit_per_s: float, now_ms: int) -> None:
+        direction, layout = DIRECTIONS.get(quota), self._layout
+        if direction is None or layout is None or not layout.is_shared:
+            limiter.limit(limit_per_s, now_ms)
+            return
+        if not limiter.share_key:
+            limiter.share_key = share_key(key[1], key[2])
+        flow = self.flows.get((direction, limiter.share_key))
+        if flow is None:
+            limiter.limit(static_part(limit_per_s, layout, self._broker_id), now_ms, limit_per_s)
+            return
+        flow.use(limiter, now_ms)
+        self._rebase(flow, limit_per_s, layout, now_ms)
+
+    def _rebase(self, flow: FlowShare, limit_per_s: float, layout: Layout, now_ms: int) -> None:
+        part = static_part(limit_per_s, layout, self._broker_id)
+        flow.rebase(limit_per_s, part, layout.basis(int(limit_per_s)), layout.policy, now_ms)
+
+    def on_delay(self, limiter: Limiter, now_ms: int) -> None:
+        """Somebody waits for this limit: the flow master is to hear of it."""
+        direction, layout = DIRECTIONS.get(limiter.rule.quota), self._layout
+        if not limiter.share_key or direction is None or layout is None or not self._is_shared_out(layout):
+            return
+        key = (direction, limiter.share_key)
+        if key in self.flows or limiter.whole_limit_per_s < SHARED_BPS_MIN or not self._has_room():
+            return
+        flow = self.flows[key] = FlowShare(limiter, now_ms)
+        self._rebase(flow, limiter.whole_limit_per_s, layout, now_ms)
+
+    def answered(self, key: Key, limit_bps: int, basis: int, now_ms: int) -> FlowShare | None:
+        """The share that the flow master's word is about. It may be of a limit under which nobody came here so far."""
+        flow, layout = self.flows.get(key), self._layout
+        if flow is not None or layout is None:
+            return flow
+        if basis != layout.basis(limit_bps) or not self._is_shared_out(layout) or not self._has_room():
+            return None
+        flow = self.flows[key] = FlowShare(None, now_ms)
+        self._rebase(flow, limit_bps, layout, now_ms)
+        return flow
+
+    def _is_shared_out(self, layout: Layout) -> bool:
+        return layout.is_shared and layout.effective_policy != STATIC
+
+    def _has_room(self) -> bool:
+        """Whether one more can be shared out, at the cost of one that nobody asks about."""
+        if len(self.flows) >= KEYS_MAX:
+            for key in [key for key, flow in self.flows.items() if flow.is_idle]:
+                del self.flows[key]
+        return len(self.flows) < KEYS_MAX
+
+    def __iter__(self) -> Iterator[tuple[Key, FlowShare]]:
+        return iter(self.flows.items())

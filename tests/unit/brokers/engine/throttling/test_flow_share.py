@@ -1,0 +1,126 @@
+"""A broker's share is static, or what the flow master gave; without answers it falls back and never to more."""
+
+from __future__ import annotations
+
+from brokers.engine.throttling.charging import Limiter, Rule, charge
+from brokers.engine.throttling.flow_share import INTERVAL_MS, LEASE_MS, UNMEASURED, FlowShare
+from quotas.pacing import Pace
+
+MB = 1_000_000
+BOUGHT = 20 * MB
+STATIC = 7 * MB
+BASIS = 5
+
+
+def shared(policy: str = "adaptive") -> FlowShare:
+    limiter = Limiter(Rule("instance_bandwidth", "producer_byte_rate", None, None), 0, 0, Pace(250))
+    flow = FlowShare(limiter, 0)
+    flow.rebase(BOUGHT, STATIC, BASIS, policy, 0)
+    return flow
+
+
+def limits(flow: FlowShare) -> tuple[float, float]:
+    assert flow.limiter is not None
+    return flow.limiter.limit_per_s, flow.limiter.whole_limit_per_s
+
+
+def test_before_any_answer_the_share_is_static_and_the_limiter_knows_the_whole() -> None:
+    flow = shared()
+    assert limits(flow) == (STATIC, BOUGHT)
+    assert flow.reason == "not_reported"
+
+
+def test_an_answer_is_in_force_at_once_and_is_said_back() -> None:
+    flow = shared()
+    flow.answered(BASIS, 18 * MB, False, 1_000, 1_010)
+    assert limits(flow) == (18 * MB, BOUGHT)
+    assert (flow.has_to_say, flow.reason) == (True, "follows_demand")
+    assert flow.report().share_bps == 18 * MB
+    assert not flow.has_to_say
+
+
+def test_an_answer_of_another_basis_or_one_that_took_too_long_says_nothing() -> None:
+    flow = shared()
+    flow.answered(BASIS + 1, 18 * MB, False, 1_000, 1_010)
+    flow.answered(BASIS, 18 * MB, False, 1_000, 1_000 + LEASE_MS)
+    assert limits(flow) == (STATIC, BOUGHT)
+
+
+def test_without_answers_for_three_intervals_a_large_share_becomes_the_static_one_and_a_small_one_stays() -> None:
+    large, small = shared(), shared()
+    large.answered(BASIS, 18 * MB, False, 1_000, 1_010)
+    small.answered(BASIS, MB, False, 1_000, 1_010)
+    assert not large.expire(1_000 + LEASE_MS - 1)
+    assert large.expire(1_000 + LEASE_MS)
+    assert small.expire(1_000 + LEASE_MS)
+    assert (limits(large)[0], limits(small)[0]) == (STATIC, MB)
+    assert large.reason == small.reason == "no_answer"
+
+
+def test_the_next_answer_brings_it_back() -> None:
+    flow = shared()
+    flow.answered(BASIS, 18 * MB, False, 1_000, 1_010)
+    flow.expire(9_000)
+    assert flow.measure(9_000), "it goes on asking though nobody uses it"
+    flow.answered(BASIS, 18 * MB, False, 9_000, 9_010)
+    assert (limits(flow)[0], flow.reason) == (18 * MB, "follows_demand")
+
+
+def test_another_layout_is_static_at_once_and_says_nothing_of_demand_for_an_interval() -> None:
+    flow = shared()
+    flow.answered(BASIS, 18 * MB, False, 1_000, 1_010)
+    flow.rebase(BOUGHT, 10 * MB, BASIS + 1, "adaptive", 1_500)
+    assert (limits(flow)[0], flow.reason) == (10 * MB, "layout_changed")
+    assert flow.measure(2_000)
+    assert flow.report().admitted_bps == UNMEASURED
+    assert flow.measure(3_000)
+    assert flow.report().admitted_bps == 0
+
+
+def test_what_was_admitted_under_a_large_share_is_not_owed_under_a_small_one() -> None:
+    """Ten seconds of 18 MB/s would be four minutes of 0.7 MB/s."""
+    flow = shared()
+    assert flow.limiter is not None
+    flow.answered(BASIS, 18 * MB, False, 0, 0)
+    for ms in range(0, 10_000, 100):
+        charge((flow.limiter,), 18 * MB // 10, ms)
+    flow.answered(BASIS, 700_000, False, 10_000, 10_000)
+    assert charge((flow.limiter,), 100_000, 10_500)[0] < 1_000
+
+
+def test_a_larger_share_gives_no_credit_for_the_time_before() -> None:
+    flow = shared()
+    assert flow.limiter is not None
+    flow.answered(BASIS, MB, False, 0, 0)
+    for ms in range(0, 10_000, 100):
+        charge((flow.limiter,), MB // 10, ms)
+    flow.answered(BASIS, 10 * MB, False, 10_000, 10_000)
+    admitted = 0
+    for ms in range(10_000, 11_000, 10):
+        if flow.limiter.pace is not None and flow.limiter.pace.debt_ms(ms) == 0:
+            charge((flow.limiter,), 100_000, ms)
+            admitted += 100_000
+    assert admitted <= 13 * MB
+
+
+def test_the_policy_static_reports_nothing_and_takes_no_answer() -> None:
+    flow = shared("static")
+    assert flow.limiter is not None
+    charge((flow.limiter,), MB, 10)
+    assert not flow.measure(INTERVAL_MS)
+    assert flow.admitted_bps == MB, "it is shown all the same"
+    flow.answered(BASIS, BOUGHT, False, 1_000, 1_010)
+    assert (limits(flow)[0], flow.reason) == (STATIC, "static")
+
+
+def test_whoever_is_idle_and_has_its_static_share_is_heard_of_no_more() -> None:
+    flow = shared()
+    assert flow.limiter is not None
+    charge((flow.limiter,), MB, 10)
+    assert flow.measure(1_000)
+    flow.answered(BASIS, STATIC, False, 1_000, 1_001)
+    assert flow.measure(2_000), "that it is idle has to be said"
+    flow.report()
+    flow.answered(BASIS, STATIC, False, 2_000, 2_001)
+    assert not flow.measure(3_000)
+    assert flow.is_idle
