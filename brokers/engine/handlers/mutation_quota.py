@@ -74,7 +74,7 @@ def _limiter(call: Call) -> Limiter | None:
         return None
     part = 1.0
     if instance.document.quota_scope != BROKER_SCOPE:
-        brokers = instance.document.brokers & image.brokers.keys()
+        brokers = instance.document.serving & image.brokers.keys()
         part = part_of_limit(engine.broker_id, image.controller_id, brokers)
     user, now_ms = call.view.principal.user, engine.clock.monotonic_ms()
     return engine.accountings.of(instance.id).client_quotas.limiter(
