@@ -314,6 +314,7 @@ def _quota_sentence(entry: Throttle, mean_ms: float, brokers: list[int]) -> str:
     if entry.kind == "topic_quota":
         return _topic_sentence(entry, words)
     if entry.quota == "request_percentage":
+        words["who"] = _quota_holder(entry)
         return (
             _(
                 "Requests of %(who)s may take %(limit)s (%(level)s). Each waits %(delay)s on average on brokers"
