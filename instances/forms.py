@@ -141,7 +141,7 @@ class EntityForm(forms.Form):
 
 
 class QuotaForm(EntityForm):
-    """One entity and its two byte rates. Which entities and rates are allowed is the service's business."""
+    """One entity and its limits. Which entities and limits are allowed is the service's business."""
 
     user_kind = forms.ChoiceField(label=_("User"), choices=EntityForm.KINDS, initial="none")
     user = forms.CharField(label=_("User name"), max_length=ENTITY_NAME_CHARS_MAX, required=False)
@@ -149,6 +149,14 @@ class QuotaForm(EntityForm):
     client_id = forms.CharField(label=_("Client id"), max_length=ENTITY_NAME_CHARS_MAX, required=False)
     produce_mb_s = forms.DecimalField(label=_("Produce"), min_value=0, max_digits=12, decimal_places=6, required=False)
     consume_mb_s = forms.DecimalField(label=_("Consume"), min_value=0, max_digits=12, decimal_places=6, required=False)
+    request_percent = forms.DecimalField(
+        label=_("Request time"), min_value=0, max_digits=12, decimal_places=4, required=False,
+        help_text=_("Percent of the time of each broker. Requests wait over it."),
+    )  # fmt: skip
+    partitions_per_s = forms.DecimalField(
+        label=_("Partition changes"), min_value=0, max_digits=12, decimal_places=4, required=False,
+        help_text=_("Partitions created, added or deleted a second. Newer clients are refused over it, others wait."),
+    )  # fmt: skip
 
     def clean(self) -> dict[str, object]:
         values = super().clean() or {}
@@ -157,7 +165,8 @@ class QuotaForm(EntityForm):
                 self.add_error(kind, _("Say which one, or choose any."))
         if values.get("user_kind") == "none" and values.get("client_id_kind") == "none":
             self.add_error("user_kind", _("Name a user, a client id, or both."))
-        if values.get("produce_mb_s") is None and values.get("consume_mb_s") is None and not self.errors:
+        limits = ("produce_mb_s", "consume_mb_s", "request_percent", "partitions_per_s")
+        if all(values.get(name) is None for name in limits) and not self.errors:
             self.add_error("produce_mb_s", _("Give at least one limit."))
         return values
 

@@ -16,6 +16,15 @@ QUOTA_KEYS: tuple[QuotaKey, ...] = (
     "controller_mutation_rate",
 )
 
+Unit = Literal["bytes/s", "percent", "partitions/s"]
+# Percent of the time of one broker's event loop, which is what does the work of Kafka's threads.
+UNITS: dict[QuotaKey, Unit] = {
+    "producer_byte_rate": "bytes/s",
+    "consumer_byte_rate": "bytes/s",
+    "request_percentage": "percent",
+    "controller_mutation_rate": "partitions/s",
+}
+
 # What a level names, in the order in which levels are asked.
 LEVEL_NAMES: dict[int, str] = {
     1: "this user with this client id",
@@ -54,9 +63,10 @@ class LevelView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effective:
-    """The rule in force for one quota key; `limit` None = unlimited. """
+    """The rule in force for one quota key; `limit` None = unlimited."""
 
     quota: QuotaKey
+    unit: Unit
     limit: float | None
     level: int | None
     name: str
@@ -79,9 +89,12 @@ def _explain_one(limits: Limits, quota: QuotaKey, user: str, client_id: str) -> 
         _level(level, asked.get(level), limits, quota, match.level if match else None) for level in LEVEL_NAMES
     )
     if match is None:
-        return Effective(quota=quota, limit=None, level=None, name="no rule", shared_by="nobody", levels=levels)
+        return Effective(
+            quota=quota, unit=UNITS[quota], limit=None, level=None, name="no rule", shared_by="nobody", levels=levels
+        )
     return Effective(
         quota=quota,
+        unit=UNITS[quota],
         limit=match.limit,
         level=match.level,
         name=LEVEL_NAMES[match.level],

@@ -31,9 +31,9 @@ class EntityPart:
 class ClientQuota:
     """The limits set for one entity. An absent part (None) is not the same as a default part (`EntityPart(name=None)`).
 
-    `limits` by key: `producer_byte_rate` and `consumer_byte_rate` in bytes/s, `request_percentage` in percent of one
-    thread, `controller_mutation_rate` in partitions/s; each holds per broker (QUO-1), and
-    bytes/s over all brokers together where the instance's `quota_scope` is `cluster`.
+    `limits` by key: `producer_byte_rate` and `consumer_byte_rate` in bytes/s, `request_percentage` in percent of a
+    broker's event loop, `controller_mutation_rate` in partitions/s. The percentage holds on each broker (QUO-1), and so
+    do the others unless the instance's `quota_scope` is `cluster`: then over all brokers together.
     """
 
     user: EntityPart | None

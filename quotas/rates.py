@@ -7,8 +7,20 @@ measuring take constant time; the samples are walked only when one has grown old
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 WINDOW_COUNT = 11
 WINDOW_MS = 1_000
+
+
+class Window(NamedTuple):
+    """Over how many samples a rate is measured, and how long each of them is (QUO-9)."""
+
+    samples: int = WINDOW_COUNT
+    width_ms: int = WINDOW_MS
+
+
+WINDOW: Final = Window()
 
 
 class Rate:
@@ -75,8 +87,7 @@ class Rate:
         return self.total * 1000 / self.window_ms
 
     def scale(self, factor: float) -> None:
-        """The limit moves to `factor` times what it was: what was within the one before is the same part of this one.
-        """
+        """The limit moves to `factor` times what it was; what was within the one before is the same part of it."""
         sums = self._sums
         self.total = 0
         for slot, value in enumerate(sums):

@@ -76,6 +76,18 @@ def rate_limit(bytes_per_s: float | None) -> str:
     return f"{amount:,.1f}".removesuffix(".0") + " MB/s"
 
 
+def quota_limit(value: float | None, quota: str) -> str:
+    """A limit in the unit of its quota: `40 MB/s`, `25 % of a broker's time`, `5 partitions/s`."""
+    if value is None:
+        return UNKNOWN
+    words = {"n": f"{value:,.10g}"}
+    if quota == "request_percentage":
+        return _("%(n)s %% of a broker's time") % words
+    if quota == "controller_mutation_rate":
+        return _("%(n)s partitions/s") % words
+    return rate_limit(value)
+
+
 def rate_use(bytes_per_s: float | None, limit_mb_s: float) -> Use:
     """A rate in the unit of its limit: `Use("26.4", "40", "MB/s")`."""
     figure = UNKNOWN if bytes_per_s is None else f"{bytes_per_s / MEGABYTE:,.1f}"

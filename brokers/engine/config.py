@@ -14,6 +14,7 @@ from brokers.contract.zookeeper_access import Credentials, read_credentials
 from brokers.contract.zookeeper_tls import ZooKeeperTls, zookeeper_tls
 from brokers.engine.errors import SettingsWrong
 from quotas.pacing import BURST_MS
+from quotas.rates import WINDOW_COUNT, WINDOW_MS, Window
 
 CONNECTIONS_MAX = 20_000
 # Of one address of one instance: as Kafka, as many as its instance.
@@ -31,6 +32,10 @@ CONTROLLED_SHUTDOWN_TIMEOUT_MS = 3_000
 # Connections need not authenticate again.
 MAX_REAUTH_MS = 0
 SECRET_CHARS_MIN = 16
+# Samples of a rate: one is no window, and each costs memory for every client that is limited.
+QUOTA_WINDOWS_MIN = 2
+QUOTA_WINDOWS_MAX = 1_000
+QUOTA_WINDOW_S_MAX = 3_600
 
 _NUMBERS = {
     "replica.lag.time.max.ms": REPLICA_LAG_MS_MAX,
@@ -47,6 +52,9 @@ _NUMBERS = {
     "log.retention.check.interval.ms": RETENTION_INTERVAL_MS,
     "controlled.shutdown.timeout.ms": CONTROLLED_SHUTDOWN_TIMEOUT_MS,
 }
+QUOTA_CALLBACK = "client.quota.callback.class"
+QUOTA_WINDOWS = "quota.window"
+CONTROLLER_QUOTA_WINDOWS = "controller.quota.window"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +82,10 @@ class EngineConfig:
     frame_bytes_max: int
     fetch_bytes_max: int
     quota_burst_ms: int
+    quota_window: Window
+    controller_quota_window: Window
+    # Name of an entry point (`throttling.quota_callback`).
+    quota_callback: str | None
     retention_interval_ms: int
     controlled_shutdown_timeout_ms: int
     replica_lag_ms_max: int
@@ -145,6 +157,9 @@ def from_settings(settings: BrokerProcessSettings) -> EngineConfig:
         frame_bytes_max=numbers["socket.request.max.bytes"],
         fetch_bytes_max=numbers["fetch.max.bytes"],
         quota_burst_ms=_burst(settings.overrides),
+        quota_window=_window(QUOTA_WINDOWS, settings.overrides),
+        controller_quota_window=_window(CONTROLLER_QUOTA_WINDOWS, settings.overrides),
+        quota_callback=settings.overrides.get(QUOTA_CALLBACK) or None,
         retention_interval_ms=numbers["log.retention.check.interval.ms"],
         controlled_shutdown_timeout_ms=numbers["controlled.shutdown.timeout.ms"],
         replica_lag_ms_max=numbers["replica.lag.time.max.ms"],
@@ -170,6 +185,18 @@ def _burst(overrides: Mapping[str, str]) -> int:
     """`quota.burst.ms`: how long a client may run ahead of its limit; -1 asks for Kafka's window alone."""
     value = overrides.get("quota.burst.ms", str(BURST_MS))
     return -1 if value == "-1" else _number("quota.burst.ms", value, BURST_MS)
+
+
+def _window(prefix: str, overrides: Mapping[str, str]) -> Window:
+    """`quota.window.num` and `quota.window.size.seconds`, or those of the rate of changes (QUO-9)."""
+    count_key, width_key = f"{prefix}.num", f"{prefix}.size.seconds"
+    count = _number(count_key, overrides.get(count_key), WINDOW_COUNT)
+    width_s = _number(width_key, overrides.get(width_key), WINDOW_MS // 1000)
+    if not QUOTA_WINDOWS_MIN <= count <= QUOTA_WINDOWS_MAX:
+        raise SettingsWrong(f"{count_key} is from {QUOTA_WINDOWS_MIN} to {QUOTA_WINDOWS_MAX}, not {count}")
+    if width_s > QUOTA_WINDOW_S_MAX:
+        raise SettingsWrong(f"{width_key} is at most {QUOTA_WINDOW_S_MAX}, not {width_s}")
+    return Window(count, width_s * 1000)
 
 
 def _max_reauth(overrides: Mapping[str, str]) -> int:

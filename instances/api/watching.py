@@ -22,16 +22,21 @@ class RuleOut(serializers.Serializer):
     """The rule that makes a client wait."""
 
     kind = serializers.CharField(
-        help_text="`client_quota`, `instance_bandwidth`, `request_time`, `change_rate`, `connection_rate` (new"
+        help_text="`client_quota`, `topic_quota` (of a topic's own settings), `instance_bandwidth`, `request_time`,"
+        " `change_rate`, `connection_rate` (new"
         " connections wait), `connection_limit` (connections are refused; nothing waits) or `authentication` (passwords"
         " are refused without a look at them, because too many were wrong)."
     )
     quota = serializers.CharField()
-    level = serializers.IntegerField(allow_null=True, help_text="1 to 8, for a client quota.")
+    level = serializers.IntegerField(
+        allow_null=True, help_text="1 to 8, for a client quota; null for one that the operator's code decides."
+    )
     entity = serializers.DictField(child=serializers.CharField(allow_null=True))
     limit_bytes_per_s = serializers.FloatField(
         allow_null=True,
-        help_text="On this broker: of `instance_bandwidth` its share of what was bought, which `bought` has whole."
+        help_text="On this broker, in the unit of `quota`: percent for `request_percentage`, partitions/s for"
+        " `controller_mutation_rate`, bytes/s for others. Of `instance_bandwidth` it is its share of what was bought,"
+        " which `bought` has whole."
         " Null for what is not counted in bytes: of `request_time` an instance may use half of a broker's.",
     )
 

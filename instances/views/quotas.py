@@ -22,18 +22,25 @@ from quotas.interfaces import ClientQuota, EntityPart
 from tenants import access
 from tenants.choices import Scope
 from tenants.errors import DomainError
-from tenants.formatting import rate_limit
+from tenants.formatting import quota_limit
 from tenants.views.base import add_errors, wording
 
 RATES = {"producer_byte_rate": "produce_mb_s", "consumer_byte_rate": "consume_mb_s"}
-SHOWN_KEYS = {"producer_byte_rate": gettext_lazy("Produce"), "consumer_byte_rate": gettext_lazy("Consume")}
-FIELDS = {f"/limits/{key}": field for key, field in RATES.items()} | {"/entity": "user_kind"}
+# What is not a number of bytes.
+OTHERS = {"request_percentage": "request_percent", "controller_mutation_rate": "partitions_per_s"}
+SHOWN_KEYS = {
+    "producer_byte_rate": gettext_lazy("Produce"),
+    "consumer_byte_rate": gettext_lazy("Consume"),
+    "request_percentage": gettext_lazy("Request time"),
+    "controller_mutation_rate": gettext_lazy("Partition changes"),
+}
+FIELDS = {f"/limits/{key}": field for key, field in (RATES | OTHERS).items()} | {"/entity": "user_kind"}
 
 
 @instance_page(Scope.QUOTAS_READ)
 @require_http_methods(["GET", "POST"])
 def quotas_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """What is set, by level; a POST sets the two byte rates of one entity, `?explain` asks which rule applies."""
+    """What is set, by level; a POST sets the limits of one entity, `?explain` asks which rule applies."""
     acting = request.actor  # type: ignore[attr-defined]
     form = QuotaForm(request.POST or None)
     if form.is_valid():
@@ -43,10 +50,15 @@ def quotas_page(request: HttpRequest, instance: Instance) -> HttpResponse:
             key: None if form.cleaned_data[field] is None else float(round(form.cleaned_data[field] * BYTES_PER_MB))
             for key, field in RATES.items()
         }
+        others = {key: form.cleaned_data[field] for key, field in OTHERS.items()}
         try:
             present = selectors.quota_of(instance, user, client_id)
+            # What the form leaves open here stays as it is.
             kept = {key: value for key, value in present.limits.items() if key not in RATES} if present else {}
-            services.set_quota(acting=acting, instance=instance, user=user, client_id=client_id, limits=kept | limits)
+            given = {key: float(value) for key, value in others.items() if value is not None}
+            services.set_quota(
+                acting=acting, instance=instance, user=user, client_id=client_id, limits=kept | given | limits
+            )
         except DomainError as error:
             add_errors(form, error, FIELDS)
         else:
@@ -107,7 +119,7 @@ def _row(quota: ClientQuota) -> dict[str, object]:
         "who": _who(quota.user, quota.client_id),
         "produce": quota.limits.get("producer_byte_rate"),
         "consume": quota.limits.get("consumer_byte_rate"),
-        "others": {key: value for key, value in quota.limits.items() if key not in RATES},
+        "others": [(SHOWN_KEYS[key], quota_limit(quota.limits[key], key)) for key in OTHERS if key in quota.limits],
     }
     for kind, part in parts.items():
         values[f"{kind}_kind"] = _kind(part)
@@ -118,15 +130,15 @@ def _row(quota: ClientQuota) -> dict[str, object]:
 def _answers(instance: Instance, asked: ExplainForm) -> list[dict[str, object]]:
     user, client_id = asked.cleaned_data["user"] or ANONYMOUS, asked.cleaned_data["client_id"]
     result = selectors.effective_quota(instance, user=user, client_id=client_id)
-    return [_answer(effective) for effective in result if effective.quota in SHOWN_KEYS]
+    return [_answer(effective) for effective in result]
 
 
 def _answer(effective: Effective) -> dict[str, object]:
     lines = []
     for view in effective.levels:
         words = {
-            "applies": _("%(limit)s applies") % {"limit": rate_limit(view.limit)},
-            "weaker": rate_limit(view.limit),
+            "applies": _("%(limit)s applies") % {"limit": quota_limit(view.limit, effective.quota)},
+            "weaker": quota_limit(view.limit, effective.quota),
             "not_set": _("not set"),
             "not_asked": _("needs a client id"),
         }[view.verdict]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.utils.translation import gettext as _
 
 from instances.interfaces import Throttle, Throttles
-from tenants.formatting import delay, rate_limit
+from tenants.formatting import delay, quota_limit, rate_limit
 
 ENDED_SHOWN_MS = 60_000
 WAITERS_SHOWN_MAX = 3
@@ -106,8 +106,8 @@ def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int) -> R
     end_ms = now_ms if any(entry.active for entry in entries) else max(entry.last_ms for entry in entries)
     mean_ms = _mean(entries)
     shares = {broker: _share(result) for broker, result in sorted(by_broker.items())} if is_bandwidth else {}
-    if is_client_quota:
-        limit = rate_limit(first.limit_bytes_per_s or 0)
+    if is_client_quota or first.kind == "topic_quota":
+        limit = quota_limit(first.limit_bytes_per_s or 0, first.quota)
         sentence = _quota_sentence(first, mean_ms, sorted(by_broker))
     elif is_bandwidth:
         limit = rate_limit(bandwidth_bytes_per_s)
@@ -164,15 +164,29 @@ def limit_words(kind: str) -> str:
 def _title(entry: Throttle) -> str:
     if name := kind_words(entry.kind):
         return name
+    if entry.kind == "topic_quota":
+        return _("Produce limit of a topic") if _is_produce(entry) else _("Consume limit of a topic")
     if entry.kind != "client_quota":
         return _("Instance produce bandwidth") if _is_produce(entry) else _("Instance consume bandwidth")
-    words = {"who": entity_words(entry.entity)}
+    words = {"who": _quota_holder(entry)}
+    if entry.quota == "request_percentage":
+        return _("Request time quota of %(who)s") % words
+    if entry.quota == "controller_mutation_rate":
+        return _("Partition change quota of %(who)s") % words
     return (_("Produce quota of %(who)s") if _is_produce(entry) else _("Consume quota of %(who)s")) % words
+
+
+def _quota_holder(entry: Throttle) -> str:
+    """Whom a client quota is for; of one that the operator's code decides that is not known."""
+    return entity_words(entry.entity) or _("clients chosen by the operator")
 
 
 def _level(entry: Throttle) -> str:
     if entry.level is None:
-        return _("level: instance")
+        return {
+            "client_quota": _("level: operator"),
+            "topic_quota": _("level: topic"),
+        }.get(entry.kind, _("level: instance"))
     return _("level %(level)d of 8: %(words)s") % {"level": entry.level, "words": level_words(entry.level)}
 
 
@@ -271,14 +285,51 @@ def _broker_sentence(kind: str, mean_ms: float, brokers: list[int]) -> str:
     )
 
 
+def _topic_sentence(entry: Throttle, words: Mapping[str, str]) -> str:
+    if _is_produce(entry):
+        return (
+            _(
+                "Topics that are produced to have limits of their own: %(limit)s on a broker. Each produce waits"
+                " %(delay)s on average on brokers %(brokers)s."
+            )
+            % words
+        )
+    return (
+        _(
+            "Topics that are read have limits of their own: %(limit)s on a broker. Each fetch waits %(delay)s on"
+            " average on brokers %(brokers)s."
+        )
+        % words
+    )
+
+
 def _quota_sentence(entry: Throttle, mean_ms: float, brokers: list[int]) -> str:
     words = {
-        "limit": rate_limit(entry.limit_bytes_per_s or 0),
+        "limit": quota_limit(entry.limit_bytes_per_s or 0, entry.quota),
         "delay": delay(mean_ms),
         "brokers": ", ".join(str(broker) for broker in brokers),
-        "who": entity_words(entry.entity).capitalize(),
+        "who": _quota_holder(entry).capitalize(),
         "level": _level(entry),
     }
+    if entry.kind == "topic_quota":
+        return _topic_sentence(entry, words)
+    if entry.quota == "request_percentage":
+        words["who"] = _quota_holder(entry)
+        return (
+            _(
+                "Requests of %(who)s may take %(limit)s (%(level)s). Each waits %(delay)s on average on brokers"
+                " %(brokers)s. Fewer and larger requests end that."
+            )
+            % words
+        )
+    if entry.quota == "controller_mutation_rate":
+        return (
+            _(
+                "%(who)s may create, add or delete %(limit)s (%(level)s). Brokers %(brokers)s let it wait %(delay)s on"
+                " average; newer clients are refused until then."
+            )
+            % words
+        )
     if len(brokers) == 1:
         if _is_produce(entry):
             return _("%(who)s may produce %(limit)s (%(level)s). It waits %(delay)s on broker %(brokers)s.") % words

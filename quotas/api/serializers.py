@@ -1,5 +1,5 @@
-"""What quota endpoints take and give. Bytes/s hold over all brokers together (or on each, by the instance's
-`quota_scope`), percent of one thread and partitions/s on each broker.
+"""What quota endpoints take and give. Bytes/s and partitions/s hold over all brokers together (or on each, by the
+instance's `quota_scope`), percent of a broker's time on each broker.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Any
 from rest_framework import serializers
 
 from quotas import selectors
+from quotas.explain import UNITS
 from quotas.interfaces import ClientQuota, EntityPart
 from quotas.limits import BYTE_RATE_MAX, ENTITY_NAME_CHARS_MAX, MUTATION_RATE_MAX, PERCENTAGE_MAX
 from tenants.api.strict import Integer, Number, StrictSerializer, Text
@@ -26,8 +27,22 @@ class LimitsIn(StrictSerializer):
 
     producer_byte_rate = Integer(required=False, allow_null=True, min_value=0, max_value=BYTE_RATE_MAX)
     consumer_byte_rate = Integer(required=False, allow_null=True, min_value=0, max_value=BYTE_RATE_MAX)
-    request_percentage = Number(required=False, allow_null=True, min_value=0, max_value=PERCENTAGE_MAX)
-    controller_mutation_rate = Number(required=False, allow_null=True, min_value=0, max_value=MUTATION_RATE_MAX)
+    request_percentage = Number(
+        required=False,
+        allow_null=True,
+        min_value=0,
+        max_value=PERCENTAGE_MAX,
+        help_text="Percent of the time of each broker's event loop that requests may take; over it they wait.",
+    )
+    controller_mutation_rate = Number(
+        required=False,
+        allow_null=True,
+        min_value=0,
+        max_value=MUTATION_RATE_MAX,
+        help_text="Partitions a second that may be created, added or deleted, eleven seconds' worth at once. Over it"
+        " CreateTopics from version 6 on, CreatePartitions from 3 and DeleteTopics from 5 are refused with"
+        " THROTTLING_QUOTA_EXCEEDED; older versions are done, and wait.",
+    )
 
 
 class QuotaIn(StrictSerializer):
@@ -101,6 +116,7 @@ class LevelOut(serializers.Serializer):
 
 class EffectiveOut(serializers.Serializer):
     quota = serializers.CharField()
+    unit = serializers.ChoiceField(choices=tuple(dict.fromkeys(UNITS.values())), help_text="Of `limit`.")
     limit = serializers.FloatField(allow_null=True, help_text="null = unlimited.")
     level = serializers.IntegerField(allow_null=True)
     name = serializers.CharField()

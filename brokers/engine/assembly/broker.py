@@ -67,6 +67,7 @@ from brokers.engine.storage.compaction import settings as cleaner_settings
 from brokers.engine.storage.compaction.settings import THREADS_MAX
 from brokers.engine.storage.directories import DirectoryRefused
 from brokers.engine.storage.files import StorageFailed
+from brokers.engine.throttling import quota_callback
 from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.native import finder as native
 
@@ -136,7 +137,7 @@ class Broker:
         self.store.follow(self.current)
         self.watcher = ClusterWatcher(self.tree, self.current)
         mmap_counters = MmapCounters(config.data_dirs[0])
-        self.accountings = AccountingRegistry(config.quota_burst_ms, mmap_counters.numbers_for)
+        self.accountings = self._accountings(mmap_counters)
         self.readers = ThreadPoolExecutor(UNCACHED_READERS, "cold-read")
         self.engine = self._engine(defaults)
         self.listeners = self._listeners()
@@ -195,6 +196,18 @@ class Broker:
             converters=ThreadPoolExecutor(CONVERTERS, "convert"),
             loop_turns=LoopTurns(LongTurnLog(self.clock.monotonic_ms)),
             coordination=coordinator_settings.from_overrides(config.overrides),
+        )
+
+    def _accountings(self, counters: MmapCounters) -> AccountingRegistry:
+        config, callback = self.config, None
+        if config.quota_callback is not None:
+            callback = quota_callback.load(config.quota_callback, config.overrides, self.clock.monotonic_ms)
+        return AccountingRegistry(
+            config.quota_burst_ms,
+            counters.numbers_for,
+            config.quota_window,
+            config.controller_quota_window,
+            callback,
         )
 
     def _listeners(self) -> Listeners:
@@ -330,6 +343,8 @@ class Broker:
         periodic.every(RELOAD_INTERVAL_S, self.security.reload)
         periodic.every(FORWARDER_SWEEP_INTERVAL_S, self.coordinator_forwarding.sweep)
         periodic.every(COUNTERS_INTERVAL_S, self._drop_counters)
+        if self.accountings.callback is not None:
+            periodic.every(quota_callback.REFRESH_S, self.engine.bump_metadata_version)
 
     def collect_garbage(self) -> None:
         """From here on when it suits who is served."""

@@ -13,12 +13,14 @@ from brokers.engine.access.acls import Rights
 from brokers.engine.access.authorizer import Address, Operation, decide
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.context import Engine, View
+from brokers.engine.handlers.topic_limits import limiter_of
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.throttling.accounting import InstanceAccounting
 from brokers.engine.throttling.charging import (
     CONSUMER_BYTE_RATE,
     PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
     Limiter,
     LimitsByEntity,
     Quota,
@@ -36,12 +38,16 @@ _DENIED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 class Route:
     """A topic under the name (or id) the client uses. `error` is set when this client may not use it at all."""
 
-    __slots__ = ("error", "partitions", "topic", "usage")
+    __slots__ = ("error", "limiter", "partitions", "topic", "usage")
 
-    def __init__(self, error: int, topic: TopicImage | None, usage: UsageCounter | None) -> None:
+    def __init__(
+        self, error: int, topic: TopicImage | None, usage: UsageCounter | None, limiter: Limiter | None = None
+    ) -> None:
         self.error = error
         self.topic = topic
         self.usage = usage
+        # Of the topic itself; None: it has no limit.
+        self.limiter = limiter
         self.partitions: dict[int, Partition] = {}
 
     def find(self, index: int, engine: Engine) -> Partition | int:
@@ -70,6 +76,7 @@ class Client:
         "metadata_version",
         "produce_limiters",
         "produce_routes",
+        "request_limiter",
         "rights",
         "user",
         "view",
@@ -84,6 +91,8 @@ class Client:
         self.accounting: InstanceAccounting | None = None
         self.produce_limiters: tuple[Limiter, ...] = ()
         self.consume_limiters: tuple[Limiter, ...] = ()
+        # Of what its requests take of the broker's time; None: nobody limits that.
+        self.request_limiter: Limiter | None = None
         self.produce_routes: dict[bytes, Route] = {}
         self.consume_routes: dict[bytes, Route] = {}
         self._engine = engine
@@ -93,13 +102,16 @@ class Client:
         if view.instance is not None and not view.internal:
             instance_id = view.instance.id
             self.accounting = accounting = engine.accountings.of(instance_id)
-            limits = view.image.quotas.of_instance(instance_id)
+            limits = view.client_limits
             now_ms = engine.clock.monotonic_ms()
             self.produce_limiters = self._limiters(
                 accounting, limits, PRODUCER_BYTE_RATE, accounting.shares.produce, now_ms
             )
             self.consume_limiters = self._limiters(
                 accounting, limits, CONSUMER_BYTE_RATE, accounting.shares.consume, now_ms
+            )
+            self.request_limiter = accounting.client_quotas.limiter(
+                limits, REQUEST_PERCENTAGE, self.user, self.client_id, now_ms
             )
 
     def _limiters(
@@ -148,8 +160,9 @@ class Client:
         if name and not rights.is_unrestricted:
             is_allowed = rights.allows(right, ResourceType.TOPIC, name.decode(errors="replace"))
             error = error if is_allowed else _DENIED
-        usage = None
+        usage = limiter = None
         if topic is not None and self.accounting is not None and not error:
             direction = operation.value
             usage = self.accounting.usage.counter(topic.user_name, self.user, self.client_id, direction)  # type: ignore[arg-type]
-        return Route(error, topic, usage)
+            limiter = limiter_of(self._engine, self.accounting, topic, operation)
+        return Route(error, topic, usage, limiter)

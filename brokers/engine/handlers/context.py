@@ -47,6 +47,7 @@ from brokers.engine.protocol.messages.storage import AllotStorageRequest, AllotS
 from brokers.engine.request_turns import DecodedPlaces, RequestTurns
 from brokers.engine.stall_detector import StallDetector
 from brokers.engine.throttling.accounting import AccountingRegistry
+from brokers.engine.throttling.charging import Limiter, LimitsByEntity
 from brokers.engine.throttling.replication import ReplicationThrottle
 from brokers.engine.values import Slice
 
@@ -301,8 +302,8 @@ class View:
     """
 
     __slots__ = (
-        "_endpoints", "_rights", "_route_name", "image", "instance", "internal", "metadata_version", "namespace",
-        "principal", "state",
+        "_endpoints", "_rights", "_route_name", "client_limits", "image", "instance", "internal", "metadata_version",
+        "namespace", "principal", "state",
     )  # fmt: skip
 
     def __init__(
@@ -314,6 +315,8 @@ class View:
         self.internal = principal.internal
         self.instance: InstanceImage | None = None
         self.state = ACTIVE
+        # What clients here may be held to; nothing inside the cluster.
+        self.client_limits: LimitsByEntity = {}
         self._endpoints: dict[int, Endpoint] | None = None
         self._rights: Rights | None = None
         self._route_name = route_name
@@ -325,6 +328,8 @@ class View:
             self.instance = image.instances.get(instance_id)
             topics = {} if self.instance is None else self.instance.topics
             self.state = DELETING if self.instance is None else self.instance.document.state
+            if self.instance is not None and not self.internal:
+                self.client_limits = image.quotas.of_instance(instance_id)
         self.namespace: Namespace[TopicImage] = Namespace(instance_id, topics, image.topics_by_id)
 
     @property
@@ -401,6 +406,8 @@ class Call:
     address: Address
     # It changed something in ZooKeeper, which its instance pays for (`common.change_turns`).
     has_changed: bool = False
+    # Of the client's changes by the controller, once they were counted (`mutation_quota`).
+    mutation_limiter: Limiter | None = None
     # How long it waited for its instance to have time of this broker again, in milliseconds.
     paused_ms: int = 0
     # What things were before it changed them, and are after it, where a handler knows it exactly; None: nobody asks.

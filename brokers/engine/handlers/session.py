@@ -12,7 +12,7 @@ from brokers.contract.routes import DEFAULT_ROUTE
 from brokers.engine.access.acls import Rights
 from brokers.engine.access.authorizer import Address, owners_address, peer_address
 from brokers.engine.access.principals import Principal
-from brokers.engine.handlers import state_writes
+from brokers.engine.handlers import mutation_quota, state_writes
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.context import Call, Channel, Engine, Handler, View
 from brokers.engine.handlers.logins import Login
@@ -32,6 +32,8 @@ from brokers.engine.protocol.framing import check_frame_size
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 from brokers.engine.protocol.request_limits import limit_of
 from brokers.engine.request_turns import Place
+from brokers.engine.throttling import charging
+from brokers.engine.throttling.charging import REQUEST_PERCENTAGE, Limiter
 from quotas.throttle import DELAY_MS_MAX
 
 # Longer requests are decoded in pieces; so many bytes take about 1 ms.
@@ -78,6 +80,7 @@ class Session:
         "_handlers",
         "_legacy_handlers",
         "_route_name",
+        "_uncharged_since_s",
         "_view",
         "cancel",
         "channel",
@@ -124,6 +127,8 @@ class Session:
         self._route_name = route_name
         self._view: View | None = None
         self._client: Client | None = None
+        # Since when this turn is not charged to the client's request quota; 0.0: it is charged elsewhere, or not.
+        self._uncharged_since_s = 0.0
 
     def view(self) -> View:
         engine = self.engine
@@ -158,14 +163,55 @@ class Session:
         fast_codec = self._fast_codec_handlers.get(api_key)
         if fast_codec is not None and fast_codec.version_min <= version <= fast_codec.version_max:
             self.engine.totals.requests[api_key] += 1
+            self._uncharged_since_s = began_s
             fast_codec.handle(self, RawRequest(version, correlation_id, client_id, buffer, body, start, end))
         else:
             self._handle(
                 api_key, RawRequest(version, correlation_id, client_id, buffer, body, start, end), fast_codec is None
             )
+        client = self._client
+        if client is not None and client.request_limiter is not None:
+            self.charge_turn(client.request_limiter)
+        self._uncharged_since_s = 0.0
         spent_s = perf_counter() - began_s
         if spent_s >= LONG_TURN_S:
             self.engine.loop_turns.record(api_key, self.principal.instance_id, spent_s)
+
+    def in_turn(self, work: Callable[[], object]) -> None:
+        """Runs a later part of a Produce or Fetch, whose time is charged to the client's request quota."""
+        client = self._client
+        if client is None or client.request_limiter is None:
+            work()
+            return
+        self._uncharged_since_s = perf_counter()
+        work()
+        self.charge_turn(client.request_limiter)
+
+    def charge_turn(self, limiter: Limiter) -> None:
+        """The rest of this turn, which is over."""
+        if self._uncharged_since_s:
+            now_ms = self.engine.clock.monotonic_ms()
+            charging.record_time(limiter, perf_counter() - self._uncharged_since_s, now_ms)
+            self._uncharged_since_s = 0.0
+
+    def exempt_turn(self) -> None:
+        """This turn is not charged to the client's request quota."""
+        self._uncharged_since_s = 0.0
+
+    def time_delay_ms(self, limiter: Limiter) -> int:
+        """How long the client is to wait for what its requests took, with this turn as far as it went (QUO-21)."""
+        now_ms = self.engine.clock.monotonic_ms()
+        if self._uncharged_since_s:
+            now_s = perf_counter()
+            charging.record_time(limiter, now_s - self._uncharged_since_s, now_ms)
+            self._uncharged_since_s = now_s
+        return charging.time_delay_ms(limiter, now_ms)
+
+    def record_time(self, spent_s: float) -> None:
+        """A turn or a thread was busy for so long with a Produce or Fetch of this client."""
+        client = self._client
+        if client is not None and client.request_limiter is not None:
+            charging.record_time(client.request_limiter, spent_s, self.engine.clock.monotonic_ms())
 
     def _respond_later(self, call: Call, correlation_id: int, response: Any) -> None:
         """As `_respond`, in a turn of its own."""
@@ -179,6 +225,7 @@ class Session:
             raise UnsupportedApi(f"version {raw.version} of api key {api_key} is not served here")
         self.engine.totals.requests[api_key] += 1
         if not has_codec:
+            self._uncharged_since_s = perf_counter()
             self._legacy_handlers[api_key](self, raw)
             return
         check_frame_size(raw.size_bytes, self.frame_bytes_max_of(api_key))
@@ -259,8 +306,35 @@ class Session:
         view = call.view
         if view.instance is None or view.internal:
             return 0
-        accounting = self.engine.accountings.of(view.instance.id)
-        return accounting.request_time.charge(round(spent_s * 1e6), self.engine.clock.monotonic_ms())
+        accounting, now_ms = self.engine.accountings.of(view.instance.id), self.engine.clock.monotonic_ms()
+        limiter = self._request_limiter(call)
+        if limiter is not None:
+            charging.record_time(limiter, spent_s, now_ms)
+        return accounting.request_time.charge(round(spent_s * 1e6), now_ms)
+
+    def _request_limiter(self, call: Call) -> Limiter | None:
+        """Of what the client's requests take; None: nobody limits that."""
+        view = call.view
+        if view.instance is None or view.internal:
+            return None
+        if not view.client_limits and self.engine.accountings.callback is None:
+            return None
+        quotas = self.engine.accountings.of(view.instance.id).client_quotas
+        if not quotas.is_set(view.client_limits, REQUEST_PERCENTAGE):
+            return None
+        return self.client(call.client_id).request_limiter
+
+    def _client_delay_ms(self, call: Call) -> int:
+        """How long quotas of the client's own make it wait; only the longest delay is written down (QUO-22)."""
+        limiter = self._request_limiter(call)
+        delay_ms = 0 if limiter is None else charging.time_delay_ms(limiter, self.engine.clock.monotonic_ms())
+        if call.mutation_limiter is not None:
+            wait_ms = mutation_quota.wait_ms(call)
+            if wait_ms > delay_ms:
+                delay_ms, limiter = wait_ms, call.mutation_limiter
+        if delay_ms and limiter is not None:
+            self.client(call.client_id).remember_delay(limiter, delay_ms, self.engine.clock.now_ms())
+        return delay_ms
 
     def _take_turn(self, call: Call) -> Callable[[], Awaitable[None]] | None:
         """How a long request waits for its next piece; None: of the cluster's own, which goes on in the next round."""
@@ -305,6 +379,7 @@ class Session:
                 state_writes.remember(call, self.principal.user, delay_ms)
         if call.has_changed:
             delay_ms = max(delay_ms, self._change_delay_ms(call))
+        delay_ms = max(delay_ms, self._client_delay_ms(call))
         if delay_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = delay_ms
         began_s = perf_counter()

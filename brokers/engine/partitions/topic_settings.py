@@ -18,6 +18,10 @@ from brokers.engine.records.compression import NAMES as CODECS
 from brokers.engine.records.validation import LONG_MAX
 
 INT_MAX: Final = 2**31 - 1
+# Settings that Apache Kafka does not have.
+PRODUCE_BYTE_RATE: Final = "penstock.produce.byte.rate"
+CONSUME_BYTE_RATE: Final = "penstock.consume.byte.rate"
+NO_LIMIT: Final = "-1"
 
 
 class ValueType(IntEnum):
@@ -52,6 +56,10 @@ class Setting:
 
 def _at_least(low: int, high: int = LONG_MAX) -> Callable[[str], bool]:
     return lambda value: low <= int(value) <= high
+
+
+def _is_rate(value: str) -> bool:
+    return value == NO_LIMIT or 1 <= int(value) <= LONG_MAX
 
 
 def _one_of(*words: str) -> Callable[[str], bool]:
@@ -247,6 +255,22 @@ SETTINGS: Final[dict[str, Setting]] = {
             "Replicas that must be in sync for acks=all to succeed.",
             "min.insync.replicas",
             _at_least(1, INT_MAX),
+        ),
+        Setting(
+            CONSUME_BYTE_RATE,
+            _LONG,
+            NO_LIMIT,
+            "Bytes per second of batches that all readers of the topic get together; -1 is no limit.",
+            CONSUME_BYTE_RATE,
+            _is_rate,
+        ),
+        Setting(
+            PRODUCE_BYTE_RATE,
+            _LONG,
+            NO_LIMIT,
+            "Bytes per second of batches that all producers of the topic write together; -1 is no limit.",
+            PRODUCE_BYTE_RATE,
+            _is_rate,
         ),
         Setting(
             "preallocate",

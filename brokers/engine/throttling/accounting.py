@@ -7,15 +7,18 @@ from functools import partial
 
 from brokers.engine.throttling import change_rate, connections, request_time
 from brokers.engine.throttling.change_rate import ChangeRate
-from brokers.engine.throttling.charging import ClientQuotas
+from brokers.engine.throttling.charging import AskCallback, ClientQuotas
 from brokers.engine.throttling.client_shares import ClientShares
 from brokers.engine.throttling.ledger import Ledger
+from brokers.engine.throttling.quota_callback import SafeCallback
 from brokers.engine.throttling.refused_topics import RefusedTopics
 from brokers.engine.throttling.request_time import RequestTime
 from brokers.engine.throttling.shares import InstanceShares
+from brokers.engine.throttling.topic_quotas import TopicQuotas
 from brokers.engine.throttling.traffic import Traffic
 from brokers.engine.throttling.usage import Key, NumbersFor, UsageAccounting, own_numbers
 from quotas.pacing import BURST_MS
+from quotas.rates import WINDOW, Window
 
 
 class InstanceAccounting:
@@ -29,15 +32,23 @@ class InstanceAccounting:
         "refused_topics",
         "request_time",
         "shares",
+        "topic_quotas",
         "traffic",
         "usage",
     )
 
-    def __init__(self, burst_ms: int = BURST_MS, numbers_for: NumbersFor = own_numbers) -> None:
-        self.client_quotas = ClientQuotas(burst_ms)
-        self.client_shares = ClientShares()
-        self.client_quotas.apply_part = self.client_shares.apply
-        self.shares = InstanceShares(burst_ms)
+    def __init__(
+        self,
+        burst_ms: int = BURST_MS,
+        numbers_for: NumbersFor = own_numbers,
+        window: Window = WINDOW,
+        controller_window: Window = WINDOW,
+        callback: AskCallback | None = None,
+    ) -> None:
+        self.client_quotas = ClientQuotas(burst_ms, window, controller_window, callback)
+        self.client_quotas.parts = self.client_shares = ClientShares()
+        self.topic_quotas = TopicQuotas(burst_ms, window)
+        self.shares = InstanceShares(burst_ms, window)
         self.ledger = Ledger()
         self.refused_topics = RefusedTopics()
         self.request_time = RequestTime()
@@ -66,12 +77,22 @@ class InstanceAccounting:
 
 
 class AccountingRegistry:
-    """By instance id. `burst_ms` is that of every limiter (`charging.new_pace`); `numbers_for` gives each usage counter
-    of an instance the place of its numbers.
+    """By instance id. `burst_ms` and `window` are those of every limiter (`charging.new_pace`); `numbers_for` gives
+    each usage counter of an instance the place of its numbers. `callback` is asked for the limits of clients first.
     """
 
-    def __init__(self, burst_ms: int = BURST_MS, numbers_for: Callable[[str, Key], memoryview] | None = None) -> None:
+    def __init__(
+        self,
+        burst_ms: int = BURST_MS,
+        numbers_for: Callable[[str, Key], memoryview] | None = None,
+        window: Window = WINDOW,
+        controller_window: Window = WINDOW,
+        callback: SafeCallback | None = None,
+    ) -> None:
+        self.callback = callback
         self._burst_ms = burst_ms
+        self._window = window
+        self._controller_window = controller_window
         self._numbers_for = numbers_for
         self._accountings: dict[str, InstanceAccounting] = {}
         self._retired: set[str] = set()
@@ -83,7 +104,13 @@ class AccountingRegistry:
         accounting = self._accountings.get(instance_id)
         if accounting is None:
             numbers_for = own_numbers if self._numbers_for is None else partial(self._numbers_for, instance_id)
-            accounting = self._accountings[instance_id] = InstanceAccounting(self._burst_ms, numbers_for)
+            accounting = self._accountings[instance_id] = InstanceAccounting(
+                self._burst_ms,
+                numbers_for,
+                self._window,
+                self._controller_window,
+                None if self.callback is None else partial(self.callback.ask, instance_id),
+            )
         return accounting
 
     def get(self, instance_id: str) -> InstanceAccounting | None:
@@ -104,4 +131,7 @@ class AccountingRegistry:
 
     def drop_unused(self, now_ms: int) -> int:
         """QUO-8 for all instances; the number of counters dropped. `now_ms` is monotonic."""
-        return sum(accounting.client_quotas.drop_unused(now_ms) for accounting in self._accountings.values())
+        return sum(
+            accounting.client_quotas.drop_unused(now_ms) + accounting.topic_quotas.drop_unused(now_ms)
+            for accounting in self._accountings.values()
+        )

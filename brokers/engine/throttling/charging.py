@@ -7,29 +7,42 @@ from hashlib import sha256
 from typing import Final, Literal, NamedTuple
 
 from brokers.contract.usage import NAME_CHARACTERS_MAX
+from brokers.engine.throttling.quota_callback import CustomLimit
 from quotas import pacing, precedence, throttle
 from quotas.pacing import BURST_MS, Pace
-from quotas.rates import Rate
+from quotas.rates import WINDOW, Rate, Window
+from quotas.token_bucket import TokenBucket
 
 UNUSED_MS_MAX: Final = 3_600_000
 # A client that invents client ids cannot make the broker grow: beyond this, groups of one instance share a counter.
 LIMITERS_PER_INSTANCE_MAX: Final = 10_000
 OTHERS: Final = "(other)"
+# In place of a user, which has no such character.
+BY_CALLBACK: Final = "\0callback"
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
+REQUEST_PERCENTAGE: Final = "request_percentage"
+CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
+BYTE_RATES: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
+# Time is counted in nanoseconds: so many a second are one percent of a broker's event loop.
+NS_PER_PERCENT: Final = 10_000_000
+NS_PER_S: Final = 1_000_000_000
 
-Quota = Literal["producer_byte_rate", "consumer_byte_rate"]
+Quota = Literal["producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"]
 LimitsByEntity = Mapping[precedence.Entity, Mapping[str, float]]
+# Quota, user, client id: the answer of somebody else's code, None where it has none.
+AskCallback = Callable[[str, str, str], CustomLimit | None]
 
 
 class Rule(NamedTuple):
     """Why somebody waits, or is refused a connection. `level` and `entity` are those of a client quota (QUO-2), None
-    for what is the instance's.
+    for what is the instance's, or decided by a callback.
     """
 
     kind: Literal[
         "client_quota",
+        "topic_quota",
         "instance_bandwidth",
         "request_time",
         "change_rate",
@@ -43,8 +56,9 @@ class Rule(NamedTuple):
 
 
 class Limiter:
-    """One counter under one limit. Connections of the same group share it; a changed limit keeps the samples
-    (QUO-7). `pace` None: Kafka's window alone, which lets ten seconds' worth through at once.
+    """One counter under one limit, which is in the unit of its quota. Connections of the same group share it; a
+    changed limit keeps the samples (QUO-7). `pace` None: Kafka's window alone, which lets ten seconds' worth through at
+    once.
 
     `limit_per_s` is this broker's share of `whole_limit_per_s`, which was bought or set for all brokers together.
     `share_key` names it among the brokers, "" for what is not shared out by demand. `admitted_bytes` and `waited_ms`
@@ -54,6 +68,7 @@ class Limiter:
 
     __slots__ = (
         "admitted_bytes",
+        "bucket",
         "limit_per_s",
         "pace",
         "rate",
@@ -65,13 +80,19 @@ class Limiter:
         "whole_limit_per_s",
     )
 
-    def __init__(self, rule: Rule, limit_per_s: float, now_ms: int, pace: Pace | None = None) -> None:
+    def __init__(
+        self, rule: Rule, limit_per_s: float, now_ms: int, pace: Pace | None = None, window: Window = WINDOW
+    ) -> None:
         self.rule = rule
         self.limit_per_s = limit_per_s
         self.whole_limit_per_s = limit_per_s
         self.used_ms = now_ms
-        self.rate = Rate()
+        self.rate = Rate(window.samples, window.width_ms)
         self.pace = pace
+        # What a rate of changes is counted with instead (QUO-40).
+        self.bucket: TokenBucket | None = None
+        if rule.quota == CONTROLLER_MUTATION_RATE:
+            self.bucket = TokenBucket(limit_per_s, self._burst(limit_per_s))
         self.share_key = ""
         self.admitted_bytes = 0
         self.waited_ms = 0
@@ -87,6 +108,8 @@ class Limiter:
             return
         if self.pace is not None and limit_per_s > before:
             self.pace.raised(before, limit_per_s, now_ms)
+        if self.bucket is not None:
+            self.bucket.change(limit_per_s, self._burst(limit_per_s), now_ms)
         if whole == self.whole_limit_per_s and whole_limit_per_s is not None and before > 0:
             self.rate.scale(limit_per_s / before)
         self.limit_per_s = limit_per_s
@@ -99,6 +122,10 @@ class Limiter:
         if ends_ms > begins_ms:
             self.waited_ms += ends_ms - begins_ms
             self.waits_until_ms = ends_ms
+
+    def _burst(self, limit_per_s: float) -> float:
+        """What all samples of the window take together."""
+        return limit_per_s * self.rate.count * self.rate.width_ms / 1000
 
 
 def charge(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> tuple[int, Limiter | None]:
@@ -119,8 +146,12 @@ def charge(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> tuple
     return worst_ms, worst
 
 
-def charge_fetch(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> tuple[int, Limiter | None]:
-    """As `charge`, for a response that is only sent when nobody has to wait: otherwise nothing is counted (QUO-20)."""
+def charge_fetch(
+    limiters: Sequence[Limiter], amount_bytes: int, now_ms: int, is_held: bool = False
+) -> tuple[int, Limiter | None]:
+    """As `charge`, for a response that is only sent when nobody has to wait: otherwise nothing is counted (QUO-20).
+    `is_held`: it is not sent anyway.
+    """
     worst_ms, worst = 0, None
     for limiter in limiters:
         limiter.used_ms = now_ms
@@ -131,7 +162,7 @@ def charge_fetch(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) ->
         if delay_ms > worst_ms:
             worst_ms, worst = delay_ms, limiter
     for limiter in limiters:
-        if worst is not None:
+        if worst is not None or is_held:
             limiter.rate.record(-amount_bytes, now_ms)
             continue
         limiter.admitted_bytes += amount_bytes
@@ -142,6 +173,30 @@ def charge_fetch(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) ->
     return worst_ms, worst
 
 
+def record_parts(limited: Sequence[tuple[Limiter, int]], now_ms: int) -> tuple[int, Limiter | None]:
+    """The first half of `charge_fetch`, for parts of a response that have limiters of their own: how long it is to
+    wait for. `complete_parts` comes after it.
+    """
+    worst_ms, worst = 0, None
+    for limiter, amount_bytes in limited:
+        limiter.used_ms = now_ms
+        delay_ms = throttle.charge(limiter.rate, amount_bytes, limiter.limit_per_s, now_ms)
+        if limiter.pace is not None:
+            delay_ms = max(delay_ms, limiter.pace.debt_ms(now_ms))
+        if delay_ms > worst_ms:
+            worst_ms, worst = delay_ms, limiter
+    return worst_ms, worst
+
+
+def complete_parts(limited: Sequence[tuple[Limiter, int]], now_ms: int, is_held: bool) -> None:
+    """The second half: takes back what is not sent, and charges what is."""
+    for limiter, amount_bytes in limited:
+        if is_held:
+            limiter.rate.record(-amount_bytes, now_ms)
+        elif limiter.pace is not None:
+            limiter.pace.charge(amount_bytes, limiter.limit_per_s, now_ms)
+
+
 def fetch_cap_bytes(limiters: Sequence[Limiter], wanted_bytes: int) -> int:
     """QUO-19: the most one response may weigh."""
     for limiter in limiters:
@@ -150,6 +205,18 @@ def fetch_cap_bytes(limiters: Sequence[Limiter], wanted_bytes: int) -> int:
             cap = min(cap, pacing.fetch_cap_bytes(limiter.limit_per_s))
         wanted_bytes = min(wanted_bytes, cap)
     return wanted_bytes
+
+
+def record_time(limiter: Limiter, spent_s: float, now_ms: int) -> None:
+    """Requests took so much of a broker's time (QUO-21)."""
+    limiter.used_ms = now_ms
+    limiter.rate.record(int(spent_s * NS_PER_S), now_ms)
+
+
+def time_delay_ms(limiter: Limiter, now_ms: int) -> int:
+    """How long to wait for what was recorded: one window at most (QUO-17)."""
+    delay_ms = throttle.delay_ms(limiter.rate, limiter.limit_per_s * NS_PER_PERCENT, now_ms)
+    return min(delay_ms, limiter.rate.width_ms)
 
 
 def new_pace(burst_ms: int) -> Pace | None:
@@ -164,37 +231,73 @@ ApplyPart = Callable[[str, tuple[str, str, str], Limiter, float, int], None]
 class ClientQuotas:
     """The client quotas of one instance: a limiter per sharing group and quota (QUO-3)."""
 
-    def __init__(self, burst_ms: int = BURST_MS) -> None:
+    def __init__(
+        self,
+        burst_ms: int = BURST_MS,
+        window: Window = WINDOW,
+        controller_window: Window = WINDOW,
+        callback: AskCallback | None = None,
+    ) -> None:
+        self._callback = callback
         self._burst_ms = burst_ms
+        self._window = window
+        self._controller_window = controller_window
         self._limiters: dict[tuple[str, str, str], Limiter] = {}
-        # None: a limit is this broker's as a whole.
-        self.apply_part: ApplyPart | None = None
+        self._known_limits: LimitsByEntity | None = None
+        self._quotas_set: frozenset[str] = frozenset()
+        # Who knows this broker's part of a limit; None: all of it.
+        self.parts: LimitParts | None = None
 
     def __len__(self) -> int:
         return len(self._limiters)
 
-    def limiter(self, limits: LimitsByEntity, quota: Quota, user: str, client_id: str, now_ms: int) -> Limiter | None:
-        """The limiter of this client under the present `limits`; None = unlimited. Takes over a changed limit or
-        level.
+    def is_set(self, limits: LimitsByEntity, quota: Quota) -> bool:
+        """Whether anybody may have a limit of this kind; looked at once for each object that `limits` is."""
+        if self._callback is not None:
+            return True
+        if limits is not self._known_limits:
+            self._quotas_set = frozenset(name for of_entity in limits.values() for name in of_entity)
+            self._known_limits = limits
+        return quota in self._quotas_set
+
+    def limiter(
+        self, limits: LimitsByEntity, quota: Quota, user: str, client_id: str, now_ms: int, part: float = 1.0
+    ) -> Limiter | None:
+        """The limiter of this client under the present `limits`, of which `part` is for this broker; None = unlimited.
+        Takes over a changed limit or level.
         """
-        match = precedence.resolve(limits, quota, user, client_id)
-        if match is None:
-            return None
-        rule = Rule("client_quota", quota, match.level, match.entity)
-        key = (quota, *precedence.sharing_group(match.level, user, _short(client_id)))
+        custom = None if self._callback is None else self._callback(quota, user, client_id)
+        if custom is not None:
+            if custom.limit is None:
+                return None
+            rule = Rule("client_quota", quota, None, None)
+            limit_per_s, key = custom.limit, (quota, BY_CALLBACK, custom.group)
+        else:
+            match = precedence.resolve(limits, quota, user, client_id)
+            if match is None:
+                return None
+            rule = Rule("client_quota", quota, match.level, match.entity)
+            limit_per_s = match.limit
+            key = (quota, *precedence.sharing_group(match.level, user, _short(client_id)))
         limiter = self._limiters.get(key)
         if limiter is None:
             if len(self._limiters) >= LIMITERS_PER_INSTANCE_MAX:
                 key = (quota, OTHERS, OTHERS)
                 limiter = self._limiters.get(key)
             if limiter is None:
-                limiter = self._limiters[key] = Limiter(rule, match.limit, now_ms, new_pace(self._burst_ms))
-        if self.apply_part is None:
-            limiter.limit(match.limit, now_ms)
+                limiter = self._limiters[key] = self._new(rule, quota, limit_per_s, now_ms)
+        if self.parts is None or quota not in BYTE_RATES:
+            limiter.limit(limit_per_s * part, now_ms, limit_per_s)
         else:
-            self.apply_part(quota, key, limiter, match.limit, now_ms)
+            self.parts.apply(quota, key, limiter, limit_per_s, now_ms)
         limiter.rule, limiter.used_ms = rule, now_ms
         return limiter
+
+    def _new(self, rule: Rule, quota: Quota, limit_per_s: float, now_ms: int) -> Limiter:
+        """Time and changes go by Kafka's own measure alone."""
+        pace = new_pace(self._burst_ms) if quota in BYTE_RATES else None
+        window = self._controller_window if quota == CONTROLLER_MUTATION_RATE else self._window
+        return Limiter(rule, limit_per_s, now_ms, pace, window)
 
     def drop_unused(self, now_ms: int) -> int:
         """QUO-8. Whoever holds limiters must look them up again afterwards when this answers more than 0."""

@@ -17,6 +17,7 @@ from brokers.engine.throttling.charging import (
 from brokers.engine.throttling.flow_share import FlowShare
 from brokers.engine.throttling.layout import Layout
 from quotas.pacing import BURST_MS, Pace
+from quotas.rates import WINDOW, Window
 
 # What coordinators write for an instance may go on however little bandwidth it has on this broker: commits belong to
 # reading.
@@ -33,10 +34,11 @@ class InstanceShares:
     offsets without delay.
     """
 
-    __slots__ = ("_burst_ms", "consume", "flows", "leaders", "produce", "state")
+    __slots__ = ("_burst_ms", "_window", "consume", "flows", "leaders", "produce", "state")
 
-    def __init__(self, burst_ms: int = BURST_MS) -> None:
+    def __init__(self, burst_ms: int = BURST_MS, window: Window = WINDOW) -> None:
         self._burst_ms = burst_ms
+        self._window = window
         self.produce: Limiter | None = None
         self.consume: Limiter | None = None
         self.state: Limiter | None = None
@@ -86,4 +88,5 @@ class InstanceShares:
         self.state.limit(limit_per_s, now_ms)
 
     def _limiter(self, quota: Quota, now_ms: int) -> Limiter:
-        return Limiter(Rule("instance_bandwidth", quota, None, None), 0, now_ms, new_pace(self._burst_ms))
+        rule = Rule("instance_bandwidth", quota, None, None)
+        return Limiter(rule, 0, now_ms, new_pace(self._burst_ms), self._window)

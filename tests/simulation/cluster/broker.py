@@ -31,6 +31,7 @@ from brokers.engine.handlers.transactions.producer_ids import BlockProducerIds
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
 from brokers.engine.replication.interfaces import LinkOwner
 from brokers.engine.throttling.accounting import AccountingRegistry
+from quotas.rates import WINDOW
 from tests.simulation.cluster.clock import ProcessClock, ProcessLoop, World
 from tests.simulation.cluster.connections import Accepted, Dialled
 from tests.simulation.cluster.disks import Disks, ProcessDisk, after_power_cut
@@ -96,6 +97,9 @@ def _config(broker_id: int, data_dir: Path, *, notices_pauses: bool) -> EngineCo
         frame_bytes_max=FRAME_BYTES_MAX,
         fetch_bytes_max=FRAME_BYTES_MAX,
         quota_burst_ms=-1,
+        quota_window=WINDOW,
+        controller_quota_window=WINDOW,
+        quota_callback=None,
         retention_interval_ms=0,
         controlled_shutdown_timeout_ms=0,
         replica_lag_ms_max=LAG_MS_MAX,

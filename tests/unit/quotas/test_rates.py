@@ -142,3 +142,27 @@ def test_recording_and_measuring_stay_far_below_the_cost_of_a_request() -> None:
     best_s = min(timeit.repeat(lambda: charge(rate, 1_000, 1e9, next(clock)), number=2_000, repeat=20)) / 2_000
 
     assert best_s < 8e-6, f"{best_s * 1e6:.2f} us"
+
+
+@pytest.mark.parametrize(("count", "width_ms"), [(30, 1_000), (10, 30_000), (11, 1_000)])
+@given(part=st.floats(0.05, 1.0))
+def test_a_client_at_ten_times_its_limit_is_ahead_by_the_window_at_most(count: int, width_ms: int, part: float) -> None:
+    """QUO-35, QUO-36: it waits as long as it is told, and a request is no more than one sample may hold."""
+    rate, now_ms, through = Rate(count, width_ms), 0.0, 0
+    request_bytes = int(part * LIMIT * width_ms / 1_000)
+    while now_ms < 3 * count * width_ms:
+        through += request_bytes
+        assert through <= LIMIT * (now_ms + count * width_ms) / 1_000 + request_bytes
+        wait_ms = charge(rate, request_bytes, LIMIT, int(now_ms))
+        now_ms += max(wait_ms, request_bytes * 1_000 / (10 * LIMIT))
+
+    assert through >= 0.95 * LIMIT * now_ms / 1_000
+
+
+def test_a_small_window_corrects_sooner_than_a_large_one() -> None:
+    """QUO-36: as much as a second too much, after both have been idle."""
+    small, large = Rate(30, 1_000), Rate(10, 30_000)
+
+    assert charge(small, 31_000, LIMIT, 0) == 2_000
+    assert charge(large, 31_000, LIMIT, 0) == 0
+    assert charge(large, 300_000, LIMIT, 0) == 61_000

@@ -80,6 +80,7 @@ async def in_converter(
             place.leave()
         if accounting is not None and not done.cancelled() and done.exception() is None:
             accounting.request_time.charge_thread(round(done.result() * 1e6), engine.clock.monotonic_ms())
+            session.record_time(done.result())
 
     running.add_done_callback(over)
     # Who goes is cancelled; the thread is not, and is waited for by `over`.
@@ -116,6 +117,7 @@ def _on_turn(session: Session, api_key: int, spent_s: float) -> None:
     engine, accounting = session.engine, _accounting(session)
     if accounting is not None:
         accounting.request_time.charge(round(spent_s * 1e6), engine.clock.monotonic_ms())
+        session.record_time(spent_s)
     engine.loop_turns.record(api_key, session.principal.instance_id, spent_s)
 
 

@@ -19,12 +19,14 @@ from brokers.engine.config import (
     FETCH_BYTES_MAX,
     FRAME_BYTES_MAX,
     MAX_REAUTH_MS,
+    QUOTA_CALLBACK,
     REPLICA_LAG_MS_MAX,
     REPLICATION_BYTES_PER_S_MAX,
     RETENTION_INTERVAL_MS,
 )
 from brokers.engine.partitions.topic_settings import INT_MAX, ValueType
 from quotas.pacing import BURST_MS
+from quotas.rates import WINDOW_COUNT, WINDOW_MS
 
 LEADER_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
@@ -135,8 +137,13 @@ FIXED: Final = (
     Row("auto.leader.rebalance.enable", _BOOLEAN, "true", "Whether leaderships go back to preferred replicas."),
     Row("broker.id", _INT, None, "The number of this broker in its cluster."),
     Row("broker.rack", _STRING, None, "Where this broker stands; replicas are spread over racks."),
+    Row(
+        QUOTA_CALLBACK, _STRING, None, "Who decides limits of clients: an entry point `penstock.client_quota_callback`."
+    ),
     Row("connections.max.idle.ms", _LONG, str(CONNECTIONS_IDLE_MS_MAX), "After how long a silent connection ends."),
     Row("connections.max.reauth.ms", _LONG, str(MAX_REAUTH_MS), "When SASL clients authenticate again; 0: never."),
+    Row("controller.quota.window.num", _INT, str(WINDOW_COUNT), "Samples of a client's rate of changes."),
+    Row("controller.quota.window.size.seconds", _INT, str(WINDOW_MS // 1000), "How long each of them is."),
     Row("controlled.shutdown.timeout.ms", _LONG, str(CONTROLLED_SHUTDOWN_TIMEOUT_MS), "How long a stop hands over."),
     Row("fetch.max.bytes", _INT, str(FETCH_BYTES_MAX), "The most that one fetch is answered with."),
     Row("group.initial.rebalance.delay.ms", _INT, "3000", "How long a group's first members wait for others."),
@@ -168,6 +175,8 @@ FIXED: Final = (
     Row("offsets.topic.replication.factor", _SHORT, "3", "Replicas of the topic of offsets."),
     Row("offsets.topic.segment.bytes", _INT, "16777216", "Bytes of a segment of the topic of offsets."),
     Row("quota.burst.ms", _LONG, str(BURST_MS), "How long a client may run ahead of its limit; -1: Kafka's window."),
+    Row("quota.window.num", _INT, str(WINDOW_COUNT), "Samples over which the rates of clients are measured."),
+    Row("quota.window.size.seconds", _INT, str(WINDOW_MS // 1000), "How long each of them is."),
     Row("replica.lag.time.max.ms", _LONG, str(REPLICA_LAG_MS_MAX), "How long a follower may lag and stay in sync."),
     Row("socket.request.max.bytes", _INT, str(FRAME_BYTES_MAX), "The largest request."),
     Row(

@@ -119,7 +119,7 @@ class DelayedFetch:
 
     def _serve(self) -> None:
         self._session.cancel = None
-        self._again()
+        self._session.in_turn(self._again)
 
     def _cancel(self) -> None:
         self._leave()

@@ -28,7 +28,7 @@ from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.fast_codec import FetchFrame, decode_fetch, encode_fetch_response
 from brokers.engine.records.compression import ZSTD
 from brokers.engine.request_turns import Place
-from brokers.engine.throttling.charging import charge_fetch, fetch_cap_bytes
+from brokers.engine.throttling.charging import Limiter, charge_fetch, complete_parts, fetch_cap_bytes, record_parts
 from brokers.engine.throttling.usage import UsageCounter
 from brokers.engine.values import Slice
 
@@ -137,7 +137,10 @@ def read(
         if route is None:
             route = client.consume_route(key, by_id)
         lines: list[PartitionResult] = []
-        topic_bytes = 0
+        topic_bytes = held_back = 0
+        if route.limiter is not None:
+            held_back = remaining - fetch_cap_bytes((route.limiter,), remaining)
+            remaining -= held_back
         for index, leader_epoch, offset, last_fetched_epoch, _, partition_bytes_max in wanted:
             if route.error:
                 lines.append((index, route.error, -1, -1, -1, 0, None))
@@ -192,6 +195,9 @@ def read(
         if topic_bytes:
             reading.readable_bytes += topic_bytes
             metered.append((route.usage, topic_bytes))
+            if route.limiter is not None:
+                reading.limited.append((route.limiter, topic_bytes))
+        remaining += held_back
         answers.append((key, lines))
     return reading
 
@@ -253,12 +259,12 @@ def send(
 ) -> None:
     """Charges the response as it is; too much, and it goes without data and uncounted (QUO-20)."""
     engine = session.engine
-    limiters = client.consume_limiters
-    if limiters:
+    limited = [] if reading.diverging else reading.limited
+    if client.consume_limiters or client.request_limiter is not None or limited:
         head = parts[0]
         assert isinstance(head, bytes), "a frame begins with its size"
         size_bytes = FRAME_SIZE_BYTES + int.from_bytes(head[:FRAME_SIZE_BYTES], "big")
-        delay_ms, limiter = charge_fetch(limiters, size_bytes, engine.clock.monotonic_ms())
+        delay_ms, limiter = charge_for(session, client, size_bytes, limited)
         if limiter is not None:
             reading.release()
             client.remember_delay(limiter, delay_ms, engine.clock.now_ms())
@@ -270,6 +276,24 @@ def send(
         session.channel.respond_parts(parts)
         return
     session.channel.respond_parts(parts, 0, partial(meter, session, client, reading.metered))
+
+
+def charge_for(
+    session: Session, client: Client, size_bytes: int, limited: list[tuple[Limiter, int]]
+) -> tuple[int, Limiter | None]:
+    """How long an answer of so many bytes has to wait, and why; with `limited` of topics that have a limit."""
+    now_ms = session.engine.clock.monotonic_ms()
+    other_ms, other = 0, client.request_limiter
+    if other is not None:
+        other_ms = session.time_delay_ms(other)
+    if limited:
+        topic_ms, topic = record_parts(limited, now_ms)
+        if topic_ms > other_ms:
+            other_ms, other = topic_ms, topic
+    delay_ms, limiter = charge_fetch(client.consume_limiters, size_bytes, now_ms, other_ms > 0)
+    if limited:
+        complete_parts(limited, now_ms, delay_ms > 0 or other_ms > 0)
+    return (other_ms, other) if other_ms > delay_ms else (delay_ms, limiter)
 
 
 def meter(session: Session, client: Client, metered: list[tuple[UsageCounter | None, int]], count: int) -> None:

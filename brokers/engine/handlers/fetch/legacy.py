@@ -14,7 +14,7 @@ from typing import Final
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.common.background import answer_in_background
 from brokers.engine.handlers.fetch.delayed_fetch import bytes_still_missing, may_be_delayed
-from brokers.engine.handlers.fetch.fetch import meter
+from brokers.engine.handlers.fetch.fetch import charge_for, meter
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch
 from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.session import Session
@@ -35,7 +35,7 @@ from brokers.engine.protocol.messages.fetch import (
 )
 from brokers.engine.records.compression import INFLATED_BYTES_MAX, ZSTD
 from brokers.engine.records.conversion import Work
-from brokers.engine.throttling.charging import charge_fetch, fetch_cap_bytes
+from brokers.engine.throttling.charging import Limiter, fetch_cap_bytes
 from brokers.engine.throttling.usage import UsageCounter
 
 MAGIC_1_FROM: Final = 2
@@ -55,6 +55,7 @@ class _Part:
     wanted: FetchPartition
     line: FetchPartitionData
     usage: UsageCounter | None = None
+    limiter: Limiter | None = None
     partition: Partition | None = None
     result: ReadResult | None = None
     converted: Converted | None = None
@@ -185,7 +186,7 @@ class _OldFetch:
             self.must_answer = self.must_answer or partition != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             line.error_code = partition
             return _Part(wanted, line)
-        part = _Part(wanted, line, route.usage, partition)
+        part = _Part(wanted, line, route.usage, route.limiter, partition)
         if wanted.partition_max_bytes < 0 or self.request.max_bytes < 0:
             line.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
         elif partition.config.batch_rules.codec == ZSTD:
@@ -194,6 +195,8 @@ class _OldFetch:
             line.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
         else:
             bytes_max = min(wanted.partition_max_bytes, remaining)
+            if route.limiter is not None:
+                bytes_max = fetch_cap_bytes((route.limiter,), bytes_max)
             result = read_whole_batches(partition, wanted.fetch_offset, bytes_max, min_one_batch=nothing_yet, wait=wait)
             line.error_code = result.error_code
             line.high_watermark = result.high_watermark
@@ -223,8 +226,14 @@ class _OldFetch:
             FetchableTopicResponse(topic=name, partitions=[part.line for part in parts]) for name, parts in topics
         ]
         frame = self._encoded(FetchResponse(responses=responses))
-        if client.consume_limiters:
-            delay_ms, limiter = charge_fetch(client.consume_limiters, len(frame), engine.clock.monotonic_ms())
+        limited = [
+            (part.limiter, len(part.line.records))
+            for _, parts in topics
+            for part in parts
+            if part.limiter is not None and part.line.records
+        ]
+        if client.consume_limiters or client.request_limiter is not None or limited:
+            delay_ms, limiter = charge_for(self.session, client, len(frame), limited)
             if limiter is not None:
                 client.remember_delay(limiter, delay_ms, engine.clock.now_ms())
                 self._respond(FetchResponse(throttle_time_ms=delay_ms), delay_ms)

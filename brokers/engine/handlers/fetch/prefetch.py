@@ -52,7 +52,7 @@ def prefetch_then(session: Session, missing: Sequence[Missing], again: Callable[
             return
         try:
             _report_failures(prefetching.result())
-            again()
+            session.in_turn(again)
         except Exception as error:  # one tenant's request must not take the others' broker down
             session.channel.fail(error)
 

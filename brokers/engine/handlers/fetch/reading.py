@@ -6,6 +6,7 @@ from brokers.engine.handlers.fetch.fetch_errors import Diverging, PartitionResul
 from brokers.engine.handlers.fetch.prefetch import Missing
 from brokers.engine.partitions.committed import AbortedByPartition
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.throttling.charging import Limiter
 from brokers.engine.throttling.usage import UsageCounter
 
 
@@ -16,7 +17,8 @@ class Reading:
     """
 
     __slots__ = (
-        "aborted", "answers", "diverging", "metered", "missing", "must_answer", "readable_bytes", "slices", "watched",
+        "aborted", "answers", "diverging", "limited", "metered", "missing", "must_answer", "readable_bytes", "slices",
+        "watched",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -25,6 +27,8 @@ class Reading:
         self.missing: list[Missing] = []
         self.diverging: Diverging = {}
         self.metered: list[tuple[UsageCounter | None, int]] = []
+        # What was read of topics that have a limit of their own.
+        self.limited: list[tuple[Limiter, int]] = []
         self.readable_bytes = 0
         # Of so many partitions there are records, in what it was extended with.
         self.slices = 0
@@ -43,6 +47,7 @@ class Reading:
         self.missing += later.missing
         self.diverging.update(later.diverging)
         self.metered += later.metered
+        self.limited += later.limited
         self.readable_bytes += later.readable_bytes
         self.slices += sum(1 for _, lines in later.answers for line in lines if line[6] is not None)
         self.watched += later.watched

@@ -42,7 +42,7 @@ from brokers.engine.records.validation import (
     InflationBudget,
     claims_transaction,
 )
-from brokers.engine.throttling.charging import charge
+from brokers.engine.throttling.charging import Limiter, charge
 
 # Such a request is decoded at once, and copied: clients of that time send a megabyte at most.
 REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -120,6 +120,8 @@ class _OldProduce:
         # For what the conversion took of the instance's share of time.
         self.converting_delay_ms = 0
         self.accepted_bytes = 0
+        self.topic_delay_ms = 0
+        self.topic_limiter: Limiter | None = None
 
     async def run(self) -> None:
         client = self.session.client(self.client_id)
@@ -205,6 +207,8 @@ class _OldProduce:
                 self.accepted_bytes += result.appended_bytes
                 if result.appended_bytes and route.usage is not None:
                     route.usage.add(result.appended_bytes)
+                if result.appended_bytes and route.limiter is not None:
+                    self._charge_topic(route.limiter, result.appended_bytes)
                 partition = record_set.partition
                 if result.appended_bytes and partition is not None and partition.high_watermark <= result.last_offset:
                     pending.append(_PendingResult(line, partition, result.last_offset))
@@ -234,6 +238,11 @@ class _OldProduce:
         key = name.encode()
         return client.produce_routes.get(key) or client.produce_route(key)
 
+    def _charge_topic(self, limiter: Limiter, appended_bytes: int) -> None:
+        delay_ms, _ = charge((limiter,), appended_bytes, self.session.engine.clock.monotonic_ms())
+        if delay_ms > self.topic_delay_ms:
+            self.topic_delay_ms, self.topic_limiter = delay_ms, limiter
+
     def _charge(self, client: Client, now_ms: int) -> int:
         """How long the client is to be left in silence for this request, in milliseconds."""
         if self.accepted_bytes:
@@ -242,10 +251,14 @@ class _OldProduce:
                 client.accounting.traffic.produced(self.accepted_bytes, now_ms)
         if self.converting_delay_ms and client.accounting is not None:
             client.accounting.remember_request_time(self.converting_delay_ms, client.user, client.client_id, now_ms)
-        if not client.produce_limiters:
-            return self.converting_delay_ms
         charged_bytes = max(self.size_bytes, self.accepted_bytes)
         delay_ms, limiter = charge(client.produce_limiters, charged_bytes, self.session.engine.clock.monotonic_ms())
+        if self.topic_delay_ms > delay_ms:
+            delay_ms, limiter = self.topic_delay_ms, self.topic_limiter
+        if client.request_limiter is not None and self.request.acks != 0:
+            time_delay_ms = self.session.time_delay_ms(client.request_limiter)
+            if time_delay_ms > delay_ms:
+                delay_ms, limiter = time_delay_ms, client.request_limiter
         if limiter is not None:
             client.remember_delay(limiter, delay_ms, now_ms)
         return max(delay_ms, self.converting_delay_ms)

@@ -64,7 +64,7 @@ def verify(request: ProduceRequest) -> None:
 
 def _verified(request: ProduceRequest, verification: TransactionVerification | None) -> None:
     request.verification = verification
-    recompress(request)
+    request.session.in_turn(partial(recompress, request))
 
 
 def recompress(request: ProduceRequest) -> None:
@@ -76,8 +76,12 @@ def recompress(request: ProduceRequest) -> None:
     )
     if request.is_long:
         recompress_in_turns(request, partial(append, request))
-    elif not may_be_slow or not recompress_in_background(request, partial(append, request)):
+    elif not may_be_slow or not recompress_in_background(request, partial(_recompressed, request)):
         append(request)
+
+
+def _recompressed(request: ProduceRequest) -> None:
+    request.session.in_turn(partial(append, request))
 
 
 def append(request: ProduceRequest) -> None:
@@ -130,6 +134,8 @@ def append_topics(request: ProduceRequest, client: Client, topics: ProduceTopics
             request.accepted_bytes += topic_bytes
             if route.usage is not None:
                 route.usage.add(topic_bytes)
+            if route.limiter is not None:
+                request.charge_topic(route.limiter, topic_bytes)
         request.results.append((name, results))
 
 
@@ -211,12 +217,22 @@ def charge_for(request: ProduceRequest, client: Client) -> int:
     checking_delay_ms = request.checking_delay_ms
     if checking_delay_ms and client.accounting is not None:
         client.accounting.remember_request_time(checking_delay_ms, client.user, client.client_id, now_ms)
-    if not client.produce_limiters:
+    if not client.produce_limiters and client.request_limiter is None and request.topic_limiter is None:
         return checking_delay_ms
     raw = request.raw
     # What a topic wants uncompressed may be far more than what was sent.
     charged_bytes = max(raw.end - raw.start, accepted_bytes)
     delay_ms, limiter = charge(client.produce_limiters, charged_bytes, engine.clock.monotonic_ms())
+    if request.topic_delay_ms > delay_ms:
+        delay_ms, limiter = request.topic_delay_ms, request.topic_limiter
+    request_limiter = client.request_limiter
+    if request_limiter is not None:
+        if request.acks == 0:
+            request.session.exempt_turn()
+        else:
+            time_delay_ms = request.session.time_delay_ms(request_limiter)
+            if time_delay_ms > delay_ms:
+                delay_ms, limiter = time_delay_ms, request_limiter
     if limiter is not None:
         client.remember_delay(limiter, delay_ms, now_ms)
     return max(delay_ms, checking_delay_ms)

@@ -15,6 +15,7 @@ from brokers.engine.protocol.fast_codec import ProduceDecoder, ProduceFrame, dec
 from brokers.engine.protocol.fast_codec_produce import ProduceTopic
 from brokers.engine.records.batch import ATTRIBUTES_AT, HEADER_BYTES
 from brokers.engine.records.validation import INFLATED_AT_ONCE_BYTES_MAX, CheckedAhead, InflationBudget
+from brokers.engine.throttling.charging import Limiter, charge
 
 # Index, error, base offset, append time, log start offset, message. A plain tuple, as the codec takes it: a named one
 # costs three times as much, and nearly every request makes one.
@@ -78,6 +79,8 @@ class ProduceRequest:
         "results",
         "session",
         "timeout_ms",
+        "topic_delay_ms",
+        "topic_limiter",
         "topics",
         "transactional_id",
         "verification",
@@ -110,11 +113,20 @@ class ProduceRequest:
         self.accepted_bytes = 0
         # For what the recompress stage took of the instance's share of time.
         self.checking_delay_ms = 0
+        # The longest delay that one of its topics asks for, and whose it is.
+        self.topic_delay_ms = 0
+        self.topic_limiter: Limiter | None = None
 
     def decoded(self, frame: ProduceFrame) -> None:
         self.transactional_id, self.acks, self.timeout_ms, self.topics = frame
         # Those that any of its batches has, as far as it has a header.
         self.attributes, self.batch_count = _attributes(self.raw.buffer, self.topics)
+
+    def charge_topic(self, limiter: Limiter, appended_bytes: int) -> None:
+        """Batches of so many bytes went to a topic that has a limit."""
+        delay_ms, _ = charge((limiter,), appended_bytes, self.session.engine.clock.monotonic_ms())
+        if delay_ms > self.topic_delay_ms:
+            self.topic_delay_ms, self.topic_limiter = delay_ms, limiter
 
     def client(self) -> Client:
         """As the cluster is at this moment: what a stage waited for may have taken long."""

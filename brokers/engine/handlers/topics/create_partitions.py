@@ -11,7 +11,7 @@ from brokers.engine.cluster.topic_admin import CreatedTopic
 from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
-from brokers.engine.handlers.topics.topics import TIMED_OUT, Patience, Wrong, refusal
+from brokers.engine.handlers.topics.topics import TIMED_OUT, Patience, Wrong, charge_client, refusal
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.topics import (
     CreatePartitionsRequest,
@@ -77,6 +77,7 @@ async def _grow(
         if patience is None:
             return plan
         added = len(plan.assignment) - (0 if topic is None else len(topic.partitions))
+        charge_client(call, added)
         async with changing(call, max(added, 1), partitions=len(plan.assignment), wait_s=patience.left_s):
             return await grow(validate_only=False)
     except ClusterError as failure:

@@ -19,6 +19,7 @@ from brokers.engine.cluster.topic_admin import CreatedTopic
 from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX, TurnBudget
 from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.mutation_quota import take
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO
 from brokers.engine.protocol.messages.metadata import (
@@ -243,6 +244,7 @@ async def _create(call: Call, name: str, internal: str) -> None:
     try:
         plan = engine.store.plan_topic(engine.current.image, instance_id=call.view.instance_id, name=name)
         count = len(plan.assignment)
+        take(call, count)
         async with changing(call, count, partitions=count):
             await engine.store.create_topic(engine.current.image, instance_id=call.view.instance_id, name=name)
         _tell_created(call, name, plan)

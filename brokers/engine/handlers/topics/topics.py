@@ -16,8 +16,8 @@ from brokers.engine.cluster.topic_admin import CreatedTopic
 from brokers.engine.handlers.common.changing import CHANGE_WAIT_S_MAX, changing
 from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.mutation_quota import EXCEEDED, STRICT_FROM, take
 from brokers.engine.partitions import topic_config
-from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO
 from brokers.engine.protocol.messages.topics import (
@@ -43,12 +43,6 @@ NO_RIGHT = "Topic authorization failed."
 # However long a client is willing to wait.
 WAIT_S_MAX = 60.0
 TIMED_OUT = "The operation goes on, but was not finished within the time given."
-# Versions whose clients know what it means to be refused by a rate (KIP-599).
-STRICT_FROM: Final[Mapping[int, int]] = {
-    int(ApiKey.CREATE_TOPICS): 6,
-    int(ApiKey.CREATE_PARTITIONS): 3,
-    int(ApiKey.DELETE_TOPICS): 5,
-}
 
 
 class Wrong(Exception):
@@ -67,6 +61,12 @@ def refusal(call: Call, error: ClusterError) -> Wrong:
     if isinstance(error, TooManyChanges) and call.version < STRICT_FROM[call.api_key]:
         code = int(ErrorCode.REQUEST_TIMED_OUT)
     return Wrong(code, str(error))
+
+
+def charge_client(call: Call, partitions: int) -> None:
+    """Raises Wrong: the client has to wait for what it changed before (QUO-41)."""
+    if not take(call, partitions):
+        raise Wrong(ErrorCode.THROTTLING_QUOTA_EXCEEDED, EXCEEDED)
 
 
 class Patience:
@@ -183,6 +183,7 @@ async def _create(
         if patience is None:
             return plan
         count = len(plan.assignment)
+        charge_client(call, count)
         async with changing(call, count, partitions=count, wait_s=patience.left_s):
             return await create(config, validate_only=False)
     except ClusterError as error:
@@ -304,6 +305,7 @@ def _find(call: Call, state: DeleteTopicState) -> TopicImage:
 
 
 async def _mark(call: Call, topic: TopicImage, patience: Patience) -> None:
+    charge_client(call, len(topic.partitions))
     try:
         async with changing(call, len(topic.partitions), wait_s=patience.left_s):
             await call.engine.store.delete_topic(

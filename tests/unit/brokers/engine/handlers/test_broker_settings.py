@@ -26,8 +26,10 @@ from brokers.engine.handlers.configs.broker_settings import (
 )
 from brokers.engine.partitions.topic_config import ConfigSource, topic_defaults
 from brokers.engine.storage.compaction import settings as cleaner
+from quotas.rates import WINDOW
 
 DYNAMIC = sorted(name for name, setting in SETTINGS.items() if setting.is_dynamic)
+WINDOWS = (config.QUOTA_WINDOWS, config.CONTROLLER_QUOTA_WINDOWS)
 READERS: list[Callable[[Mapping[str, str]], Any]] = [
     policy.from_overrides,
     coordinators.from_overrides,
@@ -113,6 +115,7 @@ def test_operators_see_every_key_that_a_broker_reads_and_no_other() -> None:
     for read in READERS:
         read(given)
     asked = given.asked | set(config._NUMBERS) | {"quota.burst.ms", "connections.max.reauth.ms", FREE_BYTES}
+    asked |= {config.QUOTA_CALLBACK} | {f"{prefix}.{part}" for prefix in WINDOWS for part in ("num", "size.seconds")}
     asked = {key for key in asked if not key.endswith(".throttled.replicas")}
 
     assert sorted(asked | {"broker.id", "broker.rack", "log.dirs"}) == sorted(SETTINGS)
@@ -127,6 +130,7 @@ def test_operators_are_shown_the_defaults_that_are_in_force() -> None:
     assert {key: int(defaults[key]) for key in config._NUMBERS} == config._NUMBERS
     assert int(defaults["quota.burst.ms"]) == config._burst({})
     assert int(defaults["connections.max.reauth.ms"]) == config._max_reauth({})
+    assert [config._window(prefix, defaults) for prefix in WINDOWS] == [WINDOW, WINDOW]
 
 
 def test_a_document_that_is_gone_leaves_nothing() -> None:

@@ -1,0 +1,111 @@
+"""What limits cost a produce and a fetch, in nanoseconds of the processor: `python -m benchmarks.limit_costs`.
+
+A broker in this process, one connection's session called without a socket; with no limit, then with each kind. Best of
+several rounds. `PENSTOCK_NATIVE=0` measures the sources.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from brokers.native.finder import install as install_compiled_modules
+
+INSTANCE = "ins-aaaaaaaa"
+ROUNDS, COUNT = 15, 2_000
+FRAME_SIZE_BYTES = 4
+# Never reached.
+HIGH = str(10**12)
+KINDS: dict[str, dict[str, str]] = {
+    "no limit of a client": {},
+    "bytes": {"producer_byte_rate": HIGH, "consumer_byte_rate": HIGH},
+    "bytes, request time": {"producer_byte_rate": HIGH, "consumer_byte_rate": HIGH, "request_percentage": "100000"},
+}
+
+
+class _Channel:
+    """A connection that writes nothing."""
+
+    peer_host = "127.0.0.1"
+    closed = False
+
+    def respond(self, frame: bytes, delay_ms: int = 0) -> None:
+        assert not delay_ms
+
+    def respond_parts(self, parts: Any, delay_ms: int = 0, on_written: Any = None) -> None:
+        assert not delay_ms
+        for part in parts:
+            if not isinstance(part, bytes):
+                part.release()
+
+    def finish_without_response(self, delay_ms: int = 0) -> None:
+        assert not delay_ms
+
+    def close(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+
+def _frame(api_key: int, version: int, request: Any) -> memoryview:
+    from brokers.engine.protocol.apis import ApiKey
+    from brokers.engine.protocol.codec import encode_request
+    from brokers.engine.protocol.headers import encode_request_frame
+
+    body = encode_request(ApiKey(api_key), version, request)
+    return memoryview(bytearray(encode_request_frame(ApiKey(api_key), version, 5, "rdkafka", body)))
+
+
+def _frames() -> dict[tuple[str, str], memoryview]:
+    """By call and topic."""
+    from brokers.engine.protocol.apis import ApiKey
+    from tests.testkit.records import batch, fetch_request, produce_request
+
+    frames = {}
+    for topic in ("free", "limited"):
+        frames["produce", topic] = _frame(ApiKey.PRODUCE, 9, produce_request(topic, batch(b"x" * 1_000)))
+        frames["fetch", topic] = _frame(ApiKey.FETCH, 12, fetch_request(topic, partition_max_bytes=2_000))
+    return frames
+
+
+def _session(broker: Any) -> Any:
+    from brokers.engine.access.principals import ANONYMOUS, Principal
+    from brokers.engine.handlers.dispatch import DISPATCH_TABLE
+    from brokers.engine.handlers.session import Session
+    from brokers.engine.protocol.apis import ADVERTISED_TENANT
+
+    channel: Any = _Channel()
+    return Session(broker.broker.engine, channel, Principal(ANONYMOUS, INSTANCE), ADVERTISED_TENANT, DISPATCH_TABLE)
+
+
+async def _nanoseconds(session: Any, frame: memoryview) -> float:
+    best = float("inf")
+    for _ in range(ROUNDS):
+        await asyncio.sleep(0.01)
+        began = time.thread_time_ns()
+        for _ in range(COUNT):
+            session.on_frame(frame, FRAME_SIZE_BYTES, len(frame))
+        best = min(best, (time.thread_time_ns() - began) / COUNT)
+    return best
+
+
+async def _measure(directory: Path) -> None:
+    from tests.testkit.in_process import InProcessBroker
+
+    async with InProcessBroker(directory) as broker:
+        client = await broker.client(await broker.create_instance(INSTANCE))
+        await broker.create_topic(client, "free")
+        await broker.create_topic(client, "limited", penstock_produce_byte_rate=HIGH, penstock_consume_byte_rate=HIGH)
+        session, frames = _session(broker), _frames()
+        for kind, limits in KINDS.items():
+            if limits:
+                await broker.set_quota(INSTANCE, limits, client_id=None)
+            for (call, topic), frame in frames.items():
+                print(f"{call:<8} {topic:<8} {kind:<22} {await _nanoseconds(session, frame):9.0f} ns")
+
+
+if __name__ == "__main__":
+    install_compiled_modules()
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as home:
+        asyncio.run(_measure(Path(home)))

@@ -1,0 +1,51 @@
+"""The limit that a topic's own settings put on everybody who produces to it or reads it here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import Final
+
+from brokers.contract.partitions import NO_LEADER
+from brokers.engine.access.authorizer import Operation
+from brokers.engine.cluster.image import TopicImage
+from brokers.engine.handlers.context import Engine
+from brokers.engine.partitions.topic_settings import CONSUME_BYTE_RATE, NO_LIMIT, PRODUCE_BYTE_RATE
+from brokers.engine.throttling.accounting import InstanceAccounting
+from brokers.engine.throttling.charging import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, Limiter, Quota
+
+_KEYS: Final[dict[Operation, tuple[str, Quota]]] = {
+    Operation.PRODUCE: (PRODUCE_BYTE_RATE, PRODUCER_BYTE_RATE),
+    Operation.CONSUME: (CONSUME_BYTE_RATE, CONSUMER_BYTE_RATE),
+}
+
+
+def limiter_of(
+    engine: Engine, accounting: InstanceAccounting, topic: TopicImage, operation: Operation
+) -> Limiter | None:
+    """None: the topic has no such limit, or no partition that is led here."""
+    key, quota = _KEYS[operation]
+    value = topic.config.get(key) or engine.topic_defaults.get(key)
+    if value is None or value == NO_LIMIT:
+        return None
+    limit_bps = _number(value)
+    if limit_bps < 1:
+        return None
+    now_ms = engine.clock.monotonic_ms()
+    return accounting.topic_quotas.limiter(
+        topic.name, quota, limit_bps, topic, partial(_leaders, topic), engine.broker_id, now_ms
+    )
+
+
+def _number(value: str) -> int:
+    """0 for what somebody wrote into ZooKeeper that is no number (QUO-75)."""
+    try:
+        return int(value)
+    except ValueError:
+        return 0
+
+
+def _leaders(topic: TopicImage) -> Counter[int]:
+    leaders = Counter(partition.leader for partition in topic.partitions)
+    leaders.pop(NO_LEADER, None)
+    return leaders

@@ -1,0 +1,113 @@
+"""Limits of clients that somebody else's code decides (QUO-76): a Python entry point of the group
+`penstock.client_quota_callback`, named by the broker setting `client.quota.callback.class`.
+
+The code runs on the loop that serves everybody, so it answers from memory. It is asked when a client's connection
+begins to be used, and again after a change of the cluster's metadata, at the latest after `REFRESH_S`. Where it fails
+the eight levels of QUO-2 hold; one that fails or is slow again and again is left alone for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from math import isfinite
+from time import perf_counter
+from typing import Final, NamedTuple, Protocol
+
+import structlog
+
+from brokers.engine.errors import SettingsWrong
+
+log = structlog.get_logger(__name__)
+
+GROUP: Final = "penstock.client_quota_callback"
+# What one question may take; it is two calls.
+ANSWER_S_MAX: Final = 0.005
+# So many questions in a row that failed or took longer, and nothing is asked for so long.
+FAULTS_MAX: Final = 10
+SUSPENDED_MS: Final = 60_000
+REFRESH_S: Final = 10.0
+# Of all tags together, with their names.
+TAGS_CHARACTERS_MAX: Final = 1_024
+
+
+class ClientQuotaCallback(Protocol):
+    """`quota` is a key of QUO-1. Answers may change at any time."""
+
+    def quota_tags(self, quota: str, instance_id: str, user: str, client_id: str) -> Mapping[str, str] | None:
+        """Clients with the same tags share a counter. None: the client quotas that are set hold for this one."""
+        ...
+
+    def quota_limit(self, quota: str, instance_id: str, tags: Mapping[str, str]) -> float | None:
+        """The limit of whoever has these tags, in the unit of the quota; None: no limit."""
+        ...
+
+
+class CustomLimit(NamedTuple):
+    """`limit` None: no limit. `group` is who shares a counter."""
+
+    limit: float | None
+    group: str
+
+
+class SafeCallback:
+    """Asks a callback, whatever it does."""
+
+    def __init__(self, callback: ClientQuotaCallback, monotonic_ms: Callable[[], int]) -> None:
+        self._callback = callback
+        self._monotonic_ms = monotonic_ms
+        self._faults = 0
+        self._suspended_until_ms = 0
+
+    def ask(self, instance_id: str, quota: str, user: str, client_id: str) -> CustomLimit | None:
+        """None: the client quotas that are set hold."""
+        if self._suspended_until_ms and self._monotonic_ms() < self._suspended_until_ms:
+            return None
+        began_s = perf_counter()
+        try:
+            answer = self._ask(instance_id, quota, user, client_id)
+        except Exception as error:  # other people's code, which must not take a request down
+            self._note_fault(repr(error)[:TAGS_CHARACTERS_MAX])
+            return None
+        if perf_counter() - began_s > ANSWER_S_MAX:
+            self._note_fault(f"took longer than {ANSWER_S_MAX} s")
+        else:
+            self._faults = 0
+        return answer
+
+    def _ask(self, instance_id: str, quota: str, user: str, client_id: str) -> CustomLimit | None:
+        tags = self._callback.quota_tags(quota, instance_id, user, client_id)
+        if tags is None:
+            return None
+        group = "\0".join(f"{name}\0{tags[name]}" for name in sorted(tags))
+        if len(group) > TAGS_CHARACTERS_MAX:
+            raise ValueError(f"tags have more than {TAGS_CHARACTERS_MAX} characters")
+        limit = self._callback.quota_limit(quota, instance_id, tags)
+        if limit is None:
+            return CustomLimit(None, group)
+        value = float(limit)
+        if not isfinite(value) or value < 0:
+            raise ValueError(f"{value} is no limit")
+        return CustomLimit(value, group)
+
+    def _note_fault(self, reason: str) -> None:
+        self._faults += 1
+        if self._faults < FAULTS_MAX:
+            return
+        self._faults = 0
+        self._suspended_until_ms = self._monotonic_ms() + SUSPENDED_MS
+        log.warning("quota_callback_suspended", reason=reason, for_ms=SUSPENDED_MS)
+
+
+def load(name: str, settings: Mapping[str, str], monotonic_ms: Callable[[], int]) -> SafeCallback:
+    """The callback of this name, made with the broker's settings.
+
+    Raises:
+        SettingsWrong: there is none, or it cannot be made.
+    """
+    for entry_point in entry_points(group=GROUP, name=name):
+        try:
+            return SafeCallback(entry_point.load()(settings), monotonic_ms)
+        except Exception as error:  # other people's code
+            raise SettingsWrong(f"client.quota.callback.class {name!r} cannot be used: {error!r}") from error
+    raise SettingsWrong(f"client.quota.callback.class: no package has {name!r} in the entry points of {GROUP}")
