@@ -1,6 +1,6 @@
 """`make bench`: starts the product in a scratch directory and prints one JSON line per figure.
 
-  python -m benchmarks [--only start,loads,replication,neighbours,connections,provisioning,pages]
+  python -m benchmarks [--only sharing,start,loads,replication,neighbours,connections,provisioning,pages]
                         [--gb 0.5]
                         [--peer HOST:PORT --peer-pids 1]
 
@@ -15,7 +15,17 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import connections, engine_start, environment, load, neighbours, pages, provisioning, replication
+from benchmarks import (
+    connections,
+    engine_start,
+    environment,
+    load,
+    neighbours,
+    pages,
+    provisioning,
+    replication,
+    sharing,
+)
 from benchmarks.product import Product, bootstrap_of, running
 
 BENCH_BANDWIDTH_MB_S_PER_BROKER = 600
@@ -66,7 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default="start,loads,replication,neighbours,connections,provisioning,pages")
+    parser.add_argument("--only", default="sharing,start,loads,replication,neighbours,connections,provisioning,pages")
     parser.add_argument("--loads", default=LOADS)
     parser.add_argument("--replicated-loads", default=replication.LOADS, help="loads with three replicas, acks=all")
     parser.add_argument("--gb", type=float, default=0.5)
@@ -82,6 +92,11 @@ def main() -> None:
     given = parser.parse_args()
     wanted = set(given.only.split(","))
     print(environment.line(), flush=True)
+    if "sharing" in wanted:
+        for figures in sharing.measure():
+            say(figures)
+    if wanted <= {"sharing"}:
+        return
     with (
         tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch,
         running(Path(scratch), brokers=given.brokers) as product,

@@ -42,17 +42,36 @@ def allocate(quota: int, leaders: Sequence[int], flows: Sequence[int], mode: Mod
     counts = [leaders[broker] for broker in members]
     seen = [flows[broker] for broker in members]
     if mode == "static" or _all_have_room(quota, counts, seen):
-        given = _proportional(quota, counts)
+        given = in_proportion(quota, counts)
     elif _is_balanced(seen):
-        given = _proportional(quota, seen)
+        given = in_proportion(quota, seen)
     else:
         weights = _growing(seen)
         if mode == "literal":
             given = [quota * weight // (GROWTH_DENOMINATOR * sum(seen)) for weight in weights]
         else:
-            given = _proportional(quota, weights)
+            given = in_proportion(quota, weights)
     for broker, share in zip(members, given, strict=True):
         shares[broker] = share
+    return shares
+
+
+def in_proportion(quota: int, weights: Sequence[int]) -> list[int]:
+    """`quota` in whole units by `weights`, not all of them 0 (CKA-32): floors, then the missing units to the largest
+    fractional parts, ties to the first; nobody below 1 if it can be.
+    """
+    total = sum(weights)
+    shares = [quota * weight // total for weight in weights]
+    missing = quota - sum(shares)
+    by_fraction = sorted(range(len(weights)), key=lambda i: (-(quota * weights[i] % total), i))
+    for i in by_fraction[:missing]:
+        shares[i] += 1
+    if quota >= len(shares):
+        for i, share in enumerate(shares):
+            if share == 0:
+                richest = shares.index(max(shares))
+                shares[richest] -= 1
+                shares[i] = 1
     return shares
 
 
@@ -74,22 +93,3 @@ def _growing(seen: list[int]) -> list[int]:
     """Step 5b: the busiest keep their flow, the others get theirs plus 10 % of the busiest (scaled by 10)."""
     largest = max(seen)
     return [min(GROWTH_DENOMINATOR * flow + largest, GROWTH_DENOMINATOR * largest) for flow in seen]
-
-
-def _proportional(quota: int, weights: list[int]) -> list[int]:
-    """CKA-32: floors, then the missing units to the largest fractional parts, ties to the first; nobody below 1 if it
-    can be.
-    """
-    total = sum(weights)
-    shares = [quota * weight // total for weight in weights]
-    missing = quota - sum(shares)
-    by_fraction = sorted(range(len(weights)), key=lambda i: (-(quota * weights[i] % total), i))
-    for i in by_fraction[:missing]:
-        shares[i] += 1
-    if quota >= len(shares):
-        for i, share in enumerate(shares):
-            if share == 0:
-                richest = shares.index(max(shares))
-                shares[richest] -= 1
-                shares[i] = 1
-    return shares

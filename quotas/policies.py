@@ -1,6 +1,7 @@
 """How the bandwidth of an instance is shared out over its brokers, by policy. Pure.
 
     share_out("adaptive", bought_bps, demands, before)  ->  one integer per broker, in the order given
+    share_out_among("adaptive", bought_bps, demands, before, reserved)  ->  the same, where some brokers are silent
 
 `static`, `literal` and `normalised` are CKafka's (`quotas.allocation`, CKA-27…33), `adaptive` is ours
 (`quotas.adaptive`).
@@ -32,3 +33,25 @@ def share_out(policy: Policy, bought_bps: int, demands: Sequence[Demand], before
     return allocate(
         bought_bps, [demand.leaders for demand in demands], [demand.admitted_bps for demand in demands], policy
     )
+
+
+def share_out_among(
+    policy: Policy, bought_bps: int, demands: Sequence[Demand], before: Sequence[int], reserved: Sequence[int | None]
+) -> list[int]:
+    """As `share_out`. A broker whose `reserved` is a number did not report: it keeps that, and the others share out
+    what is left (CKA-35). What is reserved may be more than `bought_bps` (after it was lowered): then the others get 0.
+
+    Raises:
+        ValueError: as `share_out`, or what is reserved is negative.
+    """
+    if len(reserved) != len(demands) or len(before) != len(demands):
+        raise ValueError("demands, shares and what is reserved describe different numbers of brokers")
+    if any(share is not None and share < 0 for share in reserved):
+        raise ValueError("what is reserved is not negative")
+    reporting = [broker for broker, share in enumerate(reserved) if share is None]
+    left_bps = max(0, bought_bps - sum(share for share in reserved if share is not None))
+    given = share_out(policy, left_bps, [demands[id] for id in reporting], [before[id] for id in reporting])
+    shares = [0 if share is None else share for share in reserved]
+    for broker, share in zip(reporting, given, strict=True):
+        shares[broker] = share
+    return shares

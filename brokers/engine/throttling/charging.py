@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Protocol
 
 from brokers.contract.usage import NAME_CHARACTERS_MAX
 from brokers.engine.throttling.quota_callback import CustomLimit
@@ -224,8 +224,11 @@ def new_pace(burst_ms: int) -> Pace | None:
     return Pace(burst_ms) if burst_ms >= 0 else None
 
 
-# Puts this broker's part of a limit in force: quota, the limiter's key, the limiter, the limit, monotonic milliseconds.
-ApplyPart = Callable[[str, tuple[str, str, str], Limiter, float, int], None]
+class LimitParts(Protocol):
+    """This broker's part of the client quotas of an instance; `client_shares.ClientShares` fits."""
+
+    def apply(self, quota: str, key: tuple[str, str, str], limiter: Limiter, limit_per_s: float, now_ms: int) -> None:
+        """Puts this broker's part of the limit in force."""
 
 
 class ClientQuotas:

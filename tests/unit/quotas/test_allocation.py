@@ -42,6 +42,15 @@ def test_the_table_holds_in_both_modes(row: str) -> None:
     assert allocate(quota, leaders, flows, "literal") == literal
 
 
+@pytest.mark.parametrize("row", TABLE)
+def test_static_mode_is_the_second_step_alone(row: str) -> None:
+    quota, leaders, _, _, _ = TABLE[row]
+    idle = allocate(quota, leaders, [0] * len(leaders), "static")
+
+    assert allocate(quota, leaders, [quota] * len(leaders), "static") == idle
+    assert allocate(quota, leaders, [0] * len(leaders)) == idle
+
+
 def _follow(mode: Mode, quota: int, flows: list[int], demand: int, rounds: int) -> list[list[int]]:
     shares = [allocate(quota, [1, 1, 1], flows, mode)]
     for _ in range(rounds - 1):
@@ -130,6 +139,20 @@ def test_shares_sum_up_to_what_was_bought_and_follow_the_five_steps(
         assert all(share >= 1 for share, count in zip(shares, leaders, strict=True) if count)
     slack = 1 + members
     assert all(abs(share - exact) <= slack for share, exact in zip(shares, _naive(quota, leaders, flows), strict=True))
+
+
+@settings(max_examples=300)
+@given(quota=st.integers(0, 10**10), case=brokers)
+def test_taken_literally_the_text_promises_too_much_up_to_a_bound(
+    quota: int, case: tuple[list[int], list[int]]
+) -> None:
+    """CKA-31: at most a tenth of the busiest one's part for each of the others."""
+    leaders, flows = case
+    shares = allocate(quota, leaders, flows, "literal")
+    seen = [flow for flow, count in zip(flows, leaders, strict=True) if count]
+
+    most = 1 + Fraction(max(seen) * (len(seen) - 1), 10 * sum(seen)) if any(seen) else Fraction(1)
+    assert sum(shares) <= quota * most
 
 
 @settings(max_examples=300)

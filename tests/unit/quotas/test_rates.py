@@ -102,6 +102,41 @@ def test_a_fetch_may_bring_what_the_whole_window_allows() -> None:
     assert fetch_cap_bytes(Rate(), 1_000_000) == 10_000_000
 
 
+def test_ten_seconds_at_a_large_share_are_no_minutes_of_delay_at_a_small_one() -> None:
+    rate = Rate()
+    for second in range(10):
+        rate.record(1_000_000, second * 1_000)
+    rate.scale(0.01)
+
+    assert charge(rate, 1_000, 10_000, 10_000) == 100
+    assert rate.total == 101_000
+
+
+def test_what_went_beyond_a_small_share_does_not_grow_with_it() -> None:
+    rate = Rate()
+    rate.record(1_000_000, 0)
+    rate.scale(100.0)
+
+    assert rate.total == 1_000_000
+
+
+@given(
+    limit=st.integers(1, 10**9), percent=st.integers(0, 100),
+    amounts=st.lists(st.tuples(st.integers(0, 1_500), st.integers(0, 10**9)), min_size=1, max_size=20),
+)  # fmt: skip
+def test_who_used_a_part_of_its_limit_has_used_the_same_part_of_a_smaller_one(
+    limit: int, percent: int, amounts: list[tuple[int, int]]
+) -> None:
+    rate, now_ms = Rate(), 0
+    for wait_ms, amount in amounts:
+        now_ms += wait_ms
+        rate.record(amount, now_ms)
+    used = rate.per_second(now_ms) / limit
+    rate.scale(percent / 100)
+
+    assert rate.per_second(now_ms) / limit == pytest.approx(used * percent / 100, abs=12 / limit)
+
+
 @given(
     count=st.integers(2, 12),
     width_ms=st.sampled_from([1, 7, 1_000]),

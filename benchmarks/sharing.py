@@ -1,0 +1,207 @@
+"""How well bandwidth is shared out over brokers: `python -m benchmarks.sharing`.
+
+Simulates an instance under each policy (`quotas.policies`) with the real limiter and prints a table; `--write` draws it
+as SVG. The same seed prints the same figures. What the policies cost is measured for 1,000 instances.
+
+* Utilisation: of what could have passed (the lesser of what is wanted and what was bought), the part that did.
+* Overshoot: the most that passed in any ten seconds, of what was bought.
+* Converged: how long after a change the first second begins in which 95 % of what could have passed did; the median.
+* Fairness: Jain's index of what brokers got of their fair part, which is everybody's wish, by the same level for each
+  partition where that is too much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any, Final, get_args
+
+from benchmarks import sharing_plot, sharing_scenarios
+from benchmarks.sharing_world import STEP_MS, Scenario, World
+from quotas.adaptive import Demand
+from quotas.policies import Policy, share_out
+
+SEED: Final = 7
+POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
+SECOND: Final = 1_000 // STEP_MS
+OVERSHOOT_STEPS: Final = 10 * SECOND
+CONVERGED: Final = 0.95
+INSTANCES: Final = 1_000
+COST_ROUNDS: Final = 5
+# One direction of one instance in a report: instance, direction, key, basis, limit, share, admitted and wanted bytes.
+REPORT_LINE: Final = struct.Struct(">b12sbbqqqqq")
+FASTER_REPORTS_MS: Final = (1_000, 500, 250)
+
+
+def passed(world: World) -> list[int]:
+    """Bytes of all brokers in each step."""
+    return [sum(step) for step in zip(*(broker.admitted for broker in world.brokers), strict=True)]
+
+
+def wanted(scenario: Scenario) -> list[tuple[int, ...]]:
+    """What is wanted in each step, in bytes/s by broker."""
+    phases = scenario.phases()
+    result, phase = [], 0
+    for now_ms in range(0, scenario.length_ms, STEP_MS):
+        while now_ms + STEP_MS // 2 >= phases[phase][1]:
+            phase += 1
+        result.append(phases[phase][2])
+    return result
+
+
+def possible(scenario: Scenario) -> list[float]:
+    """Bytes that could have passed in each step."""
+    return [min(sum(wants), scenario.bought_bps) * STEP_MS / 1000 for wants in wanted(scenario)]
+
+
+def overshoot(world: World) -> float:
+    steps = passed(world)
+    most = max(sum(steps[at : at + OVERSHOOT_STEPS]) for at in range(len(steps) - OVERSHOOT_STEPS + 1))
+    return most / (world.scenario.bought_bps * OVERSHOOT_STEPS * STEP_MS / 1000)
+
+
+def converged_s(world: World) -> float | None:
+    """None: not after half of the changes."""
+    steps, could, took = passed(world), possible(world.scenario), []
+    for begin_ms, end_ms, wants in world.scenario.phases():
+        if not any(wants):
+            continue
+        first, last = begin_ms // STEP_MS, end_ms // STEP_MS - SECOND
+        full = (
+            at for at in range(first, last + 1)
+            if sum(steps[at : at + SECOND]) >= CONVERGED * sum(could[at : at + SECOND])
+        )  # fmt: skip
+        at = next(full, None)
+        took.append(float("inf") if at is None else (at - first) * STEP_MS / 1000)
+    middle = median(took)
+    return None if middle == float("inf") else round(middle, 1)
+
+
+def fairness(world: World) -> float:
+    fair = [0.0] * len(world.brokers)
+    for wants in wanted(world.scenario):
+        for broker, share in enumerate(fair_shares(world.scenario.bought_bps, world.scenario.leaders, wants)):
+            fair[broker] += share * STEP_MS / 1000
+    parts = [sum(broker.admitted) / share for broker, share in zip(world.brokers, fair, strict=True) if share]
+    return sum(parts) ** 2 / (len(parts) * sum(part * part for part in parts))
+
+
+def fair_shares(bought_bps: float, leaders: Sequence[int], wants: Sequence[int]) -> list[float]:
+    """Everybody's wish, by the same level for each partition where that is too much."""
+    shares, left, partitions = [0.0] * len(wants), float(bought_bps), sum(leaders)
+    for broker in sorted(range(len(wants)), key=lambda id: wants[id] / leaders[id]):
+        shares[broker] = min(float(wants[broker]), left * leaders[broker] / partitions)
+        left -= shares[broker]
+        partitions -= leaders[broker]
+    return shares
+
+
+def figures(world: World) -> dict[str, Any]:
+    has_changes = world.scenario.name in {"one hot partition", "moving hot spot", "skewed"}
+    return {
+        "scenario": world.scenario.name,
+        "policy": world.policy,
+        "utilisation": round(sum(passed(world)) / sum(possible(world.scenario)), 3),
+        "overshoot": round(overshoot(world), 3),
+        "converged_s": converged_s(world) if has_changes else None,
+        "fairness": round(fairness(world), 3),
+    }
+
+
+def runs(seed: int) -> Iterator[World]:
+    for scenario in sharing_scenarios.all_of_them(seed):
+        for policy in POLICIES:
+            world = World(scenario, policy, seed)
+            world.run()
+            yield world
+
+
+def cost(policy: Policy, brokers: int = 3, instances: int = INSTANCES) -> dict[str, Any]:
+    """CPU time of one interval: both directions of each instance."""
+    random = Random(SEED)
+    cases = [
+        [Demand(random.randrange(1, 4), flow, flow * random.randrange(1, 4)) for flow in _flows(random, brokers)]
+        for _ in range(2 * instances)
+    ]
+    before = [share_out("static", 20_000_000, demands, [0] * brokers) for demands in cases]
+    took_ms = []
+    for _ in range(COST_ROUNDS):
+        began_s = time.thread_time()
+        for demands, shares in zip(cases, before, strict=True):
+            share_out(policy, 20_000_000, demands, shares)
+        took_ms.append((time.thread_time() - began_s) * 1000)
+    return {
+        "policy": policy, "instances": instances, "brokers": brokers,
+        "cpu_ms_per_interval": round(min(took_ms), 1),
+        "report_bytes_per_broker": 2 * instances * REPORT_LINE.size,
+    }  # fmt: skip
+
+
+def _flows(random: Random, brokers: int) -> list[int]:
+    return [random.randrange(10_000_000) for _ in range(brokers)]
+
+
+def variants(seed: int) -> Iterator[dict[str, Any]]:
+    """The moving hot spot under `adaptive` with reports more often, and with waits that a raised share ends."""
+    for report_ms in FASTER_REPORTS_MS:
+        for mutes_end_early in (False, True):
+            world = World(
+                sharing_scenarios.moving(seed), "adaptive", seed, report_ms=report_ms, mutes_end_early=mutes_end_early
+            )
+            world.run()
+            yield {**figures(world), "report_ms": report_ms, "waits_end_early": mutes_end_early}
+
+
+def measure(seed: int = SEED) -> Iterator[dict[str, Any]]:
+    for world in runs(seed):
+        yield {"benchmark": "sharing", **figures(world)}
+    for row in variants(seed):
+        yield {"benchmark": "sharing, reports", **row}
+    for policy in POLICIES:
+        yield {"benchmark": "sharing, cost", **cost(policy)}
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """As Markdown: a row for each scenario, utilisation, overshoot, convergence and fairness of each policy."""
+    lines = [
+        "| scenario | " + " | ".join(POLICIES) + " |",
+        "|---|" + "---|" * len(POLICIES),
+    ]
+    for scenario in dict.fromkeys(row["scenario"] for row in rows):
+        cells = [_cell(row) for row in rows if row["scenario"] == scenario]
+        lines.append(f"| {scenario} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(row: dict[str, Any]) -> str:
+    took = "" if row["converged_s"] is None else f", {row['converged_s']:.1f} s"
+    return f"{row['utilisation']:.1%}, {row['overshoot']:.1%}, {row['fairness']:.2f}{took}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--write", type=Path, help="where the drawing goes (SVG)")
+    given = parser.parse_args()
+    worlds = list(runs(given.seed))
+    rows = [figures(world) for world in worlds]
+    print("utilisation, overshoot, fairness, converged after\n")
+    print(table(rows))
+    for row in variants(given.seed):
+        print(row)
+    for policy in POLICIES:
+        for brokers in (3, 12):
+            print(cost(policy, brokers))
+    if given.write:
+        moving = [world for world in worlds if world.scenario.name == "moving hot spot"]
+        curves = {world.policy: sharing_plot.per_second(passed(world), SECOND) for world in moving}
+        given.write.write_text(sharing_plot.svg(rows, curves, moving[0].scenario.bought_bps), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

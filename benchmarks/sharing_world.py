@@ -1,0 +1,199 @@
+"""A simulated instance for `benchmarks.sharing`: its brokers hold clients with the real limiter, and share out what was
+bought by a policy.
+
+Clients are closed loops: each sends a request at its own speed, waits as long as it is told to, and sends the next one.
+Everything is drawn from seeds; times are milliseconds of a simulated clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from random import Random
+from typing import Final
+
+from quotas import throttle
+from quotas.adaptive import ESTIMATE_FACTOR, Demand
+from quotas.pacing import Pace
+from quotas.policies import Policy, share_out, share_out_among
+from quotas.rates import Rate
+
+REPORT_MS: Final = 1_000
+# A broker that is not answered for so many reports uses its part by partitions, if that is less (CKA-35).
+UNANSWERED_MAX: Final = 3
+# What is wanted is estimated at so many times what was moved, at most.
+WANTED_FACTOR_MAX: Final = 16
+# Admitted bytes are counted in steps of this length.
+STEP_MS: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """`changes`: from which moment on the clients of each broker want how much, together. `silent`: a broker, and from
+    when until when it neither reports nor is answered.
+    """
+
+    name: str
+    changes: Sequence[tuple[int, tuple[int, ...]]]
+    length_ms: int = 60_000
+    bought_bps: int = 20_000_000
+    leaders: tuple[int, ...] = (1, 1, 1)
+    request_bytes: int = 64 * 1024
+    clients_per_broker: int = 8
+    silent: tuple[int, int, int] | None = None
+
+    def phases(self) -> list[tuple[int, int, tuple[int, ...]]]:
+        """From when until when, and what is wanted then."""
+        ends = [*self.changes, (self.length_ms, ())]
+        return [(begin_ms, end_ms, wants) for (begin_ms, wants), (end_ms, _) in pairwise(ends)]
+
+    def is_silent(self, broker: int, now_ms: int) -> bool:
+        return self.silent is not None and broker == self.silent[0] and self.silent[1] <= now_ms < self.silent[2]
+
+
+class Broker:
+    """One instance's limiter for one direction, as `brokers.engine.throttling` charges it."""
+
+    def __init__(self, share_bps: int, length_ms: int) -> None:
+        self.share_bps = share_bps
+        self.rate, self.pace = Rate(), Pace()
+        self.admitted = [0] * (length_ms // STEP_MS)
+        self.unanswered = 0
+        self._reported_bytes = self._admitted_bytes = 0
+        self._waited_ms, self._waits_until_ms = 0, 0
+
+    def admit(self, amount: int, now_ms: int) -> int:
+        """How long the client has to wait."""
+        self._admitted_bytes += amount
+        self.admitted[min(now_ms // STEP_MS, len(self.admitted) - 1)] += amount
+        delay_ms = max(
+            throttle.charge(self.rate, amount, self.share_bps, now_ms), self.pace.charge(amount, self.share_bps, now_ms)
+        )
+        begins_ms = max(self._waits_until_ms, now_ms)
+        if now_ms + delay_ms > begins_ms:
+            self._waited_ms += now_ms + delay_ms - begins_ms
+            self._waits_until_ms = now_ms + delay_ms
+        return delay_ms
+
+    def limit(self, share_bps: int, now_ms: int) -> None:
+        if share_bps > self.share_bps:
+            self.pace.raised(self.share_bps, share_bps, now_ms)
+        if self.share_bps:
+            self.rate.scale(share_bps / self.share_bps)
+        self.share_bps = share_bps
+
+    def report(self, leaders: int, interval_ms: int, now_ms: int, error: float) -> Demand:
+        """What was admitted since the last report; and an estimate of what was wanted, from the time in which anybody
+        waited. Whoever waits uses its share, though a large request may be paid for over several intervals.
+        """
+        admitted_bps = (self._admitted_bytes - self._reported_bytes) * 1000 // interval_ms
+        ahead_ms = max(0, self._waits_until_ms - now_ms)
+        waited_ms = min(interval_ms, max(0, self._waited_ms - ahead_ms))
+        self._reported_bytes, self._waited_ms = self._admitted_bytes, ahead_ms
+        if not waited_ms:
+            return Demand(leaders, admitted_bps, admitted_bps)
+        moved_bps = max(admitted_bps, self.share_bps * waited_ms // interval_ms)
+        free_ms = max(interval_ms - waited_ms, interval_ms / WANTED_FACTOR_MAX)
+        return Demand(leaders, admitted_bps, max(admitted_bps, int(moved_bps * interval_ms / free_ms * error)))
+
+
+@dataclass(slots=True)
+class Client:
+    broker: int
+    starts_ms: float
+    left_bytes: float
+    version: int = 0
+
+
+@dataclass(slots=True)
+class World:
+    """One run of a scenario. `mutes_end_early`: a raised share ends waits that it makes needless."""
+
+    scenario: Scenario
+    policy: Policy
+    seed: int = 1
+    report_ms: int = REPORT_MS
+    mutes_end_early: bool = False
+    brokers: list[Broker] = field(default_factory=list)
+    shares: list[list[int]] = field(default_factory=list)
+    _events: list[tuple[float, int, int]] = field(default_factory=list)
+    _clients: list[Client] = field(default_factory=list)
+    _phases: list[tuple[int, int, tuple[int, ...]]] = field(default_factory=list)
+
+    def run(self) -> None:
+        scenario, random = self.scenario, Random(self.seed)
+        self._phases = scenario.phases()
+        static = self._static()
+        self.brokers = [Broker(share, scenario.length_ms) for share in static]
+        self.shares = [static]
+        for broker in range(len(static)):
+            for _ in range(scenario.clients_per_broker):
+                self._clients.append(Client(broker, 0.0, scenario.request_bytes * random.random()))
+        for number in range(len(self._clients)):
+            self._schedule(number)
+        for tick_ms in range(self.report_ms, scenario.length_ms + 1, self.report_ms):
+            while self._events and self._events[0][0] < tick_ms:
+                self._arrive(*heapq.heappop(self._events))
+            self._share_out(tick_ms, random)
+
+    def _static(self) -> list[int]:
+        idle = [Demand(count, 0, 0) for count in self.scenario.leaders]
+        return share_out("static", self.scenario.bought_bps, idle, [0] * len(idle))
+
+    def _arrive(self, now_ms: float, number: int, version: int) -> None:
+        client = self._clients[number]
+        if client.version != version:
+            return
+        delay_ms = self.brokers[client.broker].admit(self.scenario.request_bytes, int(now_ms))
+        client.starts_ms, client.left_bytes = now_ms + delay_ms, self.scenario.request_bytes
+        self._schedule(number)
+
+    def _schedule(self, number: int) -> None:
+        """The client's request arrives when it was sent at the speed of each moment."""
+        client = self._clients[number]
+        left_bytes = client.left_bytes
+        client.version += 1
+        for begin_ms, end_ms, wants in self._phases:
+            if end_ms <= client.starts_ms:
+                continue
+            from_ms = max(client.starts_ms, begin_ms)
+            bytes_per_ms = wants[client.broker] / self.scenario.clients_per_broker / 1000
+            if bytes_per_ms * (end_ms - from_ms) >= left_bytes:
+                heapq.heappush(self._events, (from_ms + left_bytes / bytes_per_ms, number, client.version))
+                return
+            left_bytes -= bytes_per_ms * (end_ms - from_ms)
+
+    def _share_out(self, now_ms: int, random: Random) -> None:
+        scenario, before = self.scenario, self.shares[-1]
+        errors = [ESTIMATE_FACTOR ** random.uniform(-1, 1) for _ in self.brokers]
+        silent = [scenario.is_silent(id, now_ms) for id in range(len(self.brokers))]
+        reports = [
+            broker.report(leaders, self.report_ms, now_ms, error)
+            for broker, leaders, error in zip(self.brokers, scenario.leaders, errors, strict=True)
+        ]
+        demands = [
+            Demand(report.leaders, 0, 0) if is_silent else report
+            for report, is_silent in zip(reports, silent, strict=True)
+        ]
+        reserved = [share if is_silent else None for share, is_silent in zip(before, silent, strict=True)]
+        shares = share_out_among(self.policy, scenario.bought_bps, demands, before, reserved)
+        self.shares.append(shares)
+        for id, (broker, static) in enumerate(zip(self.brokers, self._static(), strict=True)):
+            broker.unanswered = broker.unanswered + 1 if silent[id] else 0
+            if not silent[id]:
+                self._limit(id, shares[id], now_ms)
+            elif broker.unanswered >= UNANSWERED_MAX:
+                self._limit(id, min(broker.share_bps, static), now_ms)
+
+    def _limit(self, id: int, share_bps: int, now_ms: int) -> None:
+        broker = self.brokers[id]
+        is_raised = share_bps > broker.share_bps
+        broker.limit(share_bps, now_ms)
+        if not (is_raised and self.mutes_end_early):
+            return
+        for number, client in enumerate(self._clients):
+            if client.broker == id and client.starts_ms > now_ms:
+                client.starts_ms = min(client.starts_ms, now_ms + broker.pace.debt_ms(now_ms))
+                self._schedule(number)
