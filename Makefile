@@ -10,6 +10,8 @@ STEPS ?= 20000
 # Test processes beside each other, one more than processors: most wait for brokers or clocks now and then.
 # tests/testkit/sharing.py says what stays together.
 WORKERS ?= 3
+# Checks beside each other: they wait for nothing but processors.
+CHECKS ?= 2
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder --max-worker-restart 0
 # A test may fail once, three in all; each is shown with what it said (docs/decisions/0078).
 SECOND_TRY := --max-suite-reruns 3 --rerun-show-tracebacks
@@ -25,7 +27,7 @@ RUN := PYTEST_DEBUG_TEMPROOT=$(IN_MEMORY) $(BIN)/python -m pytest $(SECOND_TRY) 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run test test-native test-long check bench native simulate chaos
+.PHONY: help setup setup-dev run test test-native test-long bench check check-style check-types check-shape check-django check-walls native simulate chaos
 
 help:
 	@echo "make run     install what is needed and start everything; UP='--http-port 8080' passes flags on"
@@ -84,16 +86,30 @@ NATIVE_SHORT := $(addprefix tests/unit/brokers/engine/,handlers network partitio
 test-native: native
 	@PENSTOCK_NATIVE=1 $(if $(filter long,$(PENSTOCK_TESTS)),$(FEWER_EXAMPLES)) $(RUN) $(SIDE_BY_SIDE) $(if $(filter long,$(PENSTOCK_TESTS)),$(NATIVE_LONG),$(NATIVE_SHORT))
 
+# Beside each other, the quickest first and then the longest. One that fails stops none of the others.
 check: setup-dev
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	@$(MAKE) --no-print-directory --jobs $(CHECKS) --output-sync=target --keep-going $(addprefix check-,style types shape django walls)
+
+check-style check-types check-shape check-django check-walls: setup-dev
+
+check-types:
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+
+check-shape:
+	$(BIN)/python -m pytest tests/shape -q
+
+check-django:
 	$(BIN)/python manage.py check --fail-level WARNING
 	PENSTOCK_PUBLIC_URL=https://check.invalid PENSTOCK_EMAIL_HOST=check.invalid SECRET_KEY=$$($(BIN)/python -c 'import secrets; print(secrets.token_urlsafe(48))') \
 	  $(BIN)/python manage.py check --deploy --fail-level WARNING
 	$(BIN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
-	$(BIN)/python -m pytest tests/shape -q
+
+check-walls:
+	$(BIN)/lint-imports
+
+check-style:
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 
 bench: setup-dev
 	@test "$$PENSTOCK_NATIVE" = 0 || $(BIN)/python -m brokers.native.build --if-possible

@@ -38,6 +38,7 @@ hypothesis.settings.register_profile(
 pytest_plugins = [
     "tests.testkit.services",
     "tests.testkit.sharing",
+    "tests.testkit.costs",
     "tests.testkit.depth_plugin",
     "tests.testkit.stack",
     "tests.testkit.uncached",

@@ -33,15 +33,15 @@ NUMBERED: Final = frozenset(
 FieldPath = tuple[str, ...]
 
 
+def has_long_requests(api_key: ApiKey, version: int, topic: str) -> bool:
+    """Whether `longest_requests` has any; making one takes a second."""
+    return any(_requests_of_one(api_key, version, topic))
+
+
 def longest_requests(api_key: ApiKey, version: int, topic: str) -> Iterator[tuple[str, bytes]]:
     """For each array in a request of this API, a frame in which it is as long as a request may have it."""
-    cls, limit = message_class(api_key, "request"), limit_of(api_key)
-    for path in _arrays(cls, version):
-        request = filled(cls, version, topic, bytes(16))
-        if api_key is ApiKey.SYNC_GROUP:  # `filled` gives it none
-            request.assignments = [filled(SyncGroupRequestAssignment, version, topic, bytes(16))]
-        if _is_left_empty(request, path):
-            continue
+    limit = limit_of(api_key)
+    for path, request in _requests_of_one(api_key, version, topic):
         count = (limit.items_max - SPARE_ITEMS) // _stretch(request, path, 1)
         while True:
             _stretch(request, path, count)
@@ -50,6 +50,17 @@ def longest_requests(api_key: ApiKey, version: int, topic: str) -> Iterator[tupl
                 break
             count = count * (limit.bytes_max - SPARE_BYTES) // len(body)
         yield ".".join(path), headers.encode_request_frame(api_key, version, 1, "hostile", body)
+
+
+def _requests_of_one(api_key: ApiKey, version: int, topic: str) -> Iterator[tuple[FieldPath, Any]]:
+    """For each array in a request of this API, a request with one item in it."""
+    cls = message_class(api_key, "request")
+    for path in _arrays(cls, version):
+        request = filled(cls, version, topic, bytes(16))
+        if api_key is ApiKey.SYNC_GROUP:  # `filled` gives it none
+            request.assignments = [filled(SyncGroupRequestAssignment, version, topic, bytes(16))]
+        if not _is_left_empty(request, path):
+            yield path, request
 
 
 def _arrays(cls: type[Any], version: int) -> Iterator[FieldPath]:

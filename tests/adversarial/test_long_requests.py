@@ -14,7 +14,7 @@ from brokers.engine.protocol.apis import ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.messages.produce import PartitionProduceData
 from brokers.engine.protocol.messages.topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from brokers.engine.protocol.request_limits import limit_of
-from tests.adversarial.hostile import TOPIC, Neighbour, attack, longest_requests
+from tests.adversarial.hostile import TOPIC, Neighbour, attack, has_long_requests, longest_requests
 from tests.testkit import depth
 from tests.testkit.engine import EngineCluster
 from tests.testkit.records import FETCH_VERSION, PRODUCE_VERSION, batch, fetch_request, produce_request
@@ -31,7 +31,7 @@ RECORD_APIS: Final = (ApiKey.PRODUCE, ApiKey.FETCH)
 OTHER_APIS: Final = [
     api_key
     for api_key, (_, version) in ADVERTISED_TENANT.items()
-    if api_key not in RECORD_APIS and any(longest_requests(api_key, version, TOPIC))
+    if api_key not in RECORD_APIS and has_long_requests(api_key, version, TOPIC)
 ]
 
 

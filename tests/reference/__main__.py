@@ -10,10 +10,10 @@ import django
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     django.setup()
-    from tests.reference.pages import FOLDER, pages
+    from tests.reference.pages import FOLDER, PAGES
 
-    for name, text in pages().items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
+    for name, write in PAGES.items():
+        (FOLDER / name).write_text(write(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -52,11 +52,13 @@ def log_events() -> list[LogEvent]:
     return sorted(result)
 
 
+@cache
 def metrics() -> list[Metric]:
     result: dict[str, Metric] = {}
-    for _, tree in trees():
-        for metric in _metrics_of(tree):
-            result.setdefault(metric.name, metric)
+    for file, tree in trees():
+        if METRIC in file.read_text(encoding="utf-8"):
+            for metric in _metrics_of(tree):
+                result.setdefault(metric.name, metric)
     return sorted(result.values())
 
 

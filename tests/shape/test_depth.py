@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from config.environment import BASE_DIR
-from tests.testkit import depth, rotation
+from tests.testkit import depth
 
 MARKED = """
 import pytest
@@ -60,35 +60,6 @@ def test_a_change_at_or_below_a_path_counts(monkeypatch: pytest.MonkeyPatch) -> 
     assert not depth.is_changed(["tests/simul", "brokers"])
     monkeypatch.setattr(depth, "changed_files", lambda: None)
     assert not depth.is_changed(["tests/simulation"])
-
-
-def test_each_module_of_a_room_that_takes_turns_has_its_day(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(depth, "changed_files", frozenset)
-    for room, (days, _) in rotation.ROOMS.items():
-        modules = set((BASE_DIR / room).rglob("test_*.py"))
-        ran: set[Path] = set()
-        for day in range(20_000, 20_000 + days):
-            _on_day(monkeypatch, day)
-            rotation.left_for_other_days.cache_clear()
-            today = {module for module in modules if rotation.runs_today(module)}
-            assert len(today) <= len(modules) // days + 1
-            ran |= today
-        assert ran == modules, room
-    rotation.left_for_other_days.cache_clear()
-
-
-def test_a_change_of_what_a_room_checks_brings_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(depth, "changed_files", lambda: frozenset({"billing/pipeline/job.py"}))
-    _on_day(monkeypatch, 20_000)
-    rotation.left_for_other_days.cache_clear()
-    assert not rotation.left_for_other_days("tests/component/pipeline")
-    assert rotation.left_for_other_days("tests/adversarial")
-    rotation.left_for_other_days.cache_clear()
-
-
-def test_rooms_that_take_turns_and_what_they_check_are_there() -> None:
-    for room, (_, covers) in rotation.ROOMS.items():
-        assert all((BASE_DIR / path).exists() for path in (room, *covers)), room
 
 
 @pytest.mark.parametrize(("known_as", "passed"), [("short", 2), ("long", 3)])

@@ -7,13 +7,13 @@ import re
 import pytest
 
 from tests.reference.environment import VARIABLES
-from tests.reference.pages import FOLDER, pages
+from tests.reference.pages import FOLDER, PAGES
 from tests.reference.sources import log_events, metrics, trees
 
 
-@pytest.mark.parametrize("name", sorted(pages()))
+@pytest.mark.parametrize("name", sorted(PAGES))
 def test_a_generated_page_is_up_to_date(name: str) -> None:
-    assert (FOLDER / name).read_text(encoding="utf-8") == pages()[name], "run: python -m tests.reference"
+    assert (FOLDER / name).read_text(encoding="utf-8") == PAGES[name](), "run: python -m tests.reference"
 
 
 def test_every_variable_of_ours_that_is_read_is_described() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.testkit.sharing import PRODUCT, unit_of
+from tests.testkit.sharing import PRODUCT, place_of, unit_of
 
 
 def test_only_what_uses_the_product_waits_for_it() -> None:
@@ -18,3 +18,16 @@ def test_long_modules_that_share_nothing_are_taken_apart() -> None:
         == "tests/simulation/test_planted_bugs.py::test_a[x]"
     )
     assert unit_of("tests/unit/quotas/test_rates.py::test_a[x]") == "tests/unit/quotas/test_rates"
+
+
+def test_what_takes_longest_is_shared_out_first() -> None:
+    tests = [
+        "tests/unit/quotas/test_rates.py::test_a",
+        "tests/component/engine/test_process.py::test_a",
+        "tests/product/system/test_usage.py::test_a",
+        "tests/product/browser/test_keys.py::test_a",
+        "tests/component/pipeline/test_faults.py::test_a",
+        "tests/product/system/test_operators.py::test_a",
+        "tests/product/system/test_up.py::test_a",
+    ]
+    assert sorted(tests, key=place_of) == [tests[6], tests[5], tests[2], tests[4], tests[3], tests[1], tests[0]]

@@ -19,6 +19,8 @@ LONG: Final = os.environ.get("PENSTOCK_TESTS") == "long"
 SEED: Final = int(os.environ.setdefault("PENSTOCK_TESTS_SEED", str(int(time.time()))))
 SECONDS_OF_DAY: Final = 86_400
 MAIN: Final = ("origin/main", "main")
+# The commit against which changes are counted, instead of `_base`: of what a run before this one has seen.
+SINCE: Final = "PENSTOCK_TESTS_SINCE"
 GIT_TIMEOUT_S: Final = 20
 
 
@@ -61,6 +63,8 @@ def _git(*arguments: str) -> str:
 
 def _base() -> str:
     """Where this branch left main; on main itself the commit before the last one."""
+    if since := os.environ.get(SINCE):
+        return _git("rev-parse", "--verify", f"{since}^{{commit}}")
     head = _git("rev-parse", "HEAD")
     for main in MAIN:
         try:

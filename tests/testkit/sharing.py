@@ -20,6 +20,16 @@ ORDER = (PRODUCT, SPARK)
 # who needs the Spark that it has started by then for what the others used.
 AFTER_OTHERS = ("test_operators", "test_usage")
 PRODUCT_ROOMS = frozenset({"system"})
+# Then rooms whose modules take tens of seconds each; what is left at the end is short.
+LONG_ROOMS = (
+    "product/browser",
+    "adversarial",
+    "simulation",
+    "interop",
+    "differential",
+    "component/engine",
+    "component/brokers",
+)
 # Others; who of tests/product/system starts a product of its own.
 WITH_THE_PRODUCT = ("browser/test_journey", "interop/test_clients")
 WITHOUT_THE_PRODUCT = ("system/test_stop",)
@@ -44,6 +54,16 @@ def unit_of(node_id: str) -> str:
     if "pipeline" in rooms:
         return SPARK
     return node_id if path.stem in APART else str(path)
+
+
+def place_of(node_id: str) -> tuple[int, int]:
+    """Where a test comes: its unit among the units, and the test in its unit; equals stay as they are."""
+    unit = unit_of(node_id)
+    if unit in ORDER:
+        module = PurePosixPath(node_id.partition("::")[0]).stem
+        return ORDER.index(unit), AFTER_OTHERS.index(module) + 1 if module in AFTER_OTHERS else 0
+    rooms = (place for place, room in enumerate(LONG_ROOMS) if unit.startswith(f"tests/{room}/"))
+    return len(ORDER) + next(rooms, len(LONG_ROOMS)), 0
 
 
 class UnitScheduling(LoadScopeScheduling):
@@ -76,9 +96,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             item.add_marker(pytest.mark.flaky(reruns=1))
     if "PYTEST_XDIST_WORKER" in os.environ:
-        places = {name: place for place, name in enumerate(ORDER)}
-        late = {module: place for place, module in enumerate(AFTER_OTHERS, start=1)}
-        items.sort(key=lambda item: (places.get(unit_of(item.nodeid), len(places)), late.get(item.path.stem, 0)))
+        items.sort(key=lambda item: place_of(item.nodeid))
 
 
 @pytest.hookimpl(tryfirst=True)

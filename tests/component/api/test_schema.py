@@ -18,7 +18,11 @@ from django.test import Client, override_settings
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.views import SpectacularAPIView
 from hypothesis import HealthCheck, Phase, settings
+from schemathesis.checks import load_all_checks
 from schemathesis.generation import GenerationMode
+from schemathesis.generation.feedback import FeedbackSources
+from schemathesis.pytest._test_builder import build_operation_test
+from schemathesis.python._constants.orchestrator import make_constants_value_source
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from billing.services import ensure_default_plans
@@ -40,6 +44,8 @@ SHAPE_CODES = frozenset(
 
 schema = schemathesis.openapi.from_dict(SchemaGenerator().get_schema(request=None, public=True))
 schema.app = application
+FEEDBACK = FeedbackSources(constants_value_source=make_constants_value_source(schema))
+OPERATIONS = {operation.label: operation for operation in (found.ok() for found in schema.get_all_operations())}
 
 
 @pytest.fixture()
@@ -76,7 +82,6 @@ def secret(owner: Member) -> str:
     return make_token(owner)
 
 
-@schema.parametrize()
 @settings(
     max_examples=EXAMPLES_PER_OPERATION,
     derandomize=True,
@@ -84,7 +89,7 @@ def secret(owner: Member) -> str:
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )
-def test_every_operation_keeps_to_the_schema(case: Any, secret: str, places: dict[str, str]) -> None:
+def keeps_to_the_schema(case: Any, secret: str, places: dict[str, str]) -> None:
     if case.meta.generation.mode is GenerationMode.POSITIVE:
         for name in case.path_parameters.keys() & places.keys():
             case.path_parameters[name] = places[name]
@@ -94,6 +99,20 @@ def test_every_operation_keeps_to_the_schema(case: Any, secret: str, places: dic
         problem = answer.json()
         said = {problem["code"]} | {error["code"] for error in problem.get("errors", ())}
         assert not said & SHAPE_CODES, f"the schema allows what the API refuses: {problem}"
+
+
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_every_operation_keeps_to_the_schema(label: str, secret: str, places: dict[str, str]) -> None:
+    """Its cases are made here: `schema.parametrize` would make all of them in each process that collects tests."""
+    operation = OPERATIONS[label]
+    load_all_checks()
+    build_operation_test(
+        config=schema.config,
+        operation=operation,
+        test_func=keeps_to_the_schema,
+        given_kwargs={},
+        feedback=FEEDBACK,
+    )(secret=secret, places=places)
 
 
 def test_the_schema_is_served_and_its_docs_come_from_here(client: Client) -> None:
