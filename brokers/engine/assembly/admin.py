@@ -17,6 +17,7 @@ from brokers.engine.assembly.internal_security import InternalSecurity
 from brokers.engine.assembly.long_turns import api_name
 from brokers.engine.assembly.storage_capacity import StorageCapacity
 from brokers.engine.assembly.storage_samples import storage_samples
+from brokers.engine.assembly.storage_shortening import StorageShortening
 from brokers.engine.assembly.tenant_listeners import TenantListeners
 from brokers.engine.assembly.volumes import volume
 from brokers.engine.cluster.session import ClusterSession
@@ -53,6 +54,7 @@ class AdminPort:
     ready_reasons: set[str]
     counts: coordination_counts.Counts
     storage: StorageCapacity
+    shortening: StorageShortening
     _report: ClusterReport = field(default_factory=ClusterReport)
 
     def answer(self, request: Request) -> Reply:
@@ -155,6 +157,7 @@ class AdminPort:
             "broker_id": self.engine.broker_id,
             "ready": not self.ready_reasons,
             "storage": None if filled is None else [list(line) for line in filled],
+            "storage_shortened": self.shortening.shown(),
             **counts,
         }
 
@@ -285,7 +288,7 @@ class AdminPort:
         yield from coordination_counts.samples(self.counts, engine.groups, engine.transactions, engine.clock.now_ms())
 
     def _turn_samples(self) -> Iterator[Sample]:
-        yield from storage_samples(self.storage, self.engine.table)
+        yield from storage_samples(self.storage, self.shortening, self.engine.table)
         text = "Turns of the event loop over 10 ms, by the call that was served."
         for api_key, count in sorted(self.engine.loop_turns.by_api.items()):
             yield Sample("penstock_broker_long_loop_turns", "counter", text, count, (("api", api_name(api_key)),))

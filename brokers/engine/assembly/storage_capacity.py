@@ -43,6 +43,8 @@ LINES_MAX: Final = 200
 # Below the least of what tenants are warned at, so that the end of a warning is seen as well.
 FILLED_PERCENT: Final = 70
 REPORT_TIMEOUT_MS: Final = 2_000
+LATEST_VERSION: Final = 1
+FIRST_VERSION_MS: Final = 10_000
 TRIM_INTERVAL_S: Final = 1.0
 
 
@@ -63,6 +65,7 @@ class StorageCapacity:
         )
         self._wake = asyncio.Event()
         self._everything_measured_ms = 0
+        self._first_version_until_ms = 0
         # Whether this controller has been told of everything once.
         self._is_complete = False
         self._held: Counter[str] = Counter()
@@ -161,6 +164,7 @@ class StorageCapacity:
         if image.controller_epoch != self.credits.term:
             self.credits.on_term(image.controller_epoch)
             self._is_complete = False
+            self._first_version_until_ms = 0
         now_ms = self._engine.clock.monotonic_ms()
         everything = not self._is_complete or now_ms - self._everything_measured_ms >= IDLE_INTERVAL_MS
         if everything:
@@ -201,9 +205,11 @@ class StorageCapacity:
         else:
             try:
                 response = await self._peers.request(
-                    image.controller_id, ApiKey.ALLOT_STORAGE, 0, request, REPORT_TIMEOUT_MS
+                    image.controller_id, ApiKey.ALLOT_STORAGE, self._version(), request, REPORT_TIMEOUT_MS
                 )
             except PeerUnavailable:
+                if self._version():
+                    self._first_version_until_ms = self._engine.clock.monotonic_ms() + FIRST_VERSION_MS
                 return False
         if response.error_code or self._engine.current.image.controller_epoch != image.controller_epoch:
             return False
@@ -215,6 +221,7 @@ class StorageCapacity:
                 change.used_bytes,
                 change.free_bytes,
                 change.is_full,
+                change.counted_bytes,
             )
             for change in response.changes
         ]
@@ -222,6 +229,10 @@ class StorageCapacity:
             self._wake.set()
         self._tell(changes)
         return True
+
+    def _version(self) -> int:
+        """A controller of an earlier version hangs up on the latest one: it is asked in the first for a while."""
+        return 0 if self._engine.clock.monotonic_ms() < self._first_version_until_ms else LATEST_VERSION
 
     def _tell(self, changes: Sequence[Change]) -> None:
         for change in changes:

@@ -144,7 +144,7 @@ APIS: Final[dict[int, Api]] = {
         (_K.DESCRIBE_PRODUCERS, 0, 0, 0, "producers"),
         (_K.DESCRIBE_TRANSACTIONS, 0, 0, 0, "producers"),
         (_K.LIST_TRANSACTIONS, 1, 0, 0, "producers"),
-        (_K.ALLOT_STORAGE, 0, NEVER_FLEXIBLE, NEVER, "storage"),
+        (_K.ALLOT_STORAGE, 1, NEVER_FLEXIBLE, NEVER, "storage"),
         (_K.DESCRIBE_USERS, 0, NEVER_FLEXIBLE, NEVER, "users"),
         (_K.ALTER_USERS, 0, NEVER_FLEXIBLE, NEVER, "users"),
     )
@@ -211,7 +211,7 @@ ADVERTISED_INTERNAL: Final[dict[ApiKey, tuple[int, int]]] = dict(
             _K.ELECT_LEADERS: (0, 2),
             _K.ALTER_PARTITION_REASSIGNMENTS: (0, 0),
             _K.LIST_PARTITION_REASSIGNMENTS: (0, 0),
-            _K.ALLOT_STORAGE: (0, 0),
+            _K.ALLOT_STORAGE: (0, 1),
             _K.DESCRIBE_USERS: (0, 0),
             _K.ALTER_USERS: (0, 0),
         }.items()
