@@ -20,6 +20,7 @@ from instances.choices import (
     Reason,
     RouteSecurity,
     StepState,
+    StorageWhenFull,
 )
 from instances.lifecycle.phases import Phase, document_state, resolved_phase
 from instances.limits import (
@@ -31,6 +32,7 @@ from instances.limits import (
     MESSAGE_BYTES_MAX_LEAST,
     NAME_CHARS_MAX,
     REPLICATION_FACTOR_MAX,
+    RETENTION_MINUTES_MIN_DEFAULT,
 )
 from instances.oauth.key_sets import PublicKey
 from instances.oauth.limits import (
@@ -57,18 +59,23 @@ assert ADDRESS_CHARS_MAX * ALLOW_LIST_ENTRIES_MAX < 64 * 1024  # both lists of a
 
 
 def default_settings() -> dict[str, Any]:
-    """What a tenant may choose about automatic topics, and about resources without access rules."""
+    """What a tenant may choose about automatic topics, resources without access rules, and storage that ends."""
     return {
         "auto_create_topics": True,
         "default_partitions": 3,
         "default_replication_factor": ONE_ON_EACH_BROKER,
         "allow_everyone_if_no_acl": True,
+        "storage_when_full": StorageWhenFull.STOP.value,
+        "storage_retention_minutes_min": RETENTION_MINUTES_MIN_DEFAULT,
+        "storage_grow_step_gb": None,
+        "storage_grow_max_gb": None,
     }
 
 
 def stored_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """`given` as they are kept: None leaves a choice to the brokers, who know -1."""
-    return {name: ONE_ON_EACH_BROKER if value is None else value for name, value in given.items()}
+    """`given` as they are kept: of replicas None leaves the choice to the brokers, who know -1."""
+    factor = given.get("default_replication_factor", ...)
+    return {**given, "default_replication_factor": ONE_ON_EACH_BROKER} if factor is None else dict(given)
 
 
 class Instance(Versioned):

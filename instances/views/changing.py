@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from instances import selectors, services
-from instances.forms import AutoTopicsForm, NameForm, OpenAccessForm
+from instances.forms import AutoTopicsForm, NameForm, OpenAccessForm, StorageForm
 from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from instances.views.common import instance_page, render_instance
@@ -24,12 +24,13 @@ from tenants.views.base import add_errors, wording
 @instance_page(locked=True)
 @require_http_methods(["GET", "POST"])
 def settings_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Name, automatic topics, access without rules, protection; each with its own save. Deleting stands last."""
+    """Name, automatic topics, access, storage, protection; each with its own save. Deleting stands last."""
     acting = request.actor  # type: ignore[attr-defined]
     part = request.POST.get("part", "") if request.method == "POST" else ""
     name_form = NameForm(request.POST if part == "name" else None, initial={"name": instance.name})
     topics_form = AutoTopicsForm(request.POST if part == "topics" else None, initial=instance.settings)
     access_form = OpenAccessForm(request.POST if part == "access" else None, initial=instance.settings_in_force)
+    storage_form = StorageForm(request.POST if part == "storage" else None, initial=instance.settings_in_force)
     try:
         if part == "name" and name_form.is_valid():
             services.rename_instance(acting=acting, instance=instance, name=name_form.cleaned_data["name"])
@@ -40,6 +41,9 @@ def settings_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         if part == "access" and access_form.is_valid():
             services.configure_instance(acting=acting, instance=instance, settings=access_form.cleaned_data)
             return _saved(request, instance)
+        if part == "storage" and storage_form.is_valid():
+            services.configure_instance(acting=acting, instance=instance, settings=storage_form.cleaned_data)
+            return _saved(request, instance)
         if part == "protect":
             wanted = request.POST.get("protected") == "on"
             services.protect_instance(acting=acting, instance=instance, protected=wanted)
@@ -48,8 +52,12 @@ def settings_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         if part == "protect":
             messages.error(request, wording(error))
             return redirect("page-instance-settings", instance.pk)
-        add_errors({"name": name_form, "access": access_form}.get(part, topics_form), error)
-    context = {"name_form": name_form, "topics_form": topics_form, "access_form": access_form}
+        form = {"name": name_form, "access": access_form, "storage": storage_form}.get(part, topics_form)
+        add_errors(form, error, {f"/settings/{name}": name for name in form.fields})
+    context = {
+        "name_form": name_form, "topics_form": topics_form, "access_form": access_form, "storage_form": storage_form,
+        "grow_max_gb": instance.settings_in_force["storage_grow_max_gb"],
+    }  # fmt: skip
     return render_instance(
         request, "instances/settings.html", instance, context,
         section="instance-settings", crumbs=[(_("Settings"), None)], status=422 if part else 200,

@@ -72,6 +72,8 @@ class AdminPort:
             return Reply.json(self._status())
         if request.path == "/v1/cluster":
             return Reply.json(self._cluster())
+        if request.path == "/v1/storage":
+            return Reply.json(self._storage())
         if request.path == "/v1/delays":
             return Reply.json(self._delays())
         if request.path == "/v1/partitions":
@@ -161,6 +163,11 @@ class AdminPort:
             **counts,
         }
 
+    def _storage(self) -> dict[str, Any]:
+        """What every instance of the cluster uses, where this broker is the controller and knows."""
+        lines = self.storage.filled(percent=0)
+        return {"storage": None if lines is None else [[line.instance_id, line.used_bytes] for line in lines]}
+
     def _partitions(self, request: Request) -> dict[str, Any]:
         return self._report.page(
             self.engine.current.image,
@@ -212,6 +219,7 @@ class AdminPort:
                             "log_start_offset": partition.log_start_offset,
                             "high_watermark": partition.high_watermark,
                             "size_bytes": partition.size_bytes,
+                            "replicas": len(wanted.target),
                         }
                     )
             if lines:

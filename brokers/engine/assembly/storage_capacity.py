@@ -119,8 +119,8 @@ class StorageCapacity:
         room = self.credits.rooms.get(instance_id)
         return room is not None and room.is_full
 
-    def filled(self) -> list[Filled] | None:
-        """Instances that use much of what they bought, as the controller knows them; None of everybody else."""
+    def filled(self, percent: int = FILLED_PERCENT) -> list[Filled] | None:
+        """Instances that use so much of what they bought, as the controller knows them; None of everybody else."""
         engine = self._engine
         image = engine.current.image
         if (
@@ -129,7 +129,7 @@ class StorageCapacity:
             or self._ledger_term != image.controller_epoch
         ):
             return None
-        return self._ledger.filled(FILLED_PERCENT, engine.clock.monotonic_ms())
+        return self._ledger.filled(percent, engine.clock.monotonic_ms())
 
     @property
     def refused(self) -> int:

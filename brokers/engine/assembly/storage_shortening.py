@@ -15,8 +15,8 @@ import structlog
 
 from brokers.contract.documents import SHRINK_RETENTION
 from brokers.contract.partitions import PartitionKey
-from brokers.engine.assembly.storage_capacity import StorageCapacity
-from brokers.engine.capacity.ledger import UNKNOWN
+from brokers.engine.assembly.storage_capacity import IDLE_INTERVAL_MS, StorageCapacity
+from brokers.engine.capacity.ledger import GONE_MS, UNKNOWN
 from brokers.engine.capacity.shortening import (
     MS_PER_MINUTE,
     OldSegment,
@@ -36,6 +36,9 @@ from brokers.engine.storage.files import StorageFailed
 log = structlog.get_logger(__name__)
 
 SHORTEN_INTERVAL_S: Final = 1.0
+# A partition whose leader has changed may be counted twice until everybody has reported, and what a broker that is gone
+# led as well: so long nothing goes.
+MOVED_MS: Final = IDLE_INTERVAL_MS + GONE_MS
 # Producers of a full instance are asked to try again for so long after the last records went, then they are refused.
 HOPE_MS: Final = 5_000
 # A shortening is shown for so long.
@@ -50,8 +53,14 @@ CLOSED_BY_AGE_MAX: Final = 64
 
 @dataclass(slots=True)
 class _State:
-    """Of one instance. `topics`: by the tenant's name, when the oldest record was written that is left of it."""
+    """Of one instance. `topics`: by the tenant's name, when the oldest record was written that is left of it. `leaders`
+    are those of `image`, and nobody else led a partition since `led_since_ms`.
+    """
 
+    led_since_ms: int
+    image: InstanceImage | None = None
+    leaders: dict[PartitionKey, int] = field(default_factory=dict)
+    is_over: bool = False
     is_shortened: bool = False
     hope_until_ms: int = 0
     used_bytes: int = 0
@@ -83,7 +92,7 @@ class StorageShortening:
                     room.is_shortened = False
         for instance_id, instance in after.instances.items():
             if instance.document.settings.storage_when_full == SHRINK_RETENTION and instance_id not in self._states:
-                self._states[instance_id] = _State()
+                self._states[instance_id] = _State(led_since_ms=self._engine.clock.monotonic_ms())
 
     def keep_going(self, periodic: Periodic) -> None:
         periodic.every(SHORTEN_INTERVAL_S, self.run_once)
@@ -125,15 +134,38 @@ class StorageShortening:
         room = self._storage.credits.rooms.get(instance_id)
         if total is None or room is None or total.counted_bytes == UNKNOWN:
             return
+        self._note_leaders(instance, state)
         figures = StorageFigures(bought_bytes, total.used_bytes, total.counted_bytes, self._storage.use.of(instance_id))
+        yield from self._decide(instance, state, led, figures, total.used_bytes)
+        room.is_shortened = state.is_shortened and self._engine.clock.monotonic_ms() < state.hope_until_ms
+
+    def _decide(
+        self, instance: InstanceImage, state: _State, led: list[Partition], figures: StorageFigures, used_bytes: int
+    ) -> Generator[None, None, None]:
+        """What is seen in two rounds is so. While it is not known who counts a partition whose leader has changed,
+        nothing goes.
+        """
         now_ms = self._engine.clock.monotonic_ms()
-        was_shortened, state.is_shortened = state.is_shortened, is_shortened(figures, state.is_shortened)
-        if state.is_shortened and (not was_shortened or total.used_bytes < state.used_bytes):
+        was_over, state.is_over = state.is_over, is_shortened(figures, state.is_shortened)
+        was_shortened, state.is_shortened = state.is_shortened, state.is_over and (was_over or state.is_shortened)
+        is_known = now_ms - state.led_since_ms >= MOVED_MS
+        if state.is_shortened and (not was_shortened or not is_known or used_bytes < state.used_bytes):
             state.hope_until_ms = now_ms + HOPE_MS
-        state.used_bytes = total.used_bytes
-        if state.is_shortened:
+        state.used_bytes = used_bytes
+        if state.is_shortened and is_known:
             yield from self._delete(instance, state, led, excess_bytes(figures))
-        room.is_shortened = state.is_shortened and now_ms < state.hope_until_ms
+
+    def _note_leaders(self, instance: InstanceImage, state: _State) -> None:
+        if state.image is instance:
+            return
+        leaders = {
+            (topic.name, partition.index): partition.leader
+            for topic in instance.topics.values()
+            for partition in topic.partitions
+        }
+        if any(leaders.get(key, leader) != leader for key, leader in state.leaders.items()):
+            state.led_since_ms = self._engine.clock.monotonic_ms()
+        state.image, state.leaders = instance, leaders
 
     def _partitions(self, instance: InstanceImage) -> tuple[list[Partition], list[Partition]]:
         """Those led here and those followed, of topics whose records go by their age."""

@@ -74,6 +74,10 @@ def test_a_dry_run_of_a_creation_shows_the_instance_and_names_nothing_that_does_
             "default_partitions": 3,
             "default_replication_factor": None,
             "allow_everyone_if_no_acl": True,
+            "storage_when_full": "stop",
+            "storage_retention_minutes_min": 60,
+            "storage_grow_step_gb": None,
+            "storage_grow_max_gb": None,
         },
         "protected": False,
     }

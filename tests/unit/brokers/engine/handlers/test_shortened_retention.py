@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from brokers.contract.documents import SHRINK_RETENTION, InstanceSettings
-from brokers.engine.assembly.storage_shortening import SHORTEN_INTERVAL_S
+from brokers.engine.assembly import storage_shortening
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.records.builder import Record, build_batch
 from tests.testkit.records import batch, fetch, produce
@@ -20,6 +20,13 @@ OLD = batch(b"x" * 20_000)
 FULL = int(ErrorCode.POLICY_VIOLATION)
 ASKED = int(ErrorCode.REQUEST_TIMED_OUT)
 SMALL_SEGMENTS = {"segment.bytes": "100000", "retention.ms": "-1"}
+
+
+@pytest.fixture(autouse=True)
+def shortened_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten times a second, and a leader of a moment ago counts at once: there is one broker."""
+    monkeypatch.setattr(storage_shortening, "SHORTEN_INTERVAL_S", 0.1)
+    monkeypatch.setattr(storage_shortening, "MOVED_MS", 0)
 
 
 def recent() -> bytes:
@@ -57,7 +64,7 @@ async def choose(house: House, minutes: int = 1, **changes: Any) -> None:
 
 
 @pytest.fixture
-async def shrinking(house: House) -> House:
+async def shrinking(shortened_often: None, house: House) -> House:
     await choose(house)
     return house
 
@@ -65,7 +72,7 @@ async def shrinking(house: House) -> House:
 async def test_oldest_records_go_and_nothing_is_refused(shrinking: House) -> None:
     await shrinking.topic(**SMALL_SEGMENTS)
 
-    assert await write(shrinking, 3 * BOUGHT) == 0
+    assert await write(shrinking, 2 * BOUGHT) == 0
 
     assert stored_bytes(shrinking) <= BOUGHT * 1.02
     assert start_of(shrinking) > 0
@@ -80,7 +87,7 @@ async def test_segment_that_alone_fills_the_instance_is_closed_in_time(house: Ho
     await choose(house, capacity_bytes=bought)
     await house.topic(**{"retention.ms": "-1"})
 
-    assert await write(house, 2 * bought, records=batch(b"x" * 200_000)) == 0
+    assert await write(house, bought * 3 // 2, records=batch(b"x" * 200_000)) == 0
     assert stored_bytes(house) <= bought * 1.02
 
 
@@ -114,7 +121,8 @@ async def test_nothing_goes_while_there_is_room(shrinking: House) -> None:
     await shrinking.topic(**SMALL_SEGMENTS)
 
     assert await write(shrinking, BOUGHT * 9 // 10) == 0
-    await asyncio.sleep(2 * SHORTEN_INTERVAL_S)
+    for _round in range(3):
+        await shrinking.broker.broker.shortening.run_once()
 
     assert start_of(shrinking) == 0
     assert not shrinking.broker.broker.shortening.shown()
@@ -136,3 +144,17 @@ async def test_choice_that_is_taken_back_stops_the_deletions(shrinking: House) -
 
     assert await write(shrinking, BOUGHT) == FULL
     assert start_of(shrinking) == start_offset
+
+
+async def test_nothing_goes_while_it_is_not_known_who_counts_what(
+    shrinking: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage_shortening, "MOVED_MS", 3_600_000)
+    await shrinking.topic(**SMALL_SEGMENTS)
+    while (await produce(shrinking.mine, "orders", OLD)).error_code == 0:
+        pass
+    for _round in range(5):
+        await shrinking.broker.broker.shortening.run_once()
+
+    assert start_of(shrinking) == 0
+    assert (await produce(shrinking.mine, "orders", OLD)).error_code == ASKED
