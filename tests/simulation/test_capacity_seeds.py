@@ -19,7 +19,7 @@ PLANTED_SEEDS = 60
 
 @pytest.mark.parametrize("seed", range(depth.SEED, depth.SEED + SEEDS))
 def test_storage_of_a_seed_keeps_its_promises(seed: int) -> None:
-    run(seed, STEPS)
+    run(seed, STEPS).finish()
 
 
 def test_simulated_instances_are_filled_and_shortened() -> None:
