@@ -66,6 +66,8 @@ class StorageCapacity:
         self._wake = asyncio.Event()
         self._everything_measured_ms = 0
         self._first_version_until_ms = 0
+        # When the controller was last heard.
+        self.answered_ms = 0
         # Whether this controller has been told of everything once.
         self._is_complete = False
         self._held: Counter[str] = Counter()
@@ -225,6 +227,7 @@ class StorageCapacity:
             )
             for change in response.changes
         ]
+        self.answered_ms = self._engine.clock.monotonic_ms()
         if self.credits.apply(image.controller_epoch, lines, changes):
             self._wake.set()
         self._tell(changes)

@@ -39,6 +39,8 @@ SHORTEN_INTERVAL_S: Final = 1.0
 # A partition whose leader has changed may be counted twice until everybody has reported, and what a broker that is gone
 # led as well: so long nothing goes.
 MOVED_MS: Final = IDLE_INTERVAL_MS + GONE_MS
+# A broker that stood still knows nothing of what the others did meanwhile.
+ANSWER_MS_MAX: Final = 3_000
 # Producers of a full instance are asked to try again for so long after the last records went, then they are refused.
 HOPE_MS: Final = 5_000
 # A shortening is shown for so long.
@@ -142,13 +144,14 @@ class StorageShortening:
     def _decide(
         self, instance: InstanceImage, state: _State, led: list[Partition], figures: StorageFigures, used_bytes: int
     ) -> Generator[None, None, None]:
-        """What is seen in two rounds is so. While it is not known who counts a partition whose leader has changed,
-        nothing goes.
+        """What is seen in two rounds is so. While the controller is not heard, or a leader has changed lately and its
+        partition may be counted twice, nothing goes.
         """
         now_ms = self._engine.clock.monotonic_ms()
         was_over, state.is_over = state.is_over, is_shortened(figures, state.is_shortened)
         was_shortened, state.is_shortened = state.is_shortened, state.is_over and (was_over or state.is_shortened)
-        is_known = now_ms - state.led_since_ms >= MOVED_MS
+        is_heard = now_ms - self._storage.answered_ms <= ANSWER_MS_MAX
+        is_known = is_heard and now_ms - state.led_since_ms >= MOVED_MS
         if state.is_shortened and (not was_shortened or not is_known or used_bytes < state.used_bytes):
             state.hope_until_ms = now_ms + HOPE_MS
         state.used_bytes = used_bytes
