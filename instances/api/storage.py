@@ -6,10 +6,11 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from instances import access, storage
+from instances import access
 from instances.api.watching import SilentOut
 from instances.choices import StorageWhenFull
 from instances.limits import NAME_CHARS_MAX
+from instances.metrics import storage
 from instances.metrics.forecast import FillState
 from tenants.api.base import ApiView, endpoint
 from tenants.api.strict import StrictSerializer, Text

@@ -16,7 +16,7 @@ KEEP_S = STORAGE_SAMPLE_EVERY_S * STORAGE_SAMPLES_MAX
 def note(used_bytes: Mapping[str, int], now_ms: int) -> int:
     """Take a sample of each instance; one that has a sample of a moment ago has none. How many were taken."""
     kept = cache.get_many([_key(instance_id) for instance_id in used_bytes])
-    grown = {}
+    grown: dict[str, tuple[Sample, ...]] = {}
     for instance_id, used in used_bytes.items():
         samples = [item for item in kept.get(_key(instance_id), ()) if 0 <= now_ms - item[0] <= KEEP_S * MS_PER_S]
         if samples and now_ms - samples[-1][0] < STORAGE_SAMPLE_EVERY_S * MS_PER_S // 2:

@@ -13,8 +13,8 @@ from instances.choices import StorageWhenFull
 from instances.lifecycle.phases import REACHABLE
 from instances.limits import STORAGE_TOPICS_PER_PAGE
 from instances.metrics.forecast import FillState, Forecast
+from instances.metrics.storage import storage_of, topic_page
 from instances.models import Instance
-from instances.storage import storage_of, topic_page
 from instances.views.common import instance_page, render_instance
 from tenants.choices import Scope
 from tenants.formatting import size, size_use

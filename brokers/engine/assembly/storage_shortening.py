@@ -36,6 +36,9 @@ from brokers.engine.storage.files import StorageFailed
 log = structlog.get_logger(__name__)
 
 SHORTEN_INTERVAL_S: Final = 1.0
+# Instances that use less are looked at in each fifth round.
+NEAR_PERCENT: Final = 80
+IDLE_ROUNDS: Final = 5
 # A partition whose leader has changed may be counted twice until everybody has reported, and what a broker that is gone
 # led as well: so long nothing goes.
 MOVED_MS: Final = IDLE_INTERVAL_MS + GONE_MS
@@ -78,6 +81,7 @@ class StorageShortening:
         self._engine = engine
         self._storage = storage
         self._states: dict[str, _State] = {}
+        self._rounds = 0
         self.segments = 0
         self.freed_bytes = 0
         engine.current.subscribe(self.on_image)
@@ -100,6 +104,7 @@ class StorageShortening:
         periodic.every(SHORTEN_INTERVAL_S, self.run_once)
 
     async def run_once(self) -> None:
+        self._rounds += 1
         for instance_id in tuple(self._states):
             await self._engine.own_turns.all_of(self._shorten(instance_id))
 
@@ -122,9 +127,17 @@ class StorageShortening:
         instance = self._engine.current.image.instances.get(instance_id)
         if state is None or instance is None:
             return
+        bought_bytes = instance.document.capacity_bytes
+        total = self._storage.credits.totals.get(instance_id)
+        room = self._storage.credits.rooms.get(instance_id)
+        is_near = total is not None and total.used_bytes * 100 >= bought_bytes * NEAR_PERCENT
+        if room is not None and not is_near:
+            room.is_shortened = True
+            state.hope_until_ms = self._engine.clock.monotonic_ms() + HOPE_MS
+        if not is_near and self._rounds % IDLE_ROUNDS:
+            return
         led, followed = self._partitions(instance)
         yield
-        bought_bytes = instance.document.capacity_bytes
         for partition in followed:
             self._follow_start(partition, bought_bytes)
             yield
@@ -132,14 +145,12 @@ class StorageShortening:
             if self._is_led(partition) and _is_piece(partition, bought_bytes):
                 close_active(self._engine.table, partition, self._engine.clock.now_ms())
                 yield
-        total = self._storage.credits.totals.get(instance_id)
-        room = self._storage.credits.rooms.get(instance_id)
         if total is None or room is None or total.counted_bytes == UNKNOWN:
             return
         self._note_leaders(instance, state)
         figures = StorageFigures(bought_bytes, total.used_bytes, total.counted_bytes, self._storage.use.of(instance_id))
         yield from self._decide(instance, state, led, figures, total.used_bytes)
-        room.is_shortened = state.is_shortened and self._engine.clock.monotonic_ms() < state.hope_until_ms
+        room.is_shortened = self._engine.clock.monotonic_ms() < state.hope_until_ms
 
     def _decide(
         self, instance: InstanceImage, state: _State, led: list[Partition], figures: StorageFigures, used_bytes: int
@@ -149,10 +160,10 @@ class StorageShortening:
         """
         now_ms = self._engine.clock.monotonic_ms()
         was_over, state.is_over = state.is_over, is_shortened(figures, state.is_shortened)
-        was_shortened, state.is_shortened = state.is_shortened, state.is_over and (was_over or state.is_shortened)
+        state.is_shortened = state.is_over and (was_over or state.is_shortened)
         is_heard = now_ms - self._storage.answered_ms <= ANSWER_MS_MAX
         is_known = is_heard and now_ms - state.led_since_ms >= MOVED_MS
-        if state.is_shortened and (not was_shortened or not is_known or used_bytes < state.used_bytes):
+        if not (state.is_shortened and is_known) or used_bytes < state.used_bytes:
             state.hope_until_ms = now_ms + HOPE_MS
         state.used_bytes = used_bytes
         if state.is_shortened and is_known:

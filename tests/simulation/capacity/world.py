@@ -183,12 +183,12 @@ class World:
         is_over = broker.over[name] = shortening.is_shortened(figures, was)
         is_shortened = broker.shortened[name] = is_over and (was_over or was)
         is_known = self.now_ms - instance.led_since_ms >= self.moved_ms
-        if is_shortened and (not was or not is_known or total.used_bytes < broker.used_before.get(name, 0)):
+        if not (is_shortened and is_known) or total.used_bytes < broker.used_before.get(name, 0):
             broker.hope_until_ms[name] = self.now_ms + HOPE_MS
         broker.used_before[name] = total.used_bytes
         if is_shortened and is_known and self.delete_oldest(broker, instance, shortening.excess_bytes(figures)):
             broker.hope_until_ms[name] = self.now_ms + HOPE_MS
-        room.is_shortened = is_shortened and self.now_ms < broker.hope_until_ms.get(name, 0)
+        room.is_shortened = self.now_ms < broker.hope_until_ms.get(name, 0)
 
     def delete_oldest(self, broker: Broker, instance: Instance, wanted_bytes: int) -> int:
         """How many segments went."""
