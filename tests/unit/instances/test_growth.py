@@ -5,8 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brokers.contract.documents import SHRINK_RETENTION, STOP, InstanceSettings
+from instances.choices import StorageWhenFull
 from instances.lifecycle.growth import grown_gb
-from instances.limits import BYTES_PER_GB, GROW_FROM_PERCENT
+from instances.limits import BYTES_PER_GB, GROW_FROM_PERCENT, RETENTION_MINUTES_MIN_DEFAULT
+from instances.models import default_settings
 
 GB = BYTES_PER_GB
 
@@ -39,3 +42,9 @@ def test_who_comes_second_finds_room_or_the_end(storage_gb: int, used_gb: int, s
         assert grown == max_gb or (grown - storage_gb) % step_gb == 0
         assert grown_gb(grown, used_gb * GB, step_gb=step_gb, max_gb=max_gb) is None
         assert grown == max_gb or used_gb * 100 < grown * GROW_FROM_PERCENT
+
+
+def test_brokers_know_the_words_and_defaults_of_the_settings() -> None:
+    assert set(StorageWhenFull.values) == {STOP, SHRINK_RETENTION}
+    assert InstanceSettings().storage_when_full == default_settings()["storage_when_full"]
+    assert InstanceSettings().storage_retention_minutes_min == RETENTION_MINUTES_MIN_DEFAULT
