@@ -13,7 +13,7 @@ from kombu.exceptions import OperationalError
 
 from brokers.auditing import reader
 from brokers.limits import SWEEP_EVERY_S, WORK_LOOK_EVERY_S, WORK_ROUND_S
-from brokers.monitoring import cluster_overview, delays, health, lag_sampling, watching
+from brokers.monitoring import cluster_overview, delays, health, lag_sampling, storage_sampling, watching
 from brokers.operations import compiled_uptake, job_runner
 from brokers.provisioning import oauth, reconciler, sweep
 from brokers.provisioning.steps import NotYet
@@ -113,7 +113,7 @@ def observe_brokers() -> int:
 
 @shared_task(name="brokers.watch", ignore_result=True)
 def watch_instances() -> int:
-    """Tell tenants of brokers that do not answer and partitions without a leader."""
+    """Tell tenants of brokers that do not answer, partitions without a leader and storage that ends."""
     close_old_connections()
     return watching.reconcile_once(timezone.now())
 
@@ -130,6 +130,13 @@ def sample_lags() -> int:
     """Take a sample of groups' lags, so that their trend does not depend on a watcher."""
     close_old_connections()
     return lag_sampling.sample_all(time.time_ns() // 1_000_000)
+
+
+@shared_task(name="brokers.sample_storage", ignore_result=True)
+def sample_storage() -> int:
+    """Take a sample of what instances store, for the forecast of when they are full."""
+    close_old_connections()
+    return storage_sampling.sample_all(time.time_ns() // 1_000_000)
 
 
 @shared_task(name="brokers.work", ignore_result=True)

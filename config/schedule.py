@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from instances.limits import LAG_SAMPLE_EVERY_S
+from instances.limits import LAG_SAMPLE_EVERY_S, STORAGE_SAMPLE_EVERY_S
 
 OBSERVE_EVERY_S = 5
 SAMPLE_LAGS_EVERY_S = LAG_SAMPLE_EVERY_S
@@ -32,6 +32,7 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "keep key sets": every(KEEP_KEY_SETS_EVERY_S, "brokers.keep_key_sets"),
     "watch instances": every(WATCH_EVERY_S, "brokers.watch"),
     "sample lags of groups": every(SAMPLE_LAGS_EVERY_S, "brokers.sample_lags"),
+    "sample what instances store": every(STORAGE_SAMPLE_EVERY_S, "brokers.sample_storage"),
     "sweep instances": every(SWEEP_EVERY_S, "brokers.sweep"),
     "move replicas": every(WORK_EVERY_S, "brokers.work"),
     "watch certificates": every(TIDY_EVERY_S, "brokers.watch_certificates"),

@@ -41,6 +41,13 @@ class QuotaScope(models.TextChoices):
     BROKER = "broker", _("On each broker, as in Kafka")
 
 
+class StorageWhenFull(models.TextChoices):
+    """What happens to an instance that uses all the storage it bought."""
+
+    STOP = "stop", _("Produce is refused")
+    SHRINK_RETENTION = "shrink_retention", _("The oldest records are deleted before their time")
+
+
 class RouteSecurity(models.TextChoices):
     """How a route is protected, as `routes.kinds` names it."""
 
@@ -111,6 +118,8 @@ class ConditionType(models.TextChoices):
     BROKERS_ANSWER = "BrokersAnswer", _("Every broker answers")
     PARTITIONS_LED = "PartitionsLed", _("Every partition has a leader")
     STORAGE_AVAILABLE = "StorageAvailable", _("Less than 80 % of the storage is used")
+    RETENTION_KEPT = "RetentionKept", _("Records stay as long as their topics say")
+    STORAGE_GROWS = "StorageGrows", _("Storage grows by itself as far as is set")
 
 
 STEPS_OF: dict[OperationType, tuple[Step, ...]] = {

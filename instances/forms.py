@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from instances.choices import BandwidthPolicy, QuotaScope
+from instances.choices import BandwidthPolicy, QuotaScope, StorageWhenFull
 from instances.limits import (
     ADDRESS_CHARS_MAX,
     ALLOW_LIST_ENTRIES_MAX,
@@ -18,6 +18,8 @@ from instances.limits import (
     PARTITIONS_PER_TOPIC_MAX,
     REPLICATION_FACTOR_MAX,
     RETENTION_HOURS_MAX,
+    RETENTION_MINUTES_MAX,
+    STORAGE_GB_MAX,
 )
 from instances.models import TOPIC_CHARS_MAX
 from instances.naming import is_valid_topic_name
@@ -56,6 +58,23 @@ class SharingForm(forms.Form):
         help_text=_("Each broker has a share of what you bought; together they never have more."),
     )  # fmt: skip
     quota_scope = forms.ChoiceField(label=_("A client quota holds"), choices=QuotaScope.choices)
+
+
+class StorageForm(forms.Form):
+    """What happens when the storage is used up. How far an instance may grow is the service's business."""
+
+    storage_when_full = forms.ChoiceField(label=_("When it is full"), choices=StorageWhenFull.choices)
+    storage_retention_minutes_min = forms.IntegerField(
+        label=_("Never delete records younger than, minutes"), min_value=1, max_value=RETENTION_MINUTES_MAX,
+        help_text=_("From 95 % on the oldest records of topics that delete go, until less than 90 % is used."),
+    )  # fmt: skip
+    storage_grow_step_gb = forms.IntegerField(
+        label=_("Grow by, GB"), min_value=1, max_value=STORAGE_GB_MAX, required=False,
+        help_text=_("From 90 % on. Each step is charged like any other. Empty: it does not grow by itself."),
+    )  # fmt: skip
+    storage_grow_max_gb = forms.IntegerField(
+        label=_("Grow up to, GB"), min_value=1, max_value=STORAGE_GB_MAX, required=False
+    )
 
 
 class TopicForm(forms.Form):

@@ -6,7 +6,7 @@ Apps lean one way, so the calls that must go up go through here: `interfaces.pla
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tenants.cached_values import cacheable
@@ -212,7 +212,7 @@ class RefusedTopic:
 class TopicSizes:
     """By topic: `(bytes, messages)` as the leaders hold them; a silent broker's partitions are missing.
 
-    `stored_bytes` are those of all replicas together.
+    `stored_bytes` are those of all replicas together, `stored_by_topic` the same of each topic.
     """
 
     topics: Mapping[str, tuple[int, int]]
@@ -220,6 +220,7 @@ class TopicSizes:
     silent: tuple[BrokerUnresponsive, ...]
     stored_bytes: int
     refused: tuple[RefusedTopic, ...] = ()
+    stored_by_topic: Mapping[str, int] = field(default_factory=dict)
 
 
 class Observation(Protocol):

@@ -32,6 +32,17 @@ NAME_PATTERN = rf"^[a-z](?:[a-z0-9-]{{0,{NAME_CHARS_MAX - 2}}}[a-z0-9])?$"
 BANDWIDTH_MB_S_MAX = 100_000
 STORAGE_GB_MAX = 1_000_000
 
+# With "shrink_retention", no record goes that is younger than the tenant's floor, in minutes.
+RETENTION_MINUTES_MIN_DEFAULT = 60
+RETENTION_MINUTES_MAX = 525_600
+# Percent of the storage bought at which an instance grows that may. Growth that was refused is tried again so late.
+GROW_FROM_PERCENT = 90
+GROWTH_RETRIED_AFTER = timedelta(minutes=15)
+# Used bytes are sampled so often, and half a day of them is kept for the forecast of when the storage is full.
+STORAGE_SAMPLE_EVERY_S = 120
+STORAGE_SAMPLES_MAX = 360
+STORAGE_TOPICS_PER_PAGE = 50
+
 DEFAULT_PARTITIONS_MAX = 100
 TOPIC_CONFIGS_MAX = 50
 CONFIG_VALUE_CHARS_MAX = 1_000

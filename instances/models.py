@@ -21,6 +21,7 @@ from instances.choices import (
     Reason,
     RouteSecurity,
     StepState,
+    StorageWhenFull,
 )
 from instances.lifecycle.phases import Phase, document_state, resolved_phase
 from instances.limits import (
@@ -32,6 +33,7 @@ from instances.limits import (
     MESSAGE_BYTES_MAX_LEAST,
     NAME_CHARS_MAX,
     REPLICATION_FACTOR_MAX,
+    RETENTION_MINUTES_MIN_DEFAULT,
 )
 from instances.oauth.key_sets import PublicKey
 from instances.oauth.limits import (
@@ -59,7 +61,9 @@ assert ADDRESS_CHARS_MAX * ALLOW_LIST_ENTRIES_MAX < 64 * 1024  # both lists of a
 
 
 def default_settings() -> dict[str, Any]:
-    """What a tenant may choose about automatic topics, resources without access rules, and limits over brokers."""
+    """What a tenant may choose about automatic topics, resources without access rules, limits over brokers, and storage
+    that ends.
+    """
     return {
         "auto_create_topics": True,
         "default_partitions": 3,
@@ -67,12 +71,17 @@ def default_settings() -> dict[str, Any]:
         "allow_everyone_if_no_acl": True,
         "bandwidth_policy": DEFAULT_POLICY,
         "quota_scope": QuotaScope.CLUSTER.value,
+        "storage_when_full": StorageWhenFull.STOP.value,
+        "storage_retention_minutes_min": RETENTION_MINUTES_MIN_DEFAULT,
+        "storage_grow_step_gb": None,
+        "storage_grow_max_gb": None,
     }
 
 
 def stored_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """`given` as they are kept: None leaves a choice to the brokers, who know -1."""
-    return {name: ONE_ON_EACH_BROKER if value is None else value for name, value in given.items()}
+    """`given` as they are kept: of replicas None leaves the choice to the brokers, who know -1."""
+    factor = given.get("default_replication_factor", ...)
+    return {**given, "default_replication_factor": ONE_ON_EACH_BROKER} if factor is None else dict(given)
 
 
 class Instance(Versioned):

@@ -76,15 +76,24 @@ class BrokerDocument:
         )
 
 
+# What happens to an instance that uses all the storage it bought (decision 114).
+STOP: Final = "stop"
+SHRINK_RETENTION: Final = "shrink_retention"
+RETENTION_MINUTES_MIN_DEFAULT: Final = 60
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSettings:
     """What a tenant may choose about automatic topics; replication factor -1: a copy on each of the instance's
-    brokers, three at most.
+    brokers, three at most. With `storage_when_full` "shrink_retention" the oldest records go before the storage is used
+    up, none that is younger than `storage_retention_minutes_min`.
     """
 
     auto_create_topics: bool = True
     default_partitions: int = 3
     default_replication_factor: int = -1
+    storage_when_full: str = STOP
+    storage_retention_minutes_min: int = RETENTION_MINUTES_MIN_DEFAULT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

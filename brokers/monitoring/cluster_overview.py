@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -22,12 +22,14 @@ from brokers.models import Broker, Cluster, Rebalance
 from brokers.monitoring import observe
 from brokers.monitoring.health import health, modules_of
 from instances.interfaces import BrokerUnresponsive
-from instances.lifecycle.conditions import StorageUsed
+from instances.lifecycle.conditions import Shortened, StorageUsed
 from instances.limits import BYTES_PER_GB
 from tenants.errors import Unavailable
 
 logger = logging.getLogger(__name__)
 
+MS_PER_MINUTE = 60_000
+SHORTENED_TOPICS_NAMED_MAX = 5
 COUNTS = ("topics", "partitions", "replicas", "under_replicated", "offline", "under_min_isr", "moving")
 UNKNOWN_WHILE_CHECKING = ("under_replicated", "offline", "under_min_isr")
 
@@ -77,6 +79,21 @@ def _storage(body: Mapping[str, Any]) -> dict[str, StorageUsed] | None:
     return {str(id): StorageUsed(used_bytes=int(used), is_full=bool(is_full)) for id, used, is_full in lines}
 
 
+def _shortened(bodies: Iterable[Mapping[str, Any]]) -> dict[str, Shortened]:
+    """Of each topic the oldest record of any partition, to the minute; the latest shortened topics."""
+    kept: dict[str, dict[str, int]] = {}
+    for body in bodies:
+        for instance_id, item in body.get("storage_shortened", {}).items():
+            topics = kept.setdefault(str(instance_id), {})
+            for name, oldest_ms in item["topics"]:
+                minute_ms = int(oldest_ms) - int(oldest_ms) % MS_PER_MINUTE
+                topics[str(name)] = min(topics.get(str(name), minute_ms), minute_ms)
+    return {
+        instance_id: Shortened(topics=tuple(sorted(topics.items())[:SHORTENED_TOPICS_NAMED_MAX]))
+        for instance_id, topics in kept.items()
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMap:
     """`counts` is empty when no broker answers; `silent` names who of those that shall run does not.
@@ -95,6 +112,8 @@ class ClusterMap:
     # What the controller says of instances that use much of their storage: bytes, and whether they are full. None: not
     # known; who is not in it uses little.
     storage: Mapping[str, StorageUsed] | None = None
+    # Instances whose oldest records went lately because they were nearly full, as all brokers say that answered.
+    shortened: Mapping[str, Shortened] = field(default_factory=dict)
 
     @property
     def is_checking(self) -> bool:
@@ -150,6 +169,7 @@ def draw(
         incomplete=tuple(row.number for row in rows if _is_lost_unseen(row, shares, answers)),
         is_decided=_is_decided(body, shares),
         storage=_storage(body),
+        shortened=_shortened(answers.bodies.values()),
     )
 
 

@@ -258,6 +258,10 @@ def merge_topics(answers: Answers) -> TopicSizes:
         silent=answers.silent,
         stored_bytes=stored_bytes,
         refused=_refused(answers),
+        stored_by_topic={
+            topic: sum(item["size_bytes"] * item.get("replicas", 1) for item in result.values())
+            for topic, result in partitions.items()
+        },
     )
 
 

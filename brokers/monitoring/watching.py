@@ -1,4 +1,5 @@
-"""Looks for what tenants have to know: a broker that does not answer, partitions that nobody leads, storage that ends.
+"""Looks for what tenants have to know: a broker that does not answer, partitions that nobody leads, storage that ends,
+records that went for it. Instances that may grow are made larger.
 
 One look asks every broker of a cluster for its counts, and one of them for the partitions without a leader, if there
 are any. What lasts no longer than a restart is told to nobody: a broker must have been silent for a while, and a
@@ -20,7 +21,7 @@ from brokers.models import Cluster, Placement
 from brokers.monitoring import cluster_overview
 from instances import services
 from instances.choices import ConditionType
-from instances.lifecycle.conditions import PARTITIONS_NAMED_MAX, Leaderless, Observation, StorageUsed
+from instances.lifecycle.conditions import PARTITIONS_NAMED_MAX, Leaderless, Observation, Shortened, StorageUsed
 from instances.lifecycle.phases import REACHABLE
 from instances.models import Instance
 from tenants.errors import Unavailable
@@ -41,14 +42,28 @@ def _look_at(cluster: Cluster, now: datetime) -> int:
     silent = {broker.broker_id for broker in seen.silent if is_reported_silent(since.get(broker.broker_id), now)}
     leaderless = _twice(cluster, _leaderless(cluster, seen))
     changed = 0
-    for instance in _concerned(cluster, is_well=not silent and not leaderless, filled=seen.storage or {}):
+    filled = {*(seen.storage or {}), *seen.shortened}
+    for instance in _concerned(cluster, is_well=not silent and not leaderless, filled=filled):
         mine = None if leaderless is None else leaderless.get(instance.pk, Leaderless())
         used = None if seen.storage is None else seen.storage.get(instance.pk, StorageUsed())
-        observation = Observation(silent=frozenset(silent), leaderless=mine, storage=used, at=now)
+        shortened = seen.shortened.get(instance.pk) or (None if seen.silent else Shortened())
+        observation = Observation(silent=frozenset(silent), leaderless=mine, storage=used, shortened=shortened, at=now)
         known = services.observed_conditions(instance, observation)
         if known != instance.conditions:  # an outage may last for hours: rows are locked for what is new alone
             changed += services.note_health(instance.pk, observation)
+    if seen.storage is not None:
+        _grow(cluster, seen.storage, now)
     return changed
+
+
+def _grow(cluster: Cluster, storage: Mapping[str, StorageUsed], now: datetime) -> None:
+    """Instances that use much and may grow by themselves, and those that were to and could not."""
+    rows = Placement.objects.filter(cluster=cluster).filter(
+        Q(instance_id__in=list(storage), instance__settings__storage_grow_step_gb__gte=1)
+        | _is_false(ConditionType.STORAGE_GROWS)
+    )
+    for instance_id in rows.order_by("instance_id").values_list("instance_id", flat=True):
+        services.grow_storage(instance_id, storage.get(instance_id, StorageUsed()).used_bytes, now)
 
 
 def is_reported_silent(seen_at: datetime | None, now: datetime) -> bool:
@@ -105,6 +120,7 @@ def _concerned(cluster: Cluster, *, is_well: bool, filled: Collection[str]) -> l
             _is_false(ConditionType.BROKERS_ANSWER)
             | _is_false(ConditionType.PARTITIONS_LED)
             | _is_false(ConditionType.STORAGE_AVAILABLE)
+            | _is_false(ConditionType.RETENTION_KEPT)
             | Q(instance_id__in=list(filled))
         )
     return [row.instance for row in rows.select_related("instance").order_by("instance_id")]

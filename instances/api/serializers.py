@@ -6,7 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from instances.choices import BandwidthPolicy, ClusterType, OperationState, QuotaScope, Reason
+from instances.choices import BandwidthPolicy, ClusterType, OperationState, QuotaScope, Reason, StorageWhenFull
 from instances.lifecycle.phases import Phase
 from instances.limits import (
     ADDRESS_CHARS_MAX,
@@ -15,6 +15,7 @@ from instances.limits import (
     NAME_CHARS_MAX,
     NAME_PATTERN,
     REPLICATION_FACTOR_MAX,
+    RETENTION_MINUTES_MAX,
     STORAGE_GB_MAX,
 )
 from instances.models import HOST_CHARS_MAX, Instance, Operation, Route
@@ -38,8 +39,8 @@ REASONS = [reason.value for reason in Reason]
 
 
 class SettingsIn(StrictSerializer):
-    """What a tenant may choose about topics made without saying more, resources without access rules, and limits over
-    brokers.
+    """What a tenant may choose about topics made without saying more, resources without access rules, limits over
+    brokers, and storage.
     """
 
     auto_create_topics = Flag(required=False, help_text="Create a topic when a client first produces to it.")
@@ -68,6 +69,33 @@ class SettingsIn(StrictSerializer):
         help_text="Whether a client quota in bytes per second holds over all brokers together, or on each of them as "
         "in Kafka.",
     )
+    storage_when_full = Choice(
+        required=False,
+        choices=StorageWhenFull.values,
+        help_text="`stop`: produce is refused. `shrink_retention`: from 95 % on, the oldest closed segments of topics "
+        "with cleanup.policy delete go until less than 90 % is used.",
+    )
+    storage_retention_minutes_min = Integer(
+        required=False,
+        min_value=1,
+        max_value=RETENTION_MINUTES_MAX,
+        help_text="With `shrink_retention`, no record goes that is younger; where none is older, produce is refused.",
+    )
+    storage_grow_step_gb = Integer(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=STORAGE_GB_MAX,
+        help_text="From 90 % on, the instance grows by this until less is used; each step is charged as any other. "
+        "Needs `storage_grow_max_gb`. null: it does not grow by itself.",
+    )
+    storage_grow_max_gb = Integer(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=STORAGE_GB_MAX,
+        help_text="It grows no further than this, and never beyond the plan.",
+    )
 
 
 class SettingsOut(serializers.Serializer):
@@ -79,6 +107,10 @@ class SettingsOut(serializers.Serializer):
     allow_everyone_if_no_acl = serializers.BooleanField()
     bandwidth_policy = serializers.ChoiceField(choices=BandwidthPolicy.choices)
     quota_scope = serializers.ChoiceField(choices=QuotaScope.choices)
+    storage_when_full = serializers.ChoiceField(choices=StorageWhenFull.values)
+    storage_retention_minutes_min = serializers.IntegerField()
+    storage_grow_step_gb = serializers.IntegerField(allow_null=True)
+    storage_grow_max_gb = serializers.IntegerField(allow_null=True)
 
 
 class ConditionOut(serializers.Serializer):

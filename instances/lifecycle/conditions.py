@@ -1,5 +1,5 @@
-"""Conditions that come and go while an instance runs: its brokers answer, its partitions are led, it has storage left.
-Pure.
+"""Conditions that come and go while an instance runs: its brokers answer, its partitions are led, it has storage left,
+nothing of it was deleted before its time, and it grows where it is to. Pure.
 
 A condition is `{type, status, message, since, data}` in the instance's row: `message` is for programs, `data` for the
 console, which says the same in the reader's language. One that is not there has never been false.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from instances.choices import ConditionType
@@ -18,6 +18,8 @@ OBSERVED = (
     ConditionType.BROKERS_ANSWER.value,
     ConditionType.PARTITIONS_LED.value,
     ConditionType.STORAGE_AVAILABLE.value,
+    ConditionType.RETENTION_KEPT.value,
+    ConditionType.STORAGE_GROWS.value,
 )
 PARTITIONS_NAMED_MAX = 5
 # Percent of the storage bought at which the tenant is warned; at the last produce is refused.
@@ -46,13 +48,25 @@ class StorageUsed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shortened:
+    """Of an instance whose oldest records went lately because it was nearly full: of some topics, the minute in which
+    the oldest record was written that is left, in ms since 1970.
+    """
+
+    topics: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """One look at one instance. `leaderless` or `storage` None is not known, and then what was said of it stays."""
+    """One look at one instance. `leaderless`, `storage` or `shortened` None is not known, and then what was said of it
+    stays.
+    """
 
     at: datetime
     silent: frozenset[int] = frozenset()
     leaderless: Leaderless | None = None
     storage: StorageUsed | None = None
+    shortened: Shortened | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +95,30 @@ def observed(conditions: Sequence[Condition], seen: Observation, *, bought_bytes
         result = _put(
             result, ConditionType.STORAGE_AVAILABLE, not level, _storage_words(level), {"percent": level}, now
         )
+    if seen.shortened is not None:
+        topics = list(map(list, seen.shortened.topics))
+        result = _put(
+            result, ConditionType.RETENTION_KEPT, not topics, _shortened_words(topics), {"topics": topics}, now
+        )
     return result
+
+
+def growth_refused(conditions: Sequence[Condition], code: str, detail: str, now: datetime) -> list[Condition]:
+    """The conditions after storage was to grow and could not."""
+    data = {"code": code, "detail": detail, "tried_at": now.isoformat()}
+    return _put(conditions, ConditionType.STORAGE_GROWS, False, f"Storage does not grow: {detail}", data, now)
+
+
+def growth_possible(conditions: Sequence[Condition], now: datetime) -> list[Condition]:
+    """The conditions after it grew, or when it need not."""
+    return _put(conditions, ConditionType.STORAGE_GROWS, True, "", {}, now)
+
+
+def growth_tried_at(conditions: Iterable[Condition]) -> datetime | None:
+    """When growth was last refused, while that is so."""
+    kind = ConditionType.STORAGE_GROWS.value
+    faults = (fault for fault in faults_of(conditions) if fault.type == kind)
+    return next((datetime.fromisoformat(fault.data["tried_at"]) for fault in faults), None)
 
 
 def storage_level(used: StorageUsed, bought_bytes: int, before: int) -> int:
@@ -158,6 +195,14 @@ def _leaderless_words(leaderless: Leaderless) -> str:
     names = leaderless.names[:PARTITIONS_NAMED_MAX]
     more = "" if leaderless.count <= len(names) else f" and {leaderless.count - len(names)} more"
     return f"Without a leader: {', '.join(names)}{more}."
+
+
+def _shortened_words(topics: Sequence[Sequence[Any]]) -> str:
+    """Times in UTC."""
+    if not topics:
+        return ""
+    kept = (f"{name} from {datetime.fromtimestamp(oldest_ms / 1000, UTC):%Y-%m-%d %H:%M}" for name, oldest_ms in topics)
+    return f"Retention was shortened. Oldest record kept: {', '.join(kept)}."
 
 
 def _storage_words(level: int) -> str:

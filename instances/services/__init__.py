@@ -9,6 +9,7 @@ from instances.services.delays import forget_delays, keep_delays
 from instances.services.ending import delete_instance, restore_instance, resume_instance, suspend_instance
 from instances.services.group_common import group_ref, offsets_of
 from instances.services.groups import delete_group, delete_offsets, undo_offsets
+from instances.services.growing import grow_storage
 from instances.services.oauth import configure_oauth, remove_oauth
 from instances.services.observing import note_health, observed_conditions
 from instances.services.offsets import Reset, plan_reset, reset_offsets
@@ -43,6 +44,7 @@ __all__ = [
     "delete_user",
     "forget_delays",
     "group_ref",
+    "grow_storage",
     "hold_topic",
     "hold_user",
     "keep_delays",

@@ -16,7 +16,13 @@ from instances.limits import OPERATIONS_OPEN_PER_INSTANCE_MAX
 from instances.models import Instance, Operation, stored_settings
 from instances.services.common import bump_generation, reconcile_on_commit, set_phase
 from instances.services.creating import name_taken_meanwhile, require_free_name, shown
-from instances.services.sizes import require_verified, require_within, terms_for
+from instances.services.sizes import (
+    GROWTH_SETTINGS,
+    require_growth,
+    require_verified,
+    require_within,
+    terms_for,
+)
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -63,13 +69,18 @@ def resize_instance(
 def configure_instance(
     *, acting: Actor, instance: Instance, settings: Mapping[str, Any], dry_run: bool = False
 ) -> Operation | None:
-    """Change settings about automatic topics; None when nothing differs."""
+    """Change settings of brokers' and of growth; None when nothing differs. Raises `Invalid` where it would grow to
+    nowhere.
+    """
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
     before = shown(instance)
     wanted = instance.settings | stored_settings(settings)
     if wanted == instance.settings:
         return None
+    if any(wanted.get(name) != instance.settings.get(name) for name in GROWTH_SETTINGS):
+        terms = terms_for(instance.plan, bandwidth_mb_s=None, storage_gb=None, held=instance.plan)
+        require_growth(terms, wanted, storage_gb=instance.storage_gb)
     instance.settings = wanted
     changes = audit.difference(before, shown(instance))
     return publish_change(

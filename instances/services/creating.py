@@ -17,7 +17,7 @@ from instances.limits import INSTANCES_PER_TENANT_MAX
 from instances.models import NAME_CONSTRAINT, Instance, Operation, default_settings, stored_settings
 from instances.routes.wanted import DEFAULT_ROUTES, make_routes, shown_route
 from instances.services.common import bump_generation, reconcile_on_commit, set_phase
-from instances.services.sizes import require_verified, require_within, terms_for
+from instances.services.sizes import require_growth, require_verified, require_within, terms_for
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -56,6 +56,7 @@ def create_instance(
     storage = storage_gb or terms.storage_gb
     require_within(terms, bandwidth_mb_s=bandwidth, storage_gb=storage)
     require_verified(tenant, bandwidth_mb_s=bandwidth, storage_gb=storage)
+    require_growth(terms, settings or {}, storage_gb=storage)
     with name_taken_meanwhile():
         instance = Instance.objects.create(
             tenant=tenant,

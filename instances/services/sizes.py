@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from django.db.models import Sum
 from django.utils.translation import gettext_noop
 
@@ -13,6 +16,8 @@ from tenants import selectors as tenant_selectors
 from tenants.errors import FieldError, Invalid, Message, QuotaExceeded
 from tenants.limits import UNVERIFIED_BANDWIDTH_MB_S_MAX, UNVERIFIED_STORAGE_GB_MAX
 from tenants.models import Tenant
+
+GROWTH_SETTINGS = ("storage_grow_step_gb", "storage_grow_max_gb")
 
 
 def terms_for(
@@ -65,6 +70,25 @@ def _beyond_the_ceiling(most: int, unit: str) -> Message:
         most=most,
         unit=unit,
     )
+
+
+def require_growth(terms: PlanTerms, settings: Mapping[str, Any], *, storage_gb: int) -> None:
+    """Raise `Invalid` when these settings have storage grow by nothing, to nowhere, or beyond the plan."""
+    step_gb, max_gb = settings.get("storage_grow_step_gb"), settings.get("storage_grow_max_gb")
+    if step_gb is None and max_gb is None:
+        return
+    if step_gb is None:
+        detail = Message(gettext_noop("Say by how many GB it grows, or give no end either."))
+        raise Invalid.at("/settings/storage_grow_step_gb", detail, code="required")
+    at = "/settings/storage_grow_max_gb"
+    if max_gb is None:
+        raise Invalid.at(at, Message(gettext_noop("Say how far it may grow, in GB.")), code="required")
+    if max_gb <= storage_gb:
+        detail = Message(gettext_noop("It has %(gb)s GB already; give more than that."), gb=storage_gb)
+        raise Invalid.at(at, detail, code="too_small")
+    if max_gb > terms.storage_gb_max:
+        detail = Message(gettext_noop("The plan %(plan)s reaches %(gb)s GB."), plan=terms.name, gb=terms.storage_gb_max)
+        raise Invalid.at(at, detail, code="quota_exceeded")
 
 
 def require_within(terms: PlanTerms, *, bandwidth_mb_s: int, storage_gb: int) -> None:

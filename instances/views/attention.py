@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -13,6 +13,10 @@ from instances.lifecycle.conditions import STORAGE_FULL, Fault, faults_of
 from instances.lifecycle.phases import REACHABLE, Phase
 from instances.models import Instance
 from instances.views.suspension import suspension
+from tenants.formatting import clock
+from tenants.wording import localized
+
+MS_PER_S = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,10 @@ def _fault(instance: Instance, fault: Fault) -> Need:
         return _leaderless(instance, fault)
     if fault.type == ConditionType.STORAGE_AVAILABLE:
         return _storage(instance, fault)
+    if fault.type == ConditionType.RETENTION_KEPT:
+        return _shortened(instance, fault)
+    if fault.type == ConditionType.STORAGE_GROWS:
+        return _not_growing(instance, fault)
     brokers: list[int] = list(fault.data.get("brokers", ()))
     words = {"ids": ", ".join(map(str, brokers)), "of": len(instance.endpoints)}
     return Need(
@@ -115,6 +123,33 @@ def _storage(instance: Instance, fault: Fault) -> Need:
         title=_("%(percent)d %% of the storage is used") % {"percent": percent},
         meaning=_("At 100 % produce is refused. All replicas count."),
         advice=_("Delete records or topics, shorten retention, or buy more storage."),
+        since=fault.since,
+    )
+
+
+def _shortened(instance: Instance, fault: Fault) -> Need:
+    kept = [
+        _("%(topic)s from %(time)s") % {"topic": name, "time": clock(datetime.fromtimestamp(oldest_ms / MS_PER_S, UTC))}
+        for name, oldest_ms in fault.data.get("topics", ())
+    ]
+    return Need(
+        instance=instance,
+        badge=_("Retention shortened"),
+        title=_("Oldest records were deleted before their time"),
+        meaning=_("The storage was nearly used up, and the settings let records go for it. Kept: %(kept)s.")
+        % {"kept": _(", ").join(kept)},
+        advice=_("Shorten retention, or buy more storage, if consumers need older records."),
+        since=fault.since,
+    )
+
+
+def _not_growing(instance: Instance, fault: Fault) -> Need:
+    return Need(
+        instance=instance,
+        badge=_("Does not grow"),
+        title=_("Storage was to grow by itself and could not"),
+        meaning=localized(str(fault.data.get("detail", ""))),
+        advice=_("It is tried again every 15 minutes. You can also delete records, or choose a larger plan."),
         since=fault.since,
     )
 

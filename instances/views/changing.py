@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -10,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from instances import selectors, services
-from instances.forms import AutoTopicsForm, NameForm, OpenAccessForm, SharingForm
+from instances.forms import AutoTopicsForm, NameForm, OpenAccessForm, SharingForm, StorageForm
 from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from instances.views.common import instance_page, render_instance
@@ -21,30 +24,35 @@ from tenants.formatting import clock
 from tenants.views.base import add_errors, wording
 
 
+# By the part of the page whose form they are.
+SETTINGS_FORMS: Final[dict[str, type[forms.Form]]] = {
+    "topics": AutoTopicsForm,
+    "access": OpenAccessForm,
+    "sharing": SharingForm,
+    "storage": StorageForm,
+}
+
+
 @instance_page(locked=True)
 @require_http_methods(["GET", "POST"])
 def settings_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Name, automatic topics, access without rules, limits over brokers, protection; each with its own save. Deleting
-    stands last.
+    """Name, automatic topics, access without rules, limits over brokers, storage, protection; each with its own save.
+    Deleting stands last.
     """
     acting = request.actor  # type: ignore[attr-defined]
     part = request.POST.get("part", "") if request.method == "POST" else ""
     name_form = NameForm(request.POST if part == "name" else None, initial={"name": instance.name})
-    topics_form = AutoTopicsForm(request.POST if part == "topics" else None, initial=instance.settings)
-    access_form = OpenAccessForm(request.POST if part == "access" else None, initial=instance.settings_in_force)
-    sharing_form = SharingForm(request.POST if part == "sharing" else None, initial=instance.settings_in_force)
+    settings_forms = {
+        name: form(request.POST if part == name else None, initial=instance.settings_in_force)
+        for name, form in SETTINGS_FORMS.items()
+    }
     try:
         if part == "name" and name_form.is_valid():
             services.rename_instance(acting=acting, instance=instance, name=name_form.cleaned_data["name"])
             return _saved(request, instance)
-        if part == "topics" and topics_form.is_valid():
-            services.configure_instance(acting=acting, instance=instance, settings=topics_form.cleaned_data)
-            return _saved(request, instance)
-        if part == "access" and access_form.is_valid():
-            services.configure_instance(acting=acting, instance=instance, settings=access_form.cleaned_data)
-            return _saved(request, instance)
-        if part == "sharing" and sharing_form.is_valid():
-            services.configure_instance(acting=acting, instance=instance, settings=sharing_form.cleaned_data)
+        if part in settings_forms and settings_forms[part].is_valid():
+            settings = settings_forms[part].cleaned_data
+            services.configure_instance(acting=acting, instance=instance, settings=settings)
             return _saved(request, instance)
         if part == "protect":
             wanted = request.POST.get("protected") == "on"
@@ -54,11 +62,13 @@ def settings_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         if part == "protect":
             messages.error(request, wording(error))
             return redirect("page-instance-settings", instance.pk)
-        forms = {"name": name_form, "access": access_form, "sharing": sharing_form}
-        add_errors(forms.get(part, topics_form), error)
+        form = settings_forms.get(part, name_form)
+        add_errors(form, error, {f"/settings/{name}": name for name in form.fields})
     context = {
-        "name_form": name_form, "topics_form": topics_form, "access_form": access_form, "sharing_form": sharing_form,
-    }  # fmt: skip
+        "name_form": name_form,
+        **{f"{name}_form": form for name, form in settings_forms.items()},
+        "grow_max_gb": instance.settings_in_force["storage_grow_max_gb"],
+    }
     return render_instance(
         request, "instances/settings.html", instance, context,
         section="instance-settings", crumbs=[(_("Settings"), None)], status=422 if part else 200,

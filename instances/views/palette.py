@@ -105,6 +105,7 @@ def _places_of(search: Search, instance: Instance, *, is_whole: bool) -> Iterabl
         (_("Users"), page, "page-users", Scope.USERS_READ, is_reachable),
         (_("Access"), page, "page-acls", Scope.ACLS_READ, is_reachable),
         (_("Quotas"), page, "page-quotas", Scope.QUOTAS_READ, is_reachable),
+        (_("Storage"), page, "page-storage", Scope.TOPICS_READ, is_reachable),
         (_("Throttle"), page, "page-throttle", Scope.INSTANCES_READ, is_reachable),
         (_("Usage & cost"), page, "page-usage", Scope.USAGE_READ, True),
         (_("Resize"), act, "page-instance-resize", Scope.INSTANCES_WRITE, is_changeable),

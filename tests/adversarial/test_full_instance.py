@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 from kafka.errors import PolicyViolationError
 
+from brokers.contract.documents import SHRINK_RETENTION, InstanceSettings
 from tests.adversarial.hostile import TOPIC, Neighbour
 from tests.testkit import depth
 from tests.testkit.engine import EngineCluster, TestInstance, eventually
@@ -160,6 +161,70 @@ async def test_instance_filled_at_full_speed_is_stopped_where_its_storage_ends(t
     assert by_records_s <= TAKEN_AGAIN_WITHIN_S and by_topic_s <= TAKEN_AGAIN_WITHIN_S
     assert not any(neighbour.errors for neighbour in neighbours)
     assert p99_ms <= NEIGHBOUR_P99_MS_MAX
+
+
+async def test_instance_that_shortens_its_retention_is_never_stopped(three: EngineCluster) -> None:
+    """At full speed, with records older than the floor: what is stored stays below what was bought, and neighbours do
+    not notice.
+    """
+    settings = InstanceSettings(storage_when_full=SHRINK_RETENTION, storage_retention_minutes_min=1)
+    hostile = three.update_instance(
+        with_topics(three, "ins-eeeeeeee", TOPIC), capacity_bytes=BOUGHT_BYTES, settings=settings
+    )
+    beside = with_topics(three, "ins-ffffffff", TOPIC)
+    leader = AdminClient({"bootstrap.servers": beside.bootstrap}).list_topics(TOPIC).topics[TOPIC].partitions[0].leader
+    neighbours = [Neighbour(beside.document.ports[leader], TOPIC) for _ in range(WRITERS)]
+    stop = asyncio.Event()
+    producing = [asyncio.create_task(neighbour.produce_until(stop)) for neighbour in neighbours]
+    errors, most_bytes = await asyncio.to_thread(write_old_records, three, hostile, 2 * BOUGHT_BYTES)
+    stop.set()
+    await asyncio.gather(*producing)
+    p99_ms = max(neighbour.percentile_ms(99) for neighbour in neighbours)
+    print(f"bought {BOUGHT_BYTES:,}, stored {most_bytes:,} at most ({most_bytes / BOUGHT_BYTES:.2%}), errors {errors}")
+    print(f"neighbours: worst p99 {p99_ms:.0f} ms")
+
+    assert not errors
+    assert most_bytes <= BOUGHT_BYTES * 1.02
+    assert not any(neighbour.errors for neighbour in neighbours)
+    assert p99_ms <= NEIGHBOUR_P99_MS_MAX
+    consumer = Consumer({"bootstrap.servers": hostile.bootstrap, "group.id": "readers"})
+    starts = [consumer.get_watermark_offsets(TopicPartition(TOPIC, index), timeout=30)[0] for index in range(3)]
+    consumer.close()
+    assert all(starts), "the oldest records are gone from each partition"
+    eventually(lambda: bytes_on_disk(three, hostile.id) <= BOUGHT_BYTES * 1.1, "followers give up files as well")
+
+
+def write_old_records(cluster: EngineCluster, instance: TestInstance, size_bytes: int) -> tuple[Counter[int], int]:
+    """As many bytes with replicas, each record an hour old; the errors, and the most that lay at the leaders, times
+    the replicas.
+    """
+    errors: Counter[int] = Counter()
+    queue = {"queue.buffering.max.kbytes": 16_384, "linger.ms": 5, "message.timeout.ms": 120_000}
+    producer = Producer({"bootstrap.servers": instance.bootstrap, "acks": "all", **queue})
+    old_ms = int(time.time() * 1000) - 3_600_000
+
+    def on_delivery(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            errors[error.code()] += 1
+
+    most_bytes = 0
+    for number in range(size_bytes // len(VALUE) // 3):
+        while True:
+            try:
+                producer.produce(TOPIC, VALUE, timestamp=old_ms, on_delivery=on_delivery)
+                break
+            except BufferError:
+                producer.poll(0.05)
+        producer.poll(0)
+        if number % 100 == 0:
+            most_bytes = max(most_bytes, stored_bytes(cluster, instance.id))
+    producer.flush(120)
+    return errors, max(most_bytes, stored_bytes(cluster, instance.id))
+
+
+def stored_bytes(cluster: EngineCluster, instance_id: str) -> int:
+    """As brokers count it."""
+    return sum(broker.admin(f"/v1/instances/{instance_id}/topics")["stored_bytes"] for broker in cluster.brokers)
 
 
 def delete_records(instance: TestInstance) -> None:

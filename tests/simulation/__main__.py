@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from tests.simulation.capacity.world import World
 from tests.simulation.cluster.run import ClusterRun
 from tests.simulation.coordinators.run import CoordinatorsRun
 from tests.simulation.flow.run import FlowRun
@@ -21,7 +22,7 @@ from tests.simulation.run_log import LogRun
 
 STEPS = 20_000
 # A run begins again after so many steps, with a seed of its own: what fails is told in one screen or two.
-STEPS_OF_RUN = {"log": 400, "cluster": 500, "coordinators": 500, "flow": 500}
+STEPS_OF_RUN = {"capacity": 3_000, "log": 400, "cluster": 500, "coordinators": 500, "flow": 500}
 CHECKED_EVERY = 50
 HISTORY_SHOWN = 120
 
@@ -42,6 +43,7 @@ class Run(Protocol):
 
 
 PARTS: dict[str, Callable[[int, Path], Run]] = {
+    "capacity": lambda seed, _home: World(seed),
     "cluster": ClusterRun,
     "coordinators": CoordinatorsRun,
     "flow": FlowRun,

@@ -119,6 +119,7 @@ class FakeObservation:
     points: tuple[tuple[int, int, int, int], ...] = ()
     entries: tuple[Throttle, ...] = ()
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    stored_by_topic: dict[str, int] = field(default_factory=dict)
     silent: tuple[BrokerUnresponsive, ...] = ()
 
     def traffic(self, instance_id: str, since_ms: int) -> Traffic:
@@ -138,7 +139,13 @@ class FakeObservation:
     def topic_sizes(self, instance_id: str) -> TopicSizes:
         known = {name: {index: {} for index in range(100)} for name in self.sizes}
         stored_bytes = sum(size for size, _ in self.sizes.values())
-        return TopicSizes(topics=self.sizes, partitions=known, silent=self.silent, stored_bytes=stored_bytes)
+        return TopicSizes(
+            topics=self.sizes,
+            partitions=known,
+            silent=self.silent,
+            stored_bytes=stored_bytes,
+            stored_by_topic=self.stored_by_topic,
+        )
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from brokers.engine.assembly.internal_security import InternalSecurity
 from brokers.engine.assembly.long_turns import api_name
 from brokers.engine.assembly.storage_capacity import StorageCapacity
 from brokers.engine.assembly.storage_samples import storage_samples
+from brokers.engine.assembly.storage_shortening import StorageShortening
 from brokers.engine.assembly.tenant_listeners import TenantListeners
 from brokers.engine.assembly.volumes import volume
 from brokers.engine.cluster.session import ClusterSession
@@ -61,6 +62,7 @@ class AdminPort:
     counts: coordination_counts.Counts
     storage: StorageCapacity
     flow: FlowControl
+    shortening: StorageShortening
     _report: ClusterReport = field(default_factory=ClusterReport)
 
     def answer(self, request: Request) -> Reply:
@@ -78,6 +80,8 @@ class AdminPort:
             return Reply.json(self._status())
         if request.path == "/v1/cluster":
             return Reply.json(self._cluster())
+        if request.path == "/v1/storage":
+            return Reply.json(self._storage())
         if request.path == "/v1/delays":
             return Reply.json(self._delays())
         if request.path == "/v1/partitions":
@@ -166,8 +170,14 @@ class AdminPort:
             "broker_id": self.engine.broker_id,
             "ready": not self.ready_reasons,
             "storage": None if filled is None else [list(line) for line in filled],
+            "storage_shortened": self.shortening.shown(),
             **counts,
         }
+
+    def _storage(self) -> dict[str, Any]:
+        """What every instance of the cluster uses, where this broker is the controller and knows."""
+        lines = self.storage.filled(percent=0)
+        return {"storage": None if lines is None else [[line.instance_id, line.used_bytes] for line in lines]}
 
     def _partitions(self, request: Request) -> dict[str, Any]:
         return self._report.page(
@@ -220,6 +230,7 @@ class AdminPort:
                             "log_start_offset": partition.log_start_offset,
                             "high_watermark": partition.high_watermark,
                             "size_bytes": partition.size_bytes,
+                            "replicas": len(wanted.target),
                         }
                     )
             if lines:
@@ -296,7 +307,7 @@ class AdminPort:
         yield from coordination_counts.samples(self.counts, engine.groups, engine.transactions, engine.clock.now_ms())
 
     def _turn_samples(self) -> Iterator[Sample]:
-        yield from storage_samples(self.storage, self.engine.table)
+        yield from storage_samples(self.storage, self.shortening, self.engine.table)
         yield from bandwidth_report.samples(self.flow)
         text = "Turns of the event loop over 10 ms, by the call that was served."
         for api_key, count in sorted(self.engine.loop_turns.by_api.items()):

@@ -34,6 +34,7 @@ from brokers.engine.assembly.metering import Metering
 from brokers.engine.assembly.mmap_counters import MmapCounters
 from brokers.engine.assembly.replication import Replication
 from brokers.engine.assembly.storage_capacity import StorageCapacity
+from brokers.engine.assembly.storage_shortening import StorageShortening
 from brokers.engine.assembly.tenant_listeners import PORT_RETRY_INTERVAL_S, TenantListeners
 from brokers.engine.assembly.tls_contexts import RELOAD_INTERVAL_S, TlsContexts
 from brokers.engine.clock import SystemClock
@@ -147,6 +148,7 @@ class Broker:
         # Before anybody connects to a broker that has come, or is connected to by it.
         self.current.subscribe(self.security.on_image)
         self.storage = StorageCapacity(self.engine, self.security.link)
+        self.shortening = StorageShortening(self.engine, self.storage)
         self.replication = Replication(
             config, self.engine, self.watcher, lambda: self.session.broker_epoch, self.security.link
         )
@@ -268,6 +270,7 @@ class Broker:
             counts=self.coordination.counts,
             storage=self.storage,
             flow=self.flow,
+            shortening=self.shortening,
         )
 
     # -- start and stop -----------------------------------------------------------------------------------------------
@@ -326,6 +329,7 @@ class Broker:
         self.coordination.keep_going(periodic)
         self.storage.keep_going(periodic)
         self.flow.keep_going(periodic)
+        self.shortening.keep_going(periodic)
         cleaning = cleaner_settings.from_overrides(self.config.overrides)
         if cleaning.enabled:
             cleaner = LogCleaning(self.table, cleaning, self.clock.now_ms)

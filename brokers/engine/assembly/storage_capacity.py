@@ -43,6 +43,8 @@ LINES_MAX: Final = 200
 # Below the least of what tenants are warned at, so that the end of a warning is seen as well.
 FILLED_PERCENT: Final = 70
 REPORT_TIMEOUT_MS: Final = 2_000
+LATEST_VERSION: Final = 1
+FIRST_VERSION_MS: Final = 10_000
 TRIM_INTERVAL_S: Final = 1.0
 
 
@@ -63,6 +65,9 @@ class StorageCapacity:
         )
         self._wake = asyncio.Event()
         self._everything_measured_ms = 0
+        self._first_version_until_ms = 0
+        # When the controller was last heard.
+        self.answered_ms = 0
         # Whether this controller has been told of everything once.
         self._is_complete = False
         self._held: Counter[str] = Counter()
@@ -116,8 +121,8 @@ class StorageCapacity:
         room = self.credits.rooms.get(instance_id)
         return room is not None and room.is_full
 
-    def filled(self) -> list[Filled] | None:
-        """Instances that use much of what they bought, as the controller knows them; None of everybody else."""
+    def filled(self, percent: int = FILLED_PERCENT) -> list[Filled] | None:
+        """Instances that use so much of what they bought, as the controller knows them; None of everybody else."""
         engine = self._engine
         image = engine.current.image
         if (
@@ -126,7 +131,7 @@ class StorageCapacity:
             or self._ledger_term != image.controller_epoch
         ):
             return None
-        return self._ledger.filled(FILLED_PERCENT, engine.clock.monotonic_ms())
+        return self._ledger.filled(percent, engine.clock.monotonic_ms())
 
     @property
     def refused(self) -> int:
@@ -161,6 +166,7 @@ class StorageCapacity:
         if image.controller_epoch != self.credits.term:
             self.credits.on_term(image.controller_epoch)
             self._is_complete = False
+            self._first_version_until_ms = 0
         now_ms = self._engine.clock.monotonic_ms()
         everything = not self._is_complete or now_ms - self._everything_measured_ms >= IDLE_INTERVAL_MS
         if everything:
@@ -201,9 +207,11 @@ class StorageCapacity:
         else:
             try:
                 response = await self._peers.request(
-                    image.controller_id, ApiKey.ALLOT_STORAGE, 0, request, REPORT_TIMEOUT_MS
+                    image.controller_id, ApiKey.ALLOT_STORAGE, self._version(), request, REPORT_TIMEOUT_MS
                 )
             except PeerUnavailable:
+                if self._version():
+                    self._first_version_until_ms = self._engine.clock.monotonic_ms() + FIRST_VERSION_MS
                 return False
         if response.error_code or self._engine.current.image.controller_epoch != image.controller_epoch:
             return False
@@ -215,13 +223,19 @@ class StorageCapacity:
                 change.used_bytes,
                 change.free_bytes,
                 change.is_full,
+                change.counted_bytes,
             )
             for change in response.changes
         ]
+        self.answered_ms = self._engine.clock.monotonic_ms()
         if self.credits.apply(image.controller_epoch, lines, changes):
             self._wake.set()
         self._tell(changes)
         return True
+
+    def _version(self) -> int:
+        """A controller of an earlier version hangs up on the latest one: it is asked in the first for a while."""
+        return 0 if self._engine.clock.monotonic_ms() < self._first_version_until_ms else LATEST_VERSION
 
     def _tell(self, changes: Sequence[Change]) -> None:
         for change in changes:

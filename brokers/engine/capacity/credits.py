@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from brokers.engine.capacity.ledger import Change, ReportedUse
+from brokers.engine.capacity.ledger import UNKNOWN, Change, ReportedUse
 from brokers.engine.capacity.room import StorageRoom
 
 START_PART: Final = 1_000
@@ -18,7 +18,6 @@ START_FREE_PART: Final = 8
 # Below this part of what it had, a room is asked for more.
 LOW_PART: Final = 2
 NO_TERM: Final = -1
-UNKNOWN: Final = -1
 
 
 @dataclass(slots=True)

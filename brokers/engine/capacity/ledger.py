@@ -26,6 +26,8 @@ MOVE_MS: Final = 1_000
 # What a broker had that has gone is counted until others lead its partitions; and a new controller, which does not know
 # what that was, hands out nothing for so long.
 GONE_MS: Final = 5_000
+# What a controller of an earlier version does not say.
+UNKNOWN: Final = -1
 # Instances of which one answer tells without being asked.
 REVIEWED_MAX: Final = 200
 
@@ -51,7 +53,9 @@ class ReportedUse(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The answer to a line: `delta_bytes` comes to what is left. `used_bytes` and `free_bytes` are the instance's."""
+    """The answer to a line: `delta_bytes` comes to what is left. `used_bytes` and `free_bytes` are the instance's;
+    `counted_bytes` of what is used are the broker's, as the controller believes it.
+    """
 
     instance_id: str
     number: int
@@ -59,6 +63,7 @@ class Change(NamedTuple):
     used_bytes: int
     free_bytes: int
     is_full: bool
+    counted_bytes: int = UNKNOWN
 
 
 class Filled(NamedTuple):
@@ -198,7 +203,10 @@ class StorageLedger:
         if delta_bytes:
             share.number += 1
             share.pending_bytes = max(0, delta_bytes)
-        return Change(line.instance_id, share.number, delta_bytes, used_bytes, free_bytes, account.is_full)
+        counted_bytes = self._used(account, broker_id, share)
+        return Change(
+            line.instance_id, share.number, delta_bytes, used_bytes, free_bytes, account.is_full, counted_bytes
+        )
 
     @staticmethod
     def _update(share: _Share, line: ReportedUse, now_ms: int) -> None:

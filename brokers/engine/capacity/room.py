@@ -25,7 +25,8 @@ def nobody_asks() -> None:
 
 class StorageRoom:
     """`left_bytes` may be appended here. Below `low_bytes` more is asked for. `free_bytes`: what the whole instance had
-    left when the controller answered last. `is_full`: the controller says that nothing is left.
+    left when the controller answered last. `is_full`: the controller says that nothing is left. `is_shortened`: the
+    oldest records go to make room, so that a producer that waits a moment may succeed.
     """
 
     __slots__ = (
@@ -34,6 +35,7 @@ class StorageRoom:
         "free_bytes",
         "is_bounded",
         "is_full",
+        "is_shortened",
         "left_bytes",
         "low_bytes",
         "refused",
@@ -49,6 +51,7 @@ class StorageRoom:
         self.low_bytes = 0 if is_bounded else -_ENDLESS_BYTES
         self.free_bytes = _ENDLESS_BYTES
         self.is_full = False
+        self.is_shortened = False
         # Since this process began: produces to partitions that were refused for good.
         self.refused = 0
         # Since the last report: what was spent below `low_bytes` or refused says that it is in use.
@@ -71,7 +74,7 @@ class StorageRoom:
             self.ask()
             return OK
         self.wanted_bytes = max(self.wanted_bytes, cost_bytes)
-        if self.is_full or cost_bytes > self.free_bytes:
+        if (self.is_full or cost_bytes > self.free_bytes) and not self.is_shortened:
             self.refused += 1
             return FULL
         self.ask()

@@ -296,6 +296,14 @@ class Log:
         self.advance_start(self.segments[count].base_offset)
         return self._drop(self.segments[:count], self.segments[count:])
 
+    def delete_oldest(self, count: int) -> list[str]:
+        """Deletes so many of the oldest segments, never the active one; answers as `apply_retention` does."""
+        count = min(count, len(self.segments) - 1)
+        if count <= 0:
+            return []
+        self.advance_start(self.segments[count].base_offset)
+        return self._drop(self.segments[:count], self.segments[count:])
+
     def advance_start(self, offset: int) -> None:
         """Moves the log start offset up; data below it is no longer readable and goes with its segment."""
         if offset > self.log_start_offset:

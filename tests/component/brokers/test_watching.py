@@ -14,12 +14,13 @@ from django.utils import timezone
 from brokers.limits import OBSERVE_EVERY_S, SILENCE_REPORTED_AFTER_S, WATCH_EVERY_S
 from brokers.models import Cluster
 from brokers.monitoring import cluster_overview, observe, watching
+from instances import interfaces
 from instances.interfaces import BrokerUnresponsive
 from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from tenants.models import AuditEntry
 from tests.testkit.api_cases import Api, make_member, make_token
-from tests.testkit.fleet import make_fleet, make_running, place
+from tests.testkit.fleet import catalogue, make_fleet, make_running, place, plugged
 
 pytestmark = pytest.mark.django_db
 
@@ -34,12 +35,14 @@ class World:
         self.is_mute = False
         # As the controller tells of it; None: it has only been elected.
         self.storage: list[list[Any]] | None = []
+        self.shortened: dict[str, Any] = {}
 
     def ask(self, _cluster: Cluster) -> observe.Answers:
         numbers = (1, 2, 3)
         counts = dict.fromkeys(cluster_overview.COUNTS, 0) | {"offline": len(self.offline)}
         body = {"broker_id": 1, "ready": True, "controller_id": 1, "controller_epoch": 1, "brokers": [], **counts}
         body["storage"] = self.storage
+        body["storage_shortened"] = self.shortened
         silent = numbers if self.is_mute else self.silent
         return observe.Answers(
             bodies={number: body for number in numbers if number not in silent},
@@ -127,6 +130,32 @@ def test_controller_that_knows_nothing_yet_takes_no_warning_back(world: World, i
     world.storage = None
     assert world.reconcile_once() == 0
     assert conditions(instance)["StorageAvailable"]["status"] is False
+
+
+def test_shortened_retention_is_told_with_the_oldest_record_kept(world: World, instance: Instance) -> None:
+    oldest_ms = 1_790_000_012_345
+    world.shortened = {instance.pk: {"at_ms": 0, "topics": [["orders", oldest_ms]]}}
+    assert (world.reconcile_once(), world.reconcile_once()) == (1, 0)
+    condition = conditions(instance)["RetentionKept"]
+    assert condition["status"] is False
+    assert condition["message"] == "Retention was shortened. Oldest record kept: orders from 2026-09-21 14:13."
+    world.shortened = {}
+    world.reconcile_once()
+    assert conditions(instance)["RetentionKept"]["status"] is True
+    assert events(instance) == [("instance.degraded", "RetentionKept"), ("instance.recovered", "RetentionKept")]
+
+
+def test_instance_that_may_grow_is_resized_once(world: World, instance: Instance) -> None:
+    instance.settings |= {"storage_grow_step_gb": 5, "storage_grow_max_gb": instance.storage_gb + 5}
+    instance.save_changes(["settings"])
+    world.storage = [[instance.pk, instance.storage_bytes * 91 // 100, False]]
+    before_gb = instance.storage_gb
+    with plugged(interfaces.plan_catalogue, catalogue):
+        world.reconcile_once()
+        world.reconcile_once()
+    instance.refresh_from_db()
+    assert instance.storage_gb == before_gb + 5
+    assert AuditEntry.objects.filter(target_id=instance.pk, action="instance.resized").count() == 1
 
 
 def test_nobody_reads_of_the_topics_of_others(world: World, instance: Instance) -> None:

@@ -76,6 +76,10 @@ def test_a_dry_run_of_a_creation_shows_the_instance_and_names_nothing_that_does_
             "allow_everyone_if_no_acl": True,
             "bandwidth_policy": "adaptive",
             "quota_scope": "cluster",
+            "storage_when_full": "stop",
+            "storage_retention_minutes_min": 60,
+            "storage_grow_step_gb": None,
+            "storage_grow_max_gb": None,
         },
         "protected": False,
     }

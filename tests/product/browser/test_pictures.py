@@ -102,6 +102,7 @@ PAGES = {
     "topic-delete": "/instances/{id}/topics/t/orders.created/delete/",
     "quotas": "/instances/{id}/quotas/",
     "throttle": "/instances/{id}/throttle/",
+    "storage": "/instances/{id}/storage/",
     "usage": "/instances/{id}/usage/",
     "instance-settings": "/instances/{id}/settings/",
     "instance-delete": "/instances/{id}/delete/",

@@ -189,6 +189,8 @@ def test_the_other_tenants_instance_is_unknown_to_rest(sides: tuple[Side, Side])
         ("GET", "/usage", None),
         ("GET", "/quotas", None),
         ("GET", "/throughput", None),
+        ("GET", "/storage", None),
+        ("GET", "/storage/topics", None),
     ):
         status, problem = attacker.caller.call(method, f"/instances/{victim.id}{path}", body)
         unknown_status, unknown = attacker.caller.call(method, f"/instances/ins-zzzzzzzz{path}", body)

@@ -238,3 +238,16 @@ def _answered(world: World) -> Change:
     world.nodes[1].room.wanted_bytes = 1
     world.exchange(1)
     return world.nodes[1].credits.totals[NAME]
+
+
+def test_answer_says_how_much_of_the_figure_is_the_brokers_own() -> None:
+    world = World()
+    world.nodes[1].used_bytes, world.nodes[2].used_bytes = 300_000, 200_000
+    for id in BROKERS * 2:
+        world.now_ms += 1_000
+        world.exchange(id)
+    total = _answered(world)
+    assert (total.used_bytes, total.counted_bytes) == (500_000, 300_000)
+    world.nodes[1].used_bytes = 100_000
+    total = _answered(world)
+    assert (total.used_bytes, total.counted_bytes) == (500_000, 300_000), "less is believed when all others reported"

@@ -1,0 +1,298 @@
+"""Deletes the oldest records of instances that chose so, before their storage is used up (decision 114).
+
+`capacity.shortening` says which segments go. This broker acts on the partitions it leads, and sees to it that files go
+as well where it follows. Segments are closed early, so that one that is still written to does not hold all there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+
+import structlog
+
+from brokers.contract.documents import SHRINK_RETENTION
+from brokers.contract.partitions import PartitionKey
+from brokers.engine.assembly.storage_capacity import IDLE_INTERVAL_MS, StorageCapacity
+from brokers.engine.capacity.ledger import GONE_MS, UNKNOWN
+from brokers.engine.capacity.shortening import (
+    MS_PER_MINUTE,
+    OldSegment,
+    StorageFigures,
+    excess_bytes,
+    is_shortened,
+    piece_bytes,
+    segments_to_delete,
+)
+from brokers.engine.cluster.image import ClusterImage, InstanceImage
+from brokers.engine.handlers.context import Engine
+from brokers.engine.lifecycle import Periodic
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.shortening import close_active, delete_oldest
+from brokers.engine.storage.files import StorageFailed
+
+log = structlog.get_logger(__name__)
+
+SHORTEN_INTERVAL_S: Final = 1.0
+# Instances that use less are looked at in each fifth round.
+NEAR_PERCENT: Final = 80
+IDLE_ROUNDS: Final = 5
+# A partition whose leader has changed may be counted twice until everybody has reported, and what a broker that is gone
+# led as well: so long nothing goes.
+MOVED_MS: Final = IDLE_INTERVAL_MS + GONE_MS
+# A broker that stood still knows nothing of what the others did meanwhile.
+ANSWER_MS_MAX: Final = 3_000
+# Producers of a full instance are asked to try again for so long after the last records went, then they are refused.
+HOPE_MS: Final = 5_000
+# A shortening is shown for so long.
+SHOWN_MS: Final = 600_000
+TOPICS_SHOWN_MAX: Final = 5
+# Topics of an instance that are remembered.
+TOPICS_KEPT_MAX: Final = 100
+LOGGED_EVERY_MS: Final = 60_000
+# With so many segments a log has none closed for its age.
+CLOSED_BY_AGE_MAX: Final = 64
+
+
+@dataclass(slots=True)
+class _State:
+    """Of one instance. `topics`: by the tenant's name, when the oldest record was written that is left of it. `leaders`
+    are those of `image`, and nobody else led a partition since `led_since_ms`.
+    """
+
+    led_since_ms: int
+    image: InstanceImage | None = None
+    leaders: dict[PartitionKey, int] = field(default_factory=dict)
+    is_over: bool = False
+    is_shortened: bool = False
+    hope_until_ms: int = 0
+    used_bytes: int = 0
+    shortened_ms: int | None = None
+    logged_ms: int | None = None
+    topics: dict[str, int] = field(default_factory=dict)
+
+
+class StorageShortening:
+    """`segments` and `freed_bytes` (replicas included) were deleted since this process began."""
+
+    def __init__(self, engine: Engine, storage: StorageCapacity) -> None:
+        self._engine = engine
+        self._storage = storage
+        self._states: dict[str, _State] = {}
+        self._rounds = 0
+        self.segments = 0
+        self.freed_bytes = 0
+        engine.current.subscribe(self.on_image)
+
+    def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        if before.instances is after.instances:
+            return
+        for instance_id in tuple(self._states):
+            instance = after.instances.get(instance_id)
+            if instance is None or instance.document.settings.storage_when_full != SHRINK_RETENTION:
+                del self._states[instance_id]
+                room = self._storage.credits.rooms.get(instance_id)
+                if room is not None:
+                    room.is_shortened = False
+        for instance_id, instance in after.instances.items():
+            if instance.document.settings.storage_when_full == SHRINK_RETENTION and instance_id not in self._states:
+                self._states[instance_id] = _State(led_since_ms=self._engine.clock.monotonic_ms())
+
+    def keep_going(self, periodic: Periodic) -> None:
+        periodic.every(SHORTEN_INTERVAL_S, self.run_once)
+
+    async def run_once(self) -> None:
+        self._rounds += 1
+        for instance_id in tuple(self._states):
+            await self._engine.own_turns.all_of(self._shorten(instance_id))
+
+    def shown(self) -> dict[str, dict[str, Any]]:
+        """Of instances whose retention was shortened lately: when, and the oldest record left of some topics."""
+        now_ms, monotonic_ms = self._engine.clock.now_ms(), self._engine.clock.monotonic_ms()
+        result = {}
+        for instance_id, state in self._states.items():
+            if state.shortened_ms is not None and monotonic_ms - state.shortened_ms < SHOWN_MS:
+                result[instance_id] = {
+                    "at_ms": now_ms - (monotonic_ms - state.shortened_ms),
+                    "topics": sorted(state.topics.items(), key=lambda pair: -pair[1])[:TOPICS_SHOWN_MAX],
+                }
+        return result
+
+    # -- one instance --------------------------------------------------------------------------------------------------
+
+    def _shorten(self, instance_id: str) -> Generator[None, None, None]:
+        state = self._states.get(instance_id)
+        instance = self._engine.current.image.instances.get(instance_id)
+        if state is None or instance is None:
+            return
+        bought_bytes = instance.document.capacity_bytes
+        total = self._storage.credits.totals.get(instance_id)
+        room = self._storage.credits.rooms.get(instance_id)
+        is_near = total is not None and total.used_bytes * 100 >= bought_bytes * NEAR_PERCENT
+        if room is not None and not is_near:
+            room.is_shortened = True
+            state.hope_until_ms = self._engine.clock.monotonic_ms() + HOPE_MS
+        if not is_near and self._rounds % IDLE_ROUNDS:
+            return
+        led, followed = self._partitions(instance)
+        yield
+        for partition in followed:
+            self._follow_start(partition, bought_bytes)
+            yield
+        for partition in led:
+            if self._is_led(partition) and _is_piece(partition, bought_bytes):
+                close_active(self._engine.table, partition, self._engine.clock.now_ms())
+                yield
+        if total is None or room is None or total.counted_bytes == UNKNOWN:
+            return
+        self._note_leaders(instance, state)
+        figures = StorageFigures(bought_bytes, total.used_bytes, total.counted_bytes, self._storage.use.of(instance_id))
+        yield from self._decide(instance, state, led, figures, total.used_bytes)
+        room.is_shortened = self._engine.clock.monotonic_ms() < state.hope_until_ms
+
+    def _decide(
+        self, instance: InstanceImage, state: _State, led: list[Partition], figures: StorageFigures, used_bytes: int
+    ) -> Generator[None, None, None]:
+        """What is seen in two rounds is so. While the controller is not heard, or a leader has changed lately and its
+        partition may be counted twice, nothing goes.
+        """
+        now_ms = self._engine.clock.monotonic_ms()
+        was_over, state.is_over = state.is_over, is_shortened(figures, state.is_shortened)
+        state.is_shortened = state.is_over and (was_over or state.is_shortened)
+        is_heard = now_ms - self._storage.answered_ms <= ANSWER_MS_MAX
+        is_known = is_heard and now_ms - state.led_since_ms >= MOVED_MS
+        if not (state.is_shortened and is_known) or used_bytes < state.used_bytes:
+            state.hope_until_ms = now_ms + HOPE_MS
+        state.used_bytes = used_bytes
+        if state.is_shortened and is_known:
+            yield from self._delete(instance, state, led, excess_bytes(figures))
+
+    def _note_leaders(self, instance: InstanceImage, state: _State) -> None:
+        if state.image is instance:
+            return
+        leaders = {
+            (topic.name, partition.index): partition.leader
+            for topic in instance.topics.values()
+            for partition in topic.partitions
+        }
+        if any(leaders.get(key, leader) != leader for key, leader in state.leaders.items()):
+            state.led_since_ms = self._engine.clock.monotonic_ms()
+        state.image, state.leaders = instance, leaders
+
+    def _partitions(self, instance: InstanceImage) -> tuple[list[Partition], list[Partition]]:
+        """Those led here and those followed, of topics whose records go by their age."""
+        led: list[Partition] = []
+        followed: list[Partition] = []
+        for topic in instance.topics.values():
+            for line in topic.partitions:
+                partition = self._engine.table.get(topic.name, line.index)
+                if partition is not None and not partition.offline and partition.config.log.retention.delete:
+                    (led if partition.is_leader else followed).append(partition)
+        return led, followed
+
+    def _is_held(self, partition: Partition) -> bool:
+        """Between two turns a partition may go, and its directory with it."""
+        return self._engine.table.get(partition.topic, partition.index) is partition and not partition.offline
+
+    def _is_led(self, partition: Partition) -> bool:
+        return partition.is_leader and self._is_held(partition)
+
+    def _follow_start(self, partition: Partition, bought_bytes: int) -> None:
+        """The leader's log starts later: the files here that lie below go as well, without waiting for retention."""
+        if partition.is_leader or not self._is_held(partition):
+            return
+        held, now_ms = partition.log, self._engine.clock.now_ms()
+        active = held.active
+        if active.size_bytes and (_is_piece(partition, bought_bytes) or held.log_start_offset > active.base_offset):
+            close_active(self._engine.table, partition, now_ms)
+        if len(held.segments) > 1 and held.segments[1].base_offset <= held.log_start_offset:
+            self._engine.table.apply_retention_to(partition, now_ms)
+
+    def _delete(
+        self, instance: InstanceImage, state: _State, led: list[Partition], wanted_bytes: int
+    ) -> Generator[None, None, None]:
+        floor_ms = instance.document.settings.storage_retention_minutes_min * MS_PER_MINUTE
+        if wanted_bytes <= 0:
+            return
+        logs: dict[PartitionKey, list[OldSegment]] = {}
+        for partition in led:
+            logs[partition.topic, partition.index] = self._old_segments(partition)
+            yield
+        chosen = segments_to_delete(logs, wanted_bytes, now_ms=self._engine.clock.now_ms(), floor_ms=floor_ms)
+        freed_bytes = 0
+        for partition in led:
+            gone = logs[partition.topic, partition.index][: chosen.get((partition.topic, partition.index), 0)]
+            if gone and self._is_led(partition):
+                self._delete_from(instance, state, partition, gone)
+                freed_bytes += sum(segment.stored_bytes for segment in gone)
+                yield
+        if freed_bytes < wanted_bytes:
+            for partition in led:
+                self._close_old(partition, floor_ms)
+                yield
+        self._log(instance, state, chosen)
+
+    def _old_segments(self, partition: Partition) -> list[OldSegment]:
+        """The segments that may be deleted, in order: closed ones below the high watermark."""
+        result: list[OldSegment] = []
+        if not self._is_led(partition):
+            return result
+        segments, replicas = partition.log.segments, len(partition.replicas) or 1
+        try:
+            for segment, following in pairwise(segments):
+                if following.base_offset > partition.high_watermark:
+                    break
+                result.append(OldSegment(segment.size_bytes * replicas, segment.largest_timestamp()))
+        except StorageFailed as failure:
+            self._engine.table.storage_failed(failure)
+            return []
+        return result
+
+    def _close_old(self, partition: Partition, floor_ms: int) -> None:
+        """What is closed does not suffice: a segment that was begun before the floor is closed, to go when all of it is
+        older than that.
+        """
+        if not self._is_led(partition) or not partition.log.active.size_bytes:
+            return
+        now_ms = self._engine.clock.now_ms()
+        is_old = now_ms - partition.log.active.created_ms >= floor_ms
+        if is_old and len(partition.log.segments) < CLOSED_BY_AGE_MAX:
+            close_active(self._engine.table, partition, now_ms)
+
+    def _delete_from(
+        self, instance: InstanceImage, state: _State, partition: Partition, gone: list[OldSegment]
+    ) -> None:
+        clock = self._engine.clock
+        if not delete_oldest(self._engine.table, partition, len(gone), clock.now_ms()):
+            return
+        state.shortened_ms = clock.monotonic_ms()
+        state.hope_until_ms = state.shortened_ms + HOPE_MS
+        self.segments += len(gone)
+        self.freed_bytes += sum(segment.stored_bytes for segment in gone)
+        name = instance.topic_names.get(partition.topic)
+        if name is not None:
+            first_ms = partition.log.segments[0].first_timestamp
+            # Of a segment that nobody read since the start: nothing older than what went last.
+            oldest_ms = gone[-1].largest_timestamp_ms if first_ms is None or first_ms < 0 else first_ms
+            state.topics.pop(name, None)
+            state.topics[name] = oldest_ms
+            while len(state.topics) > TOPICS_KEPT_MAX:
+                del state.topics[next(iter(state.topics))]
+
+    def _log(self, instance: InstanceImage, state: _State, chosen: Mapping[PartitionKey, int]) -> None:
+        now_ms = self._engine.clock.monotonic_ms()
+        if chosen and (state.logged_ms is None or now_ms - state.logged_ms >= LOGGED_EVERY_MS):
+            state.logged_ms = now_ms
+            log.info(
+                "retention_shortened",
+                instance_id=instance.id,
+                topics=sorted({topic for topic, _ in chosen})[:TOPICS_SHOWN_MAX],
+                segments=sum(chosen.values()),
+            )
+
+
+def _is_piece(partition: Partition, bought_bytes: int) -> bool:
+    """Whether what is written to is large enough to be closed."""
+    return partition.log.active.size_bytes >= piece_bytes(bought_bytes, len(partition.replicas))

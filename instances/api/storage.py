@@ -1,0 +1,91 @@
+"""What an instance stores, by topic, and when it is full."""
+
+from __future__ import annotations
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from instances import access
+from instances.api.watching import SilentOut
+from instances.choices import StorageWhenFull
+from instances.limits import NAME_CHARS_MAX
+from instances.metrics import storage
+from instances.metrics.forecast import FillState
+from tenants.api.base import ApiView, endpoint
+from tenants.api.strict import StrictSerializer, Text
+from tenants.choices import Scope
+
+
+class ForecastOut(serializers.Serializer):
+    """If it goes on as in the last hours."""
+
+    state = serializers.ChoiceField(
+        choices=[state.value for state in FillState],
+        help_text="`unknown`: there are no samples of half an hour yet. `full`: produce is refused, or about to be.",
+    )
+    full_in_s = serializers.IntegerField(allow_null=True, help_text="Seconds, of what is `filling` alone.")
+    bytes_per_hour = serializers.IntegerField(allow_null=True, help_text="Below 0 while it gets less.")
+
+
+class StorageOut(serializers.Serializer):
+    """What counts: each partition's log at its leader, once for each replica it shall have.
+
+    Committed offsets and transaction state are not in it: they have limits of their own (`/limits`), and what is
+    written of them is charged to the bandwidth. Neither are files of deleted records and topics, which wait for a
+    minute before they are removed.
+    """
+
+    bought_bytes = serializers.IntegerField()
+    used_bytes = serializers.IntegerField(help_text="The sum over all topics: what produce is refused by.")
+    used_percent = serializers.FloatField()
+    when_full = serializers.ChoiceField(choices=StorageWhenFull.values)
+    forecast = ForecastOut()
+    silent = SilentOut(many=True, help_text="Brokers that did not answer: the figures are without them.")
+
+
+class TopicStorageOut(serializers.Serializer):
+    name = serializers.CharField()
+    partitions = serializers.IntegerField()
+    leader_bytes = serializers.IntegerField(help_text="At the leaders of its partitions.")
+    stored_bytes = serializers.IntegerField(help_text="Once for each replica: what counts.")
+
+
+class StorageTopicsQuery(StrictSerializer):
+    contains = Text(required=False, max_length=NAME_CHARS_MAX, help_text="Part of the name.")
+
+
+class Storage(ApiView):
+    tag = "Watching"
+
+    @endpoint("get_storage", Scope.USAGE_READ, returns=StorageOut, errors=(409, 503))
+    def get(self, request: Request, instance_id: str) -> Response:
+        """What is stored of what was bought, and when it is full."""
+        instance = access.instance(self.actor, instance_id)
+        result = storage.storage_of(instance)
+        shown = {
+            "bought_bytes": result.bought_bytes,
+            "used_bytes": result.used_bytes,
+            "used_percent": round(result.used_bytes * 100 / result.bought_bytes, 2),
+            "when_full": instance.settings_in_force["storage_when_full"],
+            "forecast": result.forecast,
+            "silent": result.silent,
+        }
+        return self.one(shown, StorageOut)
+
+
+class StorageTopics(ApiView):
+    tag = "Watching"
+
+    @endpoint(
+        "list_storage_topics",
+        Scope.TOPICS_READ,
+        query=StorageTopicsQuery,
+        page=TopicStorageOut,
+        errors=(409, 503),
+    )
+    def get(self, request: Request, instance_id: str) -> Response:
+        """What each topic stores, by name."""
+        instance = access.instance(self.actor, instance_id)
+        topics = storage.topics_of(storage.storage_of(instance), contains=self.query.get("contains", ""))
+        return self.page_items(topics, TopicStorageOut, key=lambda topic: topic.name)

@@ -1,0 +1,82 @@
+"""What an instance stores, topic by topic, and when it is full."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from instances import access, interfaces
+from instances.interfaces import BrokerUnresponsive, TopicSizes
+from instances.metrics import storage_history
+from instances.metrics.forecast import Forecast, forecast
+from instances.models import Instance
+from tenants.api import pages
+from tenants.errors import Unavailable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicStorage:
+    """`leader_bytes` lie at the leaders of its partitions, `stored_bytes` count once for each replica."""
+
+    name: str
+    partitions: int
+    leader_bytes: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """`used_bytes` is the sum over `topics`, and what produce is refused by. Without the partitions of `silent`."""
+
+    bought_bytes: int
+    used_bytes: int
+    topics: tuple[TopicStorage, ...]
+    forecast: Forecast
+    silent: tuple[BrokerUnresponsive, ...]
+
+
+def storage_of(instance: Instance) -> Storage:
+    """Raises `Conflict` while there are no brokers to ask, and `Unavailable` where none answers."""
+    access.require_reachable(instance)
+    sizes = interfaces.observation.it.topic_sizes(instance.pk)
+    if sizes.silent and not sizes.topics:
+        raise Unavailable("No broker of this instance answers.", retry_after_s=1)
+    topics = by_topic(sizes)
+    used_bytes = sum(topic.stored_bytes for topic in topics)
+    samples = storage_history.samples_of(instance.pk)
+    return Storage(
+        bought_bytes=instance.storage_bytes,
+        used_bytes=used_bytes,
+        topics=topics,
+        forecast=forecast(samples, used_bytes=used_bytes, bought_bytes=instance.storage_bytes),
+        silent=sizes.silent,
+    )
+
+
+def by_topic(sizes: TopicSizes) -> tuple[TopicStorage, ...]:
+    """By name. Pure."""
+    return tuple(
+        TopicStorage(
+            name=name,
+            partitions=len(sizes.partitions.get(name, ())),
+            leader_bytes=leader_bytes,
+            stored_bytes=sizes.stored_by_topic.get(name, leader_bytes),
+        )
+        for name, (leader_bytes, _messages) in sorted(sizes.topics.items())
+    )
+
+
+def topics_of(result: Storage, *, contains: str = "") -> list[TopicStorage]:
+    return [topic for topic in result.topics if contains.lower() in topic.name.lower()]
+
+
+def topic_page(
+    instance: Instance, result: Storage, *, contains: str, page_token: str | None, page_size: int
+) -> tuple[list[TopicStorage], str | None]:
+    """One page of topics by name, and the token of the next."""
+    return pages.page_of_items(
+        topics_of(result, contains=contains),
+        key=lambda topic: topic.name,
+        page_size=page_size,
+        page_token=page_token,
+        binding=f"storage {instance.pk} {contains}",
+    )

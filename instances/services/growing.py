@@ -1,0 +1,65 @@
+"""Instances that grow by themselves when their storage is nearly used up, as their owners chose."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+
+from instances.lifecycle import conditions
+from instances.lifecycle.growth import grown_gb
+from instances.lifecycle.phases import CHANGEABLE
+from instances.limits import GROWTH_RETRIED_AFTER
+from instances.models import Instance
+from instances.services.changing import resize_instance
+from tenants import audit
+from tenants.actors import Actor, system_actor
+from tenants.errors import DomainError
+
+
+@transaction.atomic
+def grow_storage(instance_id: str, used_bytes: int, now: datetime) -> bool:
+    """Whether it grew: by steps until there is room, through a resize as any other. What is refused is an event, and
+    tried again a quarter of an hour later.
+
+    Safe to run twice: who comes second finds the size that the first one made.
+    """
+    rows = Instance.objects.select_for_update(of=("self",), no_key=True).select_related("tenant")
+    instance = rows.filter(pk=instance_id).first()
+    if instance is None or instance.current_phase not in CHANGEABLE:
+        return False
+    if instance.is_suspended or instance.tenant.is_suspended:
+        return False
+    acting = system_actor("storage growth", instance.tenant)
+    chosen = instance.settings_in_force
+    wanted_gb = grown_gb(
+        instance.storage_gb,
+        used_bytes,
+        step_gb=chosen["storage_grow_step_gb"],
+        max_gb=chosen["storage_grow_max_gb"],
+    )
+    tried_at = conditions.growth_tried_at(instance.conditions)
+    if wanted_gb is None:
+        _note(acting, instance, conditions.growth_possible(instance.conditions, now))
+        return False
+    if tried_at is not None and now - tried_at < GROWTH_RETRIED_AFTER:
+        return False
+    try:
+        resize_instance(acting=acting, instance=instance, storage_gb=wanted_gb)
+    except DomainError as error:
+        instance.refresh_from_db()
+        _note(acting, instance, conditions.growth_refused(instance.conditions, error.code, error.detail, now))
+        return False
+    _note(acting, instance, conditions.growth_possible(instance.conditions, now))
+    return True
+
+
+def _note(acting: Actor, instance: Instance, result: list[conditions.Condition]) -> None:
+    """The version stays, as with whatever is observed."""
+    before = instance.conditions
+    if result == before:
+        return
+    Instance.objects.filter(pk=instance.pk).update(conditions=result)
+    for item in conditions.changed(before, result):
+        action = "instance.recovered" if item["status"] else "instance.degraded"
+        audit.record(acting, action, instance, None, {"condition": item["type"], "message": item["message"]})

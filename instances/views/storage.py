@@ -1,0 +1,87 @@
+"""What an instance stores, topic by topic, and when it is full."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from django.views.decorators.http import require_GET
+
+from instances.choices import StorageWhenFull
+from instances.lifecycle.phases import REACHABLE
+from instances.limits import STORAGE_TOPICS_PER_PAGE
+from instances.metrics.forecast import FillState, Forecast
+from instances.metrics.storage import storage_of, topic_page
+from instances.models import Instance
+from instances.views.common import instance_page, render_instance
+from tenants.choices import Scope
+from tenants.formatting import size, size_use
+from tenants.forms import AuditFilterForm
+
+S_PER_HOUR = 3_600
+S_PER_DAY = 86_400
+
+
+@instance_page(Scope.TOPICS_READ)
+@require_GET
+def storage_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """The gauge, the forecast, and 50 topics by name; filter and place are in the URL."""
+    form = AuditFilterForm(request.GET)
+    words, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
+    context: dict[str, Any] = {"words": words, "is_first": not page_token}
+    if instance.current_phase in REACHABLE:
+        result = storage_of(instance)
+        topics, next_token = topic_page(
+            instance, result, contains=words, page_token=page_token or None, page_size=STORAGE_TOPICS_PER_PAGE
+        )
+        context |= {
+            "storage": result,
+            "use": size_use(result.used_bytes, result.bought_bytes),
+            "topics": topics,
+            "next_token": next_token,
+            "biggest": max((topic.stored_bytes for topic in result.topics), default=0),
+            "forecast": forecast_words(result.forecast),
+            "when_full": when_full_words(instance),
+        }
+    return render_instance(
+        request, "instances/storage.html", instance, context, section="overview", crumbs=[(_("Storage"), None)]
+    )
+
+
+def forecast_words(forecast: Forecast) -> str:
+    if forecast.state is FillState.FULL:
+        return _("It is full.")
+    if forecast.state is FillState.UNKNOWN:
+        return _("When it is full is not known yet: that takes half an hour of figures.")
+    if forecast.state is FillState.NOT_FILLING or forecast.full_in_s is None:
+        return _("It is not filling.")
+    words = {"when": about(forecast.full_in_s), "amount": size(forecast.bytes_per_hour)}
+    return _("Full in about %(when)s, at %(amount)s more each hour.") % words
+
+
+def about(seconds: int) -> str:
+    """One unit: minutes below two hours, hours below two days, then days."""
+    if seconds < 2 * S_PER_HOUR:
+        n = max(1, round(seconds / 60))
+        return ngettext("%(n)d minute", "%(n)d minutes", n) % {"n": n}
+    if seconds < 2 * S_PER_DAY:
+        n = round(seconds / S_PER_HOUR)
+        return ngettext("%(n)d hour", "%(n)d hours", n) % {"n": n}
+    n = round(seconds / S_PER_DAY)
+    return ngettext("%(n)d day", "%(n)d days", n) % {"n": n}
+
+
+def when_full_words(instance: Instance) -> str:
+    """What the settings say of an instance whose storage ends."""
+    chosen = instance.settings_in_force
+    if chosen["storage_when_full"] == StorageWhenFull.SHRINK_RETENTION:
+        words = _("When it is nearly full, the oldest records go; none younger than %(n)d min.")
+        result = words % {"n": chosen["storage_retention_minutes_min"]}
+    else:
+        result = _("When it is full, produce is refused.")
+    if chosen["storage_grow_step_gb"] and chosen["storage_grow_max_gb"]:
+        numbers = {"step": f"{chosen['storage_grow_step_gb']:,}", "most": f"{chosen['storage_grow_max_gb']:,}"}
+        result += " " + _("From 90 %% on it grows by %(step)s GB, up to %(most)s GB.") % numbers
+    return result

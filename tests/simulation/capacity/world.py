@@ -1,0 +1,326 @@
+"""Brokers with the real rooms, credits, ledger and shortening (decisions 92 and 114), over logs that are numbers.
+
+`run(seed)` draws what happens; after every step the promises are checked. The clock is the simulator's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from brokers.engine.assembly.storage_capacity import is_in_use
+from brokers.engine.assembly.storage_shortening import HOPE_MS, MOVED_MS
+from brokers.engine.capacity import shortening
+from brokers.engine.capacity.credits import StorageCredits
+from brokers.engine.capacity.ledger import GONE_MS, Bought, Change, ReportedUse, StorageLedger
+from brokers.engine.capacity.room import FULL, OK, StorageRoom
+
+BROKERS: Final = (1, 2, 3)
+REPLICAS: Final = 2
+STEP_MS: Final = 100
+REPORT_MS: Final = 1_000
+FLOOR_MS: Final = 20_000
+# What is stored at any moment, of what was bought.
+MOST: Final = 1.02
+IDLE_MS: Final = 5_000
+TAKEN_AGAIN_MS: Final = 5_000
+
+
+class Broken(AssertionError):
+    """A promise that was not kept, and when."""
+
+
+@dataclass
+class Log:
+    """A partition: its segments as [bytes, newest record], the active one last."""
+
+    leader: int
+    segments: list[list[int]] = field(default_factory=lambda: [[0, 0]])
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(size for size, _ in self.segments)
+
+    def append(self, size_bytes: int, now_ms: int, piece_bytes: int) -> None:
+        if self.segments[-1][0] >= piece_bytes:
+            self.segments.append([0, now_ms])
+        self.segments[-1][0] += size_bytes
+        self.segments[-1][1] = now_ms
+
+
+@dataclass
+class Instance:
+    """`speed` is bytes a step of each writer; 0: nobody writes."""
+
+    name: str
+    bought_bytes: int
+    shrinks: bool
+    logs: list[Log]
+    speed: int = 0
+    refused: int = 0
+    led_since_ms: int = 0
+
+    @property
+    def stored_bytes(self) -> int:
+        return sum(log.size_bytes for log in self.logs) * REPLICAS
+
+    @property
+    def piece_bytes(self) -> int:
+        return self.bought_bytes // shortening.PIECE_PART // REPLICAS
+
+
+@dataclass
+class Broker:
+    id: int
+    epoch: int = 1
+    is_complete: bool = False
+    is_paused: bool = False
+    everything_ms: int = 0
+    credits: StorageCredits = field(default_factory=StorageCredits)
+    over: dict[str, bool] = field(default_factory=dict)
+    shortened: dict[str, bool] = field(default_factory=dict)
+    hope_until_ms: dict[str, int] = field(default_factory=dict)
+    used_before: dict[str, int] = field(default_factory=dict)
+
+
+class World:
+    # For so long after a move nothing is deleted (`StorageShortening`).
+    moved_ms = MOVED_MS
+    # Of reports, and of their answers.
+    loss = 0.05
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.history: list[str] = []
+        self.now_ms = 0
+        self.term = 0
+        self.starts = 0
+        self.unaware: set[int] = set()
+        self.instances = [self._instance(f"ins-{letter * 8}") for letter in "abc"]
+        self.brokers = {id: Broker(id) for id in BROKERS}
+        self.ledger = StorageLedger(0)
+        for broker in self.brokers.values():
+            self.start(broker)
+        self.elect()
+        self.now_ms += GONE_MS
+
+    def _instance(self, name: str) -> Instance:
+        random = self.random
+        logs = [Log(random.choice(BROKERS)) for _ in range(random.choice((1, 3, 8)))]
+        bought_bytes = random.choice((200_000, 1_000_000, 20_000_000))
+        return Instance(name, bought_bytes, random.random() < 0.6, logs)
+
+    # -- what brokers do -----------------------------------------------------------------------------------------------
+
+    def used(self, broker: Broker, instance: Instance) -> int:
+        return sum(log.size_bytes for log in instance.logs if log.leader == broker.id) * REPLICAS
+
+    def start(self, broker: Broker) -> None:
+        broker.credits, broker.is_complete = StorageCredits(), False
+        broker.over, broker.shortened, broker.hope_until_ms, broker.used_before = {}, {}, {}, {}
+        for instance in self.instances:
+            room = broker.credits.rooms[instance.name] = StorageRoom()
+            broker.credits.begin(room, instance.bought_bytes, self.used(broker, instance))
+
+    def write(self, instance: Instance, log: Log, size_bytes: int) -> int:
+        broker = self.brokers[log.leader]
+        if broker.is_paused:
+            return OK
+        code = broker.credits.rooms[instance.name].spend(size_bytes * REPLICAS)
+        if code == OK:
+            log.append(size_bytes, self.now_ms, instance.piece_bytes)
+        elif code == FULL:
+            instance.refused += 1
+        return code
+
+    def report(self, broker: Broker) -> None:
+        if broker.credits.term != self.term:
+            broker.credits.on_term(self.term)
+            broker.is_complete = False
+        is_everything = not broker.is_complete or self.now_ms - broker.everything_ms >= IDLE_MS
+        if is_everything:
+            broker.everything_ms = self.now_ms
+        measured = [each for each in self.instances if is_everything or is_in_use(broker.credits.rooms[each.name])]
+        lines = broker.credits.lines({each.name: self.used(broker, each) for each in measured})
+        lost = self.random.random()
+        if broker.is_paused or lost < self.loss:
+            broker.credits.on_lost()
+            broker.is_complete = False
+            return
+        broker.is_complete = broker.is_complete or is_everything
+        changes = self.answer(broker, lines)
+        if is_everything:
+            self.unaware.discard(broker.id)
+        if lost < 2 * self.loss:
+            broker.credits.on_lost()
+            broker.is_complete = False
+        else:
+            broker.credits.apply(self.term, lines, changes)
+
+    def answer(self, broker: Broker, lines: list[ReportedUse]) -> list[Change]:
+        bought = {each.name: Bought(each.bought_bytes, len(BROKERS)) for each in self.instances}
+        ledger, now_ms = self.ledger, self.now_ms
+        ledger.on_brokers(BROKERS, now_ms)
+        ledger.begin(broker.id, broker.epoch, broker.is_complete, now_ms)
+        changes = [ledger.take(broker.id, line, bought[line.instance_id], now_ms) for line in lines]
+        answered = {change.instance_id for change in changes}
+        for name in ledger.to_review(broker.id):
+            change = None if name in answered else ledger.review(broker.id, name, bought[name], now_ms)
+            changes += [] if change is None else [change]
+        return changes
+
+    def shorten(self, broker: Broker, instance: Instance) -> None:
+        """`StorageShortening` of one instance."""
+        name = instance.name
+        total, room = broker.credits.totals.get(name), broker.credits.rooms[name]
+        if total is None or broker.is_paused or not instance.shrinks:
+            return
+        figures = shortening.StorageFigures(
+            instance.bought_bytes, total.used_bytes, total.counted_bytes, self.used(broker, instance)
+        )
+        was_over, was = broker.over.get(name, False), broker.shortened.get(name, False)
+        is_over = broker.over[name] = shortening.is_shortened(figures, was)
+        is_shortened = broker.shortened[name] = is_over and (was_over or was)
+        is_known = self.now_ms - instance.led_since_ms >= self.moved_ms
+        if not (is_shortened and is_known) or total.used_bytes < broker.used_before.get(name, 0):
+            broker.hope_until_ms[name] = self.now_ms + HOPE_MS
+        broker.used_before[name] = total.used_bytes
+        if is_shortened and is_known and self.delete_oldest(broker, instance, shortening.excess_bytes(figures)):
+            broker.hope_until_ms[name] = self.now_ms + HOPE_MS
+        room.is_shortened = self.now_ms < broker.hope_until_ms.get(name, 0)
+
+    def delete_oldest(self, broker: Broker, instance: Instance, wanted_bytes: int) -> int:
+        """How many segments went."""
+        logs = {
+            (instance.name, at): [shortening.OldSegment(size * REPLICAS, newest) for size, newest in log.segments[:-1]]
+            for at, log in enumerate(instance.logs)
+            if log.leader == broker.id
+        }
+        chosen = shortening.segments_to_delete(logs, wanted_bytes, now_ms=self.now_ms, floor_ms=FLOOR_MS)
+        stored_bytes = instance.stored_bytes
+        for (_, at), count in chosen.items():
+            gone = instance.logs[at].segments[:count]
+            del instance.logs[at].segments[:count]
+            self.check_age(gone)
+        if chosen:
+            self.check_not_too_much(instance, stored_bytes)
+        return sum(chosen.values())
+
+    # -- what happens to them ------------------------------------------------------------------------------------------
+
+    def elect(self) -> None:
+        self.term += 1
+        self.ledger = StorageLedger(self.now_ms)
+        self.ledger.on_brokers(BROKERS, self.now_ms)
+
+    def restart(self, broker: Broker) -> None:
+        if self.starts < 5:
+            self.starts += 1
+            broker.epoch += 1
+            self.start(broker)
+
+    def move(self) -> None:
+        """Another broker leads a partition; not again before all have reported what they see."""
+        if not self.unaware:
+            self.unaware = set(BROKERS)
+            instance = self.random.choice(self.instances)
+            instance.led_since_ms = self.now_ms
+            self.random.choice(instance.logs).leader = self.random.choice(BROKERS)
+
+    def disturb(self) -> None:
+        random = self.random
+        happens = random.choices(("none", "move", "restart", "elect", "pause", "delete"), (970, 10, 2, 2, 10, 6))[0]
+        if happens != "none":
+            self.history.append(f"{self.now_ms} ms: {happens}")
+        match happens:
+            case "move":
+                self.move()
+            case "restart":
+                self.restart(random.choice(list(self.brokers.values())))
+            case "elect":
+                self.elect()
+            case "pause":
+                broker = random.choice(list(self.brokers.values()))
+                broker.is_paused = not broker.is_paused
+            case "delete":
+                log = random.choice(random.choice(self.instances).logs)
+                del log.segments[: random.randint(0, len(log.segments) - 1)]
+
+    def step(self) -> None:
+        self.now_ms += STEP_MS
+        self.disturb()
+        self.write_all()
+        self.report_due()
+        self.check()
+
+    def write_all(self) -> None:
+        for instance in self.instances:
+            if self.random.random() < 0.01:
+                instance.speed = self.random.choice((0, 10, 1_000, 30_000, 400_000))
+            for log in instance.logs:
+                left = instance.speed
+                while left > 0:
+                    size_bytes = min(left, self.random.randint(1, max(1, instance.bought_bytes // 200)))
+                    if self.write(instance, log, size_bytes) != OK:
+                        break
+                    left -= size_bytes
+                    self.check_bought(instance)
+
+    def report_due(self) -> None:
+        for broker in self.brokers.values():
+            if self.now_ms % REPORT_MS == broker.id * STEP_MS:
+                self.report(broker)
+                for instance in self.instances:
+                    self.shorten(broker, instance)
+
+    def finish(self) -> None:
+        """Nothing goes wrong any more, and all that is stored is deleted: records are taken again within 5 s."""
+        for broker in self.brokers.values():
+            broker.is_paused = False
+        self.loss = 0.0
+        for _ in range(GONE_MS // STEP_MS):
+            self.now_ms += STEP_MS
+            self.report_due()
+        for instance in self.instances:
+            for log in instance.logs:
+                log.segments = [[0, self.now_ms]]
+        for _ in range(TAKEN_AGAIN_MS // STEP_MS):
+            self.now_ms += STEP_MS
+            self.report_due()
+        for instance in self.instances:
+            for log in instance.logs:
+                if self.write(instance, log, instance.bought_bytes // 1_000) != OK:
+                    raise Broken(f"{instance.name} is refused {TAKEN_AGAIN_MS} ms after all was deleted")
+
+    def close(self) -> None:
+        """There is nothing outside."""
+
+    # -- promises ------------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        for instance in self.instances:
+            self.check_bought(instance)
+
+    def check_bought(self, instance: Instance) -> None:
+        if instance.stored_bytes > instance.bought_bytes * MOST:
+            raise Broken(f"{self.now_ms} ms: {instance.stored_bytes:,} stored of {instance.bought_bytes:,}")
+
+    def check_age(self, gone: list[list[int]]) -> None:
+        if any(self.now_ms - newest < FLOOR_MS for _, newest in gone):
+            raise Broken(f"{self.now_ms} ms: a record went that is younger than the floor")
+
+    def check_not_too_much(self, instance: Instance, before_bytes: int) -> None:
+        """What was below the release stays: all brokers together delete a segment each beyond it at most."""
+        largest = max((size for log in instance.logs for size, _ in log.segments), default=0)
+        slack_bytes = len(BROKERS) * REPLICAS * max(largest, instance.piece_bytes + instance.bought_bytes // 200)
+        least_bytes = instance.bought_bytes * shortening.RELEASE_PERCENT // 100 - slack_bytes
+        if instance.stored_bytes < min(least_bytes, before_bytes):
+            raise Broken(f"{self.now_ms} ms: {instance.stored_bytes:,} left of {instance.bought_bytes:,}")
+
+
+def run(seed: int, steps: int) -> World:
+    world = World(seed)
+    for _ in range(steps):
+        world.step()
+    return world

@@ -1,0 +1,30 @@
+"""AllotStorage: a controller of an earlier version does not say how much of the figure is the broker's own."""
+
+from __future__ import annotations
+
+from brokers.engine.capacity.ledger import UNKNOWN
+from brokers.engine.protocol import codec
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.messages.storage import AllotStorageResponse, StorageChange
+
+CHANGE = StorageChange(
+    instance_id="ins-aaaaaaaa",
+    number=3,
+    delta_bytes=-5,
+    used_bytes=700,
+    free_bytes=300,
+    is_full=False,
+    counted_bytes=40,
+)
+
+
+def test_the_brokers_own_part_is_told_from_version_1_on() -> None:
+    answer = AllotStorageResponse(changes=[CHANGE])
+    told = {}
+    for version in (0, 1):
+        raw = codec.encode_response(ApiKey.ALLOT_STORAGE, version, answer)
+        told[version] = codec.decode_response(ApiKey.ALLOT_STORAGE, version, raw).changes[0]
+
+    assert told[1] == CHANGE
+    assert told[0].counted_bytes == UNKNOWN
+    assert (told[0].used_bytes, told[0].delta_bytes) == (700, -5)
