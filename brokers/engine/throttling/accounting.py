@@ -7,8 +7,8 @@ from functools import partial
 
 from brokers.engine.throttling import change_rate, connections, request_time
 from brokers.engine.throttling.change_rate import ChangeRate
-from brokers.engine.throttling.charging import ClientQuotas
-from brokers.engine.throttling.ledger import Ledger
+from brokers.engine.throttling.charging import ClientQuotas, Rule
+from brokers.engine.throttling.ledger import Ledger, Totals
 from brokers.engine.throttling.refused_topics import RefusedTopics
 from brokers.engine.throttling.request_time import RequestTime
 from brokers.engine.throttling.shares import InstanceShares
@@ -31,10 +31,12 @@ class InstanceAccounting:
         "usage",
     )
 
-    def __init__(self, burst_ms: int = BURST_MS, numbers_for: NumbersFor = own_numbers) -> None:
+    def __init__(
+        self, burst_ms: int = BURST_MS, numbers_for: NumbersFor = own_numbers, throttled_totals: Totals | None = None
+    ) -> None:
         self.client_quotas = ClientQuotas(burst_ms)
         self.shares = InstanceShares(burst_ms)
-        self.ledger = Ledger()
+        self.ledger = Ledger(throttled_totals)
         self.refused_topics = RefusedTopics()
         self.request_time = RequestTime()
         self.change_rate = ChangeRate()
@@ -55,6 +57,10 @@ class InstanceAccounting:
         """Writes down that a password was not looked at; `user` is one that the instance has, or ""."""
         self.ledger.record(connections.AUTHENTICATION_RULE, None, user, "", delay_ms, now_ms)
 
+    def remember_refusals(self, rule: Rule, user: str, client_id: str, count: int, now_ms: int) -> None:
+        """Writes down that so many partitions of a produce were refused (`now_ms` is wall time)."""
+        self.ledger.record_refusals(rule, None, user, client_id, count, now_ms)
+
     def remember_change_rate(self, delay_ms: int, user: str, client_id: str, now_ms: int) -> None:
         """The same, for what its instance changed in ZooKeeper."""
         self.traffic.delayed(delay_ms, now_ms)
@@ -71,6 +77,8 @@ class AccountingRegistry:
         self._numbers_for = numbers_for
         self._accountings: dict[str, InstanceAccounting] = {}
         self._retired: set[str] = set()
+        # Of every instance there was since the start, by kind of rule.
+        self.throttled_totals: Totals = {}
 
     def __iter__(self) -> Iterator[tuple[str, InstanceAccounting]]:
         return iter(self._accountings.items())
@@ -79,7 +87,9 @@ class AccountingRegistry:
         accounting = self._accountings.get(instance_id)
         if accounting is None:
             numbers_for = own_numbers if self._numbers_for is None else partial(self._numbers_for, instance_id)
-            accounting = self._accountings[instance_id] = InstanceAccounting(self._burst_ms, numbers_for)
+            accounting = self._accountings[instance_id] = InstanceAccounting(
+                self._burst_ms, numbers_for, self.throttled_totals
+            )
         return accounting
 
     def get(self, instance_id: str) -> InstanceAccounting | None:

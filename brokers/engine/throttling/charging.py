@@ -24,8 +24,8 @@ LimitsByEntity = Mapping[precedence.Entity, Mapping[str, float]]
 
 
 class Rule(NamedTuple):
-    """Why somebody waits, or is refused a connection. `level` and `entity` are those of a client quota (QUO-2), None
-    for what is the instance's.
+    """Why somebody waits, or is refused a connection or a produce. `level` and `entity` are those of a client quota
+    (QUO-2), None for what is the instance's.
     """
 
     kind: Literal[
@@ -36,31 +36,39 @@ class Rule(NamedTuple):
         "connection_limit",
         "connection_rate",
         "authentication",
+        "capacity",
+        "frozen",
     ]
-    quota: Quota | Literal["request_time", "change_rate", "connection_limit", "connection_rate", "authentication"]
+    quota: (
+        Quota
+        | Literal["request_time", "change_rate", "connection_limit", "connection_rate", "authentication"]
+        | Literal["storage", "disk_space", "frozen"]
+    )
     level: int | None
     entity: precedence.Entity | None
 
 
 class Limiter:
     """One counter under one limit. Connections of the same group share it; a changed limit keeps the samples
-    (QUO-7). `pace` None: Kafka's window alone, which lets ten seconds' worth through at once.
+    (QUO-7). `pace` None: Kafka's window alone, which lets ten seconds' worth through at once. `limit_per_s` holds on
+    this broker; `whole_limit_per_s` is what was bought or set, over all brokers.
     """
 
-    __slots__ = ("limit_per_s", "pace", "rate", "rule", "used_ms")
+    __slots__ = ("limit_per_s", "pace", "rate", "rule", "used_ms", "whole_limit_per_s")
 
     def __init__(self, rule: Rule, limit_per_s: float, now_ms: int, pace: Pace | None = None) -> None:
         self.rule = rule
-        self.limit_per_s = limit_per_s
+        self.limit_per_s = self.whole_limit_per_s = limit_per_s
         self.used_ms = now_ms
         self.rate = Rate()
         self.pace = pace
 
-    def limit(self, limit_per_s: float, now_ms: int) -> None:
-        """What holds from now on."""
+    def limit(self, limit_per_s: float, now_ms: int, whole_limit_per_s: float | None = None) -> None:
+        """What holds from now on; without a whole limit this one is the whole."""
         if self.pace is not None and limit_per_s > self.limit_per_s:
             self.pace.raised(self.limit_per_s, limit_per_s, now_ms)
         self.limit_per_s = limit_per_s
+        self.whole_limit_per_s = limit_per_s if whole_limit_per_s is None else whole_limit_per_s
 
 
 def charge(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> tuple[int, Limiter | None]:
