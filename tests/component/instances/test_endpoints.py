@@ -134,6 +134,7 @@ class TestTopics(EndpointCases):
         ),
         Case("DELETE", "/instances/{instance}/topics/{topic}", Scope.TOPICS_WRITE, status=204),
         Case("GET", "/instances/{instance}/throughput", Scope.USAGE_READ),
+        Case("GET", "/instances/{instance}/throttles", Scope.USAGE_READ),
         Case("GET", "/instances/{instance}/metrics", Scope.USAGE_READ),
         Case("GET", "/instances/{instance}/metrics/prometheus", Scope.USAGE_READ),
     )
