@@ -13,7 +13,15 @@ from kombu.exceptions import OperationalError
 
 from brokers.auditing import reader
 from brokers.limits import SWEEP_EVERY_S, WORK_LOOK_EVERY_S, WORK_ROUND_S
-from brokers.monitoring import cluster_overview, delays, health, lag_sampling, storage_sampling, watching
+from brokers.monitoring import (
+    cluster_overview,
+    delays,
+    health,
+    lag_sampling,
+    storage_sampling,
+    traffic_samples,
+    watching,
+)
 from brokers.operations import compiled_uptake, job_runner
 from brokers.provisioning import oauth, reconciler, sweep
 from brokers.provisioning.steps import NotYet
@@ -123,6 +131,13 @@ def keep_delays() -> int:
     """Keep what brokers forget after a quarter of an hour: the minutes in which clients were delayed."""
     close_old_connections()
     return delays.keep(timezone.now())
+
+
+@shared_task(name="brokers.sample_traffic", ignore_result=True)
+def sample_traffic() -> int:
+    """Keep what instances moved and what held them back, so that no chart depends on the memory of a broker."""
+    close_old_connections()
+    return traffic_samples.collect()
 
 
 @shared_task(name="brokers.sample_lags", ignore_result=True)

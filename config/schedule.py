@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from brokers.limits import SAMPLE_TRAFFIC_EVERY_S
 from instances.limits import LAG_SAMPLE_EVERY_S, STORAGE_SAMPLE_EVERY_S
 
 OBSERVE_EVERY_S = 5
@@ -31,6 +32,7 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "keep delays": every(KEEP_DELAYS_EVERY_S, "brokers.keep_delays"),
     "keep key sets": every(KEEP_KEY_SETS_EVERY_S, "brokers.keep_key_sets"),
     "watch instances": every(WATCH_EVERY_S, "brokers.watch"),
+    "sample traffic": every(SAMPLE_TRAFFIC_EVERY_S, "brokers.sample_traffic"),
     "sample lags of groups": every(SAMPLE_LAGS_EVERY_S, "brokers.sample_lags"),
     "sample what instances store": every(STORAGE_SAMPLE_EVERY_S, "brokers.sample_storage"),
     "sweep instances": every(SWEEP_EVERY_S, "brokers.sweep"),

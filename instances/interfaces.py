@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from instances.models import Instance
 
 __all__ = [
+    "Bandwidth",
+    "BrokerBandwidth",
     "BrokerUnresponsive",
     "Capacity",
     "ConfigEntry",
     "DataPlane",
+    "Flow",
     "Interface",
     "Observation",
     "PartitionSummary",
@@ -152,24 +155,35 @@ class BrokerUnresponsive:
 class Traffic:
     """Bytes per step summed over brokers. A point is `(start ms, produce bytes, consume bytes, longest delay ms)`.
 
-    Points exist only for steps with data; a step without one is zero where every broker lived (`alive_since_ms`),
-    else it is known in part, by the brokers that lived then (`alive_since_by_broker`), or not at all. `by_broker` has
-    the bytes of the last full step: broker id -> (produce, consume).
+    Points exist only for steps with data; a step without one is zero where it is known of every broker (all since
+    `alive_since_ms`), else it is known in part, or not at all: `known_by_broker` has the spans `[from, to)` in ms of
+    which each broker's part is known. `by_broker` has the bytes of the last full step: broker id -> (produce, consume).
     """
 
     now_ms: int
     step_ms: int
     alive_since_ms: int
-    alive_since_by_broker: Mapping[int, int]
+    known_by_broker: Mapping[int, Sequence[tuple[int, int]]]
     points: tuple[tuple[int, int, int, int], ...]
     by_broker: Mapping[int, tuple[int, int]]
     silent: tuple[BrokerUnresponsive, ...]
 
 
+BYTES_PER_S = "bytes_per_s"
+# In which unit a quota is set.
+QUOTA_UNITS = {
+    "producer_byte_rate": BYTES_PER_S,
+    "consumer_byte_rate": BYTES_PER_S,
+    "request_percentage": "percent",
+    "controller_mutation_rate": "partitions_per_s",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttle:
-    """A rule and who waits for it on one broker. Rates in bytes/s, None where the limit is none of bytes; instants in
-    ms since the epoch.
+    """A rule and who waits for it on one broker. Limits are in the quota's own unit (`unit`), None where the rule has
+    none: `limit_per_s` is what this broker may admit, `whole_limit_per_s` what was bought or set for all brokers
+    together. Instants in ms since the epoch.
     """
 
     broker_id: int
@@ -177,7 +191,8 @@ class Throttle:
     quota: str
     level: int | None
     entity: Mapping[str, str | None]
-    limit_bytes_per_s: float | None
+    limit_per_s: float | None
+    whole_limit_per_s: float | None
     user: str
     client_id: str
     count: int
@@ -189,14 +204,63 @@ class Throttle:
     last_ms: int
     active: bool
 
+    @property
+    def unit(self) -> str | None:
+        """`bytes_per_s`, `percent` (of a broker's time), `partitions_per_s`, or None."""
+        return QUOTA_UNITS.get(self.quota)
+
+    @property
+    def limit_bytes_per_s(self) -> float | None:
+        """The broker's limit where it is one of bytes."""
+        return self.limit_per_s if self.unit == BYTES_PER_S else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttles:
-    """The ledger of an instance, longest mean delay first."""
+    """The ledger of an instance, longest mean delay first. `totals`: by broker and kind of rule, how many requests were
+    delayed or refused since the broker's start, and how long they waited in ms.
+    """
 
     now_ms: int
     entries: tuple[Throttle, ...]
     silent: tuple[BrokerUnresponsive, ...]
+    totals: Mapping[int, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """One direction of an instance's bandwidth on one broker, in bytes/s: what it may admit, what its clients wanted in
+    the last interval, and what they were given. `leaders`: partitions that it leads.
+    """
+
+    leaders: int
+    share_bytes_per_s: int
+    wanted_bytes_per_s: int
+    admitted_bytes_per_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerBandwidth:
+    """What one broker has of an instance's bandwidth, by which policy, and why it is so much: `static`,
+    `follows_demand`, `layout_changed`, `no_answer` or `not_reported`.
+    """
+
+    broker_id: int
+    policy: str
+    reason: str
+    produce: Flow
+    consume: Flow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bandwidth:
+    """By broker; None of one that serves the instance and does not say."""
+
+    brokers: Mapping[int, BrokerBandwidth | None]
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self.brokers) and None not in self.brokers.values()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,9 +290,13 @@ class TopicSizes:
 class Observation(Protocol):
     """What the brokers of an instance report on their admin ports; short timeouts, partial answers, never an error."""
 
-    def traffic(self, instance_id: str, since_ms: int) -> Traffic: ...
+    def traffic(self, instance_id: str, since_ms: int) -> Traffic:
+        """From an instant on; below 0: from so long before the brokers' now on."""
+        ...
 
     def throttles(self, instance_id: str) -> Throttles: ...
+
+    def bandwidth(self, instance_id: str) -> Bandwidth: ...
 
     def topic_sizes(self, instance_id: str) -> TopicSizes: ...
 

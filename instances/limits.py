@@ -83,6 +83,17 @@ RESTORE_FOR = timedelta(days=7)
 # Delays are kept by the minute as long as the longest span of a chart reaches.
 DELAYED_MINUTES_KEPT = timedelta(days=31)
 TRAFFIC_SECONDS_MAX = 900
+# The last full second is in it, whatever the brokers' clocks say.
+TRAFFIC_LATEST_MS = 10_000
+# What held clients back, by minute and broker: a whole week and the day that runs. One row has at most so many causes
+# and clients, with names so long; old rows go so many at a time, more than can come meanwhile.
+THROTTLED_MINUTES_KEPT = timedelta(days=8)
+THROTTLED_CAUSES_MAX = 8
+THROTTLED_CLIENTS_MAX = 3
+THROTTLED_NAME_CHARS_MAX = 64
+THROTTLED_ROWS_FORGOTTEN_MAX = 10_000
+# One page of the console: steps and causes together.
+THROTTLED_STEPS_SHOWN_MAX = 300
 EVENTS_PER_PAGE_MAX = 200
 # Snippets are about the newest topic among so many that were created last.
 TOPICS_CREATED_LOOKED_AT_MAX = 50

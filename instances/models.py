@@ -441,3 +441,33 @@ class DelayedMinute(models.Model):
 
     def __str__(self) -> str:
         return f"{self.instance_id} {self.minute:%Y-%m-%d %H:%M} {self.delay_ms_max} ms"
+
+
+class ThrottledMinute(models.Model):
+    """What held clients of an instance back on one broker in a UTC minute: causes, with how often, how long and whom.
+
+    A broker that restarts within the minute has a row for each of its processes.
+    """
+
+    instance = models.ForeignKey(
+        Instance, on_delete=models.PROTECT, related_name="throttled_minutes", verbose_name=_("instance")
+    )
+    minute = models.DateTimeField(_("minute"))
+    broker_number = models.PositiveIntegerField(_("broker"))
+    incarnation_ms = models.BigIntegerField(_("start of the broker's process"))
+    count = models.PositiveBigIntegerField(_("requests"))
+    causes = models.JSONField(_("causes"))
+
+    class Meta:
+        ordering = ("instance", "minute")
+        verbose_name = _("throttled minute")
+        verbose_name_plural = _("throttled minutes")
+        indexes = (models.Index(fields=("minute",), name="throttled_minute_by_time"),)
+        constraints = (
+            models.UniqueConstraint(
+                fields=("instance", "minute", "broker_number", "incarnation_ms"), name="throttled_minute_once"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.instance_id} {self.minute:%Y-%m-%d %H:%M} broker {self.broker_number} {self.count}"

@@ -11,6 +11,7 @@ from django.db.models import Count, Q, QuerySet, Sum
 
 from instances import access, interfaces
 from instances.interfaces import (
+    Bandwidth,
     ConfigEntry,
     PartitionSummary,
     RefusedTopic,
@@ -22,8 +23,8 @@ from instances.interfaces import (
 from instances.lifecycle.conditions import OBSERVED
 from instances.lifecycle.operations import OPEN_STATES
 from instances.lifecycle.phases import COUNTED, REACHABLE, Phase
-from instances.limits import BYTES_PER_MB, TOPIC_NAMES_KEPT_S, TOPICS_CREATED_LOOKED_AT_MAX
-from instances.models import DelayedMinute, Instance, Operation, Route, TopicAllowList
+from instances.limits import BYTES_PER_MB, TOPIC_NAMES_KEPT_S, TOPICS_CREATED_LOOKED_AT_MAX, TRAFFIC_LATEST_MS
+from instances.models import DelayedMinute, Instance, Operation, Route, ThrottledMinute, TopicAllowList
 from instances.topics.warnings import MIN_INSYNC_REPLICAS, TopicWarning, min_insync_above_replicas
 from tenants.actors import Actor
 from tenants.api import pages
@@ -218,7 +219,7 @@ def topic_detail(instance: Instance, name: str) -> TopicView:
 
 
 def traffic(instance: Instance, *, since_ms: int) -> Traffic:
-    """Bytes per second since an instant, at most a quarter of an hour back."""
+    """Bytes per second since an instant, at most a quarter of an hour back; below 0: since so long ago."""
     return interfaces.observation.it.traffic(instance.pk, since_ms)
 
 
@@ -232,6 +233,11 @@ def throttles(instance: Instance) -> Throttles:
     return interfaces.observation.it.throttles(instance.pk)
 
 
+def bandwidth(instance: Instance) -> Bandwidth:
+    """How its bandwidth is shared out over brokers at the moment, and why so."""
+    return interfaces.observation.it.bandwidth(instance.pk)
+
+
 def delays(instance: Instance, *, start: datetime, end: datetime, step_ms: int) -> dict[int, int]:
     """The longest delay in ms of each step (ms since 1970) of `[start, end)` in which clients waited."""
     result: dict[int, int] = {}
@@ -243,9 +249,14 @@ def delays(instance: Instance, *, start: datetime, end: datetime, step_ms: int) 
     return result
 
 
+def throttled_minutes(instance: Instance, *, since: datetime, until: datetime) -> QuerySet[ThrottledMinute]:
+    """What held clients back on each broker in the minutes of `[since, until)`."""
+    return ThrottledMinute.objects.filter(instance=instance, minute__gte=since, minute__lt=until)
+
+
 def throughput(instance: Instance) -> Throughput:
     """Bought, in use, and who is delayed at the moment."""
-    seen = traffic(instance, since_ms=0)  # what "now" is, the brokers' clocks say
+    seen = traffic(instance, since_ms=-TRAFFIC_LATEST_MS)  # what "now" is, the brokers' clocks say
     last_full_ms = seen.now_ms - seen.now_ms % seen.step_ms - seen.step_ms
     latest = next((point for point in reversed(seen.points) if point[0] == last_full_ms), (0, 0, 0, 0))
     ledger = throttles(instance)

@@ -31,6 +31,7 @@ urlpatterns = [
     path("instances/<str:instance_id>/", overview.overview, name="page-instance"),
     path("instances/<str:instance_id>/traffic.json", overview.traffic, name="page-traffic"),
     path("instances/<str:instance_id>/why/", overview.why_part, name="page-why"),
+    path("instances/<str:instance_id>/bandwidth/", overview.bandwidth_part, name="page-bandwidth"),
     path("instances/<str:instance_id>/heaviest/", overview.topics_part, name="page-topics-part"),
     path("instances/<str:instance_id>/behind/", groups.groups_part, name="page-groups-part"),
     path("instances/<str:instance_id>/throttle/", overview.throttle_page, name="page-throttle"),

@@ -18,6 +18,7 @@ def keep(now: datetime) -> int:
         answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/delays")
         kept += services.keep_delays(merged(answers.bodies.values()))
     services.forget_delays(now)
+    services.forget_throttled_minutes(now)
     return kept
 
 

@@ -10,12 +10,12 @@ import http.client
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from django.core.cache import cache as shared_cache
 from django.utils import timezone
@@ -33,13 +33,29 @@ from brokers.limits import (
     SILENT_PATIENCE_S,
 )
 from brokers.models import Broker, Cluster
-from instances.interfaces import BrokerUnresponsive, RefusedTopic, Throttle, Throttles, TopicSizes, Traffic
+from brokers.monitoring import second_samples
+from brokers.monitoring.second_samples import Row, Spans
+from instances.interfaces import (
+    Bandwidth,
+    BrokerBandwidth,
+    BrokerUnresponsive,
+    Flow,
+    RefusedTopic,
+    Throttle,
+    Throttles,
+    TopicSizes,
+    Traffic,
+)
 from instances.limits import TRAFFIC_SECONDS_MAX
 from tenants.cached_values import cacheable
 
 logger = logging.getLogger(__name__)
 
+Asked = TypeVar("Asked")
+
 STEP_MS = 1_000
+# What a broker remembers at least of each instance.
+RING_MS = 900_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +67,7 @@ class Target:
     port: int
     secret: str
     certified_as: ProcessIdentity | None = None
+    cluster_id: str = ""
 
 
 @cacheable
@@ -102,11 +119,16 @@ def get(target: Target, path: str) -> Mapping[str, Any]:
 
 def ask_all(targets: Sequence[Target], path: str) -> Answers:
     """The same GET to several brokers at once; who does not answer is in `silent`."""
+    return ask_each([(target, path) for target in targets])
+
+
+def ask_each(questions: Sequence[tuple[Target, str]]) -> Answers:
+    """One GET to each of several brokers at once."""
     asked_at = timezone.now()
-    asked = [(target, _threads(os.getpid()).submit(get, target, path)) for target in targets]
+    asked = [(target, path, _threads(os.getpid()).submit(get, target, path)) for target, path in questions]
     bodies: dict[int, Mapping[str, Any]] = {}
     silent: list[BrokerUnresponsive] = []
-    for target, answer in asked:
+    for target, path, answer in asked:
         try:
             bodies[target.number] = answer.result()
         except (OSError, ValueError) as error:
@@ -137,22 +159,34 @@ def _targets(brokers: Any) -> list[Target]:
         host, port = broker.admin_address
         secret = secrets[broker.cluster_id]
         result.append(
-            Target(number=broker.number, host=host, port=port, secret=secret, certified_as=broker.certified_as)
+            Target(
+                number=broker.number,
+                host=host,
+                port=port,
+                secret=secret,
+                certified_as=broker.certified_as,
+                cluster_id=broker.cluster_id,
+            )
         )
     return result
 
 
 def _ask_instance(instance_id: str, what: str) -> Answers:
     """Answers about one instance, at most a second old. Without Redis every call asks the brokers."""
-    key = f"observe:{instance_id}:{what}"
+    path = f"/v1/instances/{instance_id}/{what}"
+    return _recent(f"observe:{instance_id}:{what}", lambda: ask_all(targets_of_instance(instance_id), path))
+
+
+def _recent(key: str, ask: Callable[[], Asked]) -> Asked:
+    """What was answered within the last second, or is answered now."""
     try:
-        kept = shared_cache.get(key)
+        kept: Asked | None = shared_cache.get(key)
     except (RedisError, OSError) as error:
         logger.warning("the cache does not answer: %s", type(error).__name__)
         kept = None
     if kept is not None:
         return kept
-    answers = ask_all(targets_of_instance(instance_id), f"/v1/instances/{instance_id}/{what}")
+    answers = ask()
     try:
         shared_cache.set(key, answers, OBSERVE_CACHE_S)
     except (RedisError, OSError) as error:
@@ -160,48 +194,96 @@ def _ask_instance(instance_id: str, what: str) -> Answers:
     return answers
 
 
+@cacheable
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatestTraffic:
+    """What brokers did since their part was collected last. By broker: of which spans its part is kept, and since when
+    it was asked.
+    """
+
+    answers: Answers
+    spans: Mapping[int, Spans]
+    since_ms: Mapping[int, int]
+
+
+def _ask_traffic(instance_id: str) -> LatestTraffic:
+    """Asks each broker for the seconds that are not kept yet: a few, or all it has where nothing is kept."""
+    targets = targets_of_instance(instance_id)
+    spans: dict[int, Spans] = {}
+    for cluster_id in {target.cluster_id for target in targets}:
+        numbers = [target.number for target in targets if target.cluster_id == cluster_id]
+        spans |= second_samples.spans(cluster_id, numbers)
+    since_ms = {number: max(0, known[-1][1] - STEP_MS) if known else 0 for number, known in spans.items()}
+    path = f"/v1/instances/{instance_id}/traffic?since_ms="
+    answers = ask_each([(target, f"{path}{since_ms[target.number]}") for target in targets])
+    return LatestTraffic(answers=answers, spans=spans, since_ms=since_ms)
+
+
 class Observed:
     """The port `instances.interfaces.observation`."""
 
     def traffic(self, instance_id: str, since_ms: int) -> Traffic:
-        # All callers share one cached answer, so each asks for the whole ring and takes its part.
-        answers = _ask_instance(instance_id, "traffic?since_ms=0")
-        return merge_traffic(answers, since_ms)
+        # All callers share one cached answer: it begins where the kept seconds end, whatever each of them wants.
+        latest = _recent(f"observe:{instance_id}:latest", lambda: _ask_traffic(instance_id))
+        now_ms = _now_ms(latest.answers)
+        kept = second_samples.rows(instance_id, latest.spans, _first_ms(since_ms, now_ms), now_ms) if now_ms else {}
+        return merge_traffic(latest, since_ms, kept)
 
     def throttles(self, instance_id: str) -> Throttles:
         return merge_throttles(_ask_instance(instance_id, "throttles"))
+
+    def bandwidth(self, instance_id: str) -> Bandwidth:
+        return merge_bandwidth(_ask_instance(instance_id, "bandwidth"))
 
     def topic_sizes(self, instance_id: str) -> TopicSizes:
         return merge_topics(_ask_instance(instance_id, "topics"))
 
 
-def merge_traffic(answers: Answers, since_ms: int) -> Traffic:
-    """Sum over brokers per second; the delay is the longest. Pure."""
-    now_ms = max((int(body["now_ms"]) for body in answers.bodies.values()), default=0)
-    from_ms = max(since_ms, now_ms - TRAFFIC_SECONDS_MAX * STEP_MS)
+def merge_traffic(latest: LatestTraffic, since_ms: int, kept: Mapping[int, Sequence[Row]] | None = None) -> Traffic:
+    """Sum over brokers per second; the delay is the longest. `kept` is what was collected of each broker. Pure."""
+    answers, kept = latest.answers, kept or {}
+    now_ms = _now_ms(answers)
+    from_ms = _first_ms(since_ms, now_ms)
     sums: dict[int, list[int]] = {}
     by_broker: dict[int, tuple[int, int]] = {}
-    alive_since = {number: int(body.get("alive_since_ms", 0)) for number, body in answers.bodies.items()}
+    known = {number: latest.spans.get(number, ()) for number in (*answers.bodies, *_ids(answers.silent))}
     last_full_ms = now_ms - now_ms % STEP_MS - STEP_MS
     for number, body in answers.bodies.items():
-        by_broker[number] = (0, 0)
-        for at_ms, produced, consumed, delay_ms in body["points"]:
+        first_ms = max(int(body.get("alive_since_ms", 0)), latest.since_ms.get(number, 0), now_ms - RING_MS)
+        known[number] = second_samples.joined(known[number], (first_ms, now_ms))
+    for number in known:
+        latest_rows = second_samples.summed(answers.bodies[number]["points"]) if number in answers.bodies else {}
+        rows = second_samples.merged([*kept.get(number, ()), *latest_rows.values()])
+        for at_ms, produced, consumed, delay_ms in rows.values():
             if at_ms >= from_ms:
-                total = sums.setdefault(int(at_ms), [0, 0, 0])
-                total[0] += int(produced)
-                total[1] += int(consumed)
-                total[2] = max(total[2], int(delay_ms))
-            if at_ms == last_full_ms:
-                by_broker[number] = (int(produced), int(consumed))
+                total = sums.setdefault(at_ms, [0, 0, 0])
+                total[0] += produced
+                total[1] += consumed
+                total[2] = max(total[2], delay_ms)
+        if number in answers.bodies:
+            by_broker[number] = rows.get(last_full_ms, (0, 0, 0, 0))[1:3]
     return Traffic(
         now_ms=now_ms,
         step_ms=STEP_MS,
-        alive_since_ms=max(alive_since.values(), default=now_ms),
-        alive_since_by_broker=alive_since,
+        alive_since_ms=max((known[number][-1][0] for number in answers.bodies if known[number]), default=now_ms),
+        known_by_broker=known,
         points=tuple((at_ms, *total) for at_ms, total in sorted(sums.items())),  # type: ignore[misc]
         by_broker=by_broker,
         silent=answers.silent,
     )
+
+
+def _now_ms(answers: Answers) -> int:
+    """By the brokers' clocks; 0 where none answers."""
+    return max((int(body["now_ms"]) for body in answers.bodies.values()), default=0)
+
+
+def _first_ms(since_ms: int, now_ms: int) -> int:
+    return max(since_ms if since_ms >= 0 else now_ms + since_ms, now_ms - TRAFFIC_SECONDS_MAX * STEP_MS)
+
+
+def _ids(silent: Sequence[BrokerUnresponsive]) -> list[int]:
+    return [silence.broker_id for silence in silent]
 
 
 def merge_throttles(answers: Answers) -> Throttles:
@@ -209,18 +291,48 @@ def merge_throttles(answers: Answers) -> Throttles:
     entries = [_throttle(number, entry) for number, body in answers.bodies.items() for entry in body["entries"]]
     entries.sort(key=lambda one: (not one.active, -one.delay_ms_mean, one.broker_id, one.user, one.client_id))
     now_ms = max((int(body["now_ms"]) for body in answers.bodies.values()), default=0)
-    return Throttles(now_ms=now_ms, entries=tuple(entries), silent=answers.silent)
+    totals = {
+        number: {kind: (int(count), int(waited_ms)) for kind, (count, waited_ms) in body.get("totals", {}).items()}
+        for number, body in answers.bodies.items()
+    }
+    return Throttles(now_ms=now_ms, entries=tuple(entries), silent=answers.silent, totals=totals)
+
+
+def merge_bandwidth(answers: Answers) -> Bandwidth:
+    """Each broker's part; None of one that does not answer, or does not know the question. Pure."""
+    brokers: dict[int, BrokerBandwidth | None] = {silence.broker_id: None for silence in answers.silent}
+    for number, body in answers.bodies.items():
+        brokers[number] = BrokerBandwidth(
+            broker_id=number,
+            policy=str(body["policy"]),
+            reason=str(body["reason"]),
+            produce=_flow(body["produce"]),
+            consume=_flow(body["consume"]),
+        )
+    return Bandwidth(brokers=dict(sorted(brokers.items())))
+
+
+def _flow(part: Mapping[str, Any]) -> Flow:
+    return Flow(
+        leaders=int(part["leaders"]),
+        share_bytes_per_s=int(part["share_bps"] or 0),
+        wanted_bytes_per_s=int(part["wanted_bps"]),
+        admitted_bytes_per_s=int(part["admitted_bps"]),
+    )
 
 
 def _throttle(number: int, entry: Mapping[str, Any]) -> Throttle:
-    rule, limit = entry["rule"], entry["limit_bytes_per_s"]
+    rule = entry["rule"]
+    limit = entry.get("limit_per_s", entry["limit_bytes_per_s"])  # older brokers know bytes alone
+    whole = entry.get("whole_limit_per_s", limit)
     return Throttle(
         broker_id=number,
         kind=rule["kind"],
         quota=rule["quota"],
         level=rule.get("level"),
         entity=dict(rule.get("entity") or {}),
-        limit_bytes_per_s=None if limit is None else float(limit),
+        limit_per_s=None if limit is None else float(limit),
+        whole_limit_per_s=None if whole is None else float(whole),
         user=entry["user"],
         client_id=entry["client_id"],
         count=int(entry["count"]),

@@ -11,6 +11,7 @@ from rest_framework.request import Request
 
 from instances import access, selectors
 from instances.groups import lag_history
+from instances.limits import METRIC_RATE_OVER_S
 from instances.metrics import prometheus
 from tenants import access as permissions
 from tenants.api.base import ApiView, endpoint
@@ -19,6 +20,8 @@ from tenants.errors import Unavailable
 
 MEDIA_TYPE = "text/plain"
 MS_PER_S = 1_000
+# A minute of full seconds, and the one that runs.
+RATE_MS = (METRIC_RATE_OVER_S + 2) * MS_PER_S
 
 
 class TextRenderer(BaseRenderer):
@@ -45,7 +48,7 @@ class PrometheusMetrics(ApiView):
         """
         instance = access.instance(self.actor, instance_id)
         access.require_reachable(instance)
-        traffic = selectors.traffic(instance, since_ms=0)
+        traffic = selectors.traffic(instance, since_ms=-RATE_MS)
         if not traffic.now_ms:
             raise Unavailable("No broker of this instance answers.", retry_after_s=1)
         now_ms = time.time_ns() // 1_000_000

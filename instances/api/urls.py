@@ -54,6 +54,7 @@ urlpatterns = [
     path("instances/<str:instance_id>/acls/test", acls.AccessTest.as_view()),
     path("instances/<str:instance_id>/oauth", oauth.OAuthResource.as_view()),
     path("instances/<str:instance_id>/throughput", watching.Throughput.as_view()),
+    path("instances/<str:instance_id>/throttles", watching.Throttles.as_view()),
     path("instances/<str:instance_id>/metrics", watching.Metrics.as_view()),
     path("instances/<str:instance_id>/metrics/prometheus", prometheus.PrometheusMetrics.as_view()),
     path("instances/<str:instance_id>/storage", storage.Storage.as_view()),

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+from django.utils import timezone
 from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from instances import access, selectors
+from instances.interfaces import Bandwidth, BrokerBandwidth, Traffic
+from instances.limits import TRAFFIC_SECONDS_MAX
 from tenants.api.base import ApiView, endpoint
+from tenants.api.endpoint import PageQuery
 from tenants.api.strict import StrictSerializer
 from tenants.choices import Scope
 from tenants.errors import Unavailable
+
+MS_PER_S = 1_000
+THROTTLED_SPAN = timedelta(hours=1)
 
 
 class SilentOut(serializers.Serializer):
@@ -22,22 +32,30 @@ class RuleOut(serializers.Serializer):
     """The rule that makes a client wait."""
 
     kind = serializers.CharField(
-        help_text="`client_quota`, `topic_quota` (of a topic's own settings), `instance_bandwidth`, `request_time`,"
-        " `change_rate`, `connection_rate` (new"
-        " connections wait), `connection_limit` (connections are refused; nothing waits) or `authentication` (passwords"
-        " are refused without a look at them, because too many were wrong)."
+        help_text="`client_quota`, `topic_quota`, `instance_bandwidth`, `request_time`, `change_rate`,"
+        " `connection_rate` (new connections wait), `connection_limit` (connections are refused), `authentication`"
+        " (passwords are refused without a look at them, because too many were wrong), `capacity` (produces are"
+        " refused: the storage that was bought is used up, or a broker's disk is nearly full, as `quota` says) or"
+        " `frozen` (produces are refused)."
     )
     quota = serializers.CharField()
     level = serializers.IntegerField(
         allow_null=True, help_text="1 to 8, for a client quota; null for one that the operator's code decides."
     )
     entity = serializers.DictField(child=serializers.CharField(allow_null=True))
-    limit_bytes_per_s = serializers.FloatField(
+    unit = serializers.ChoiceField(
+        choices=["bytes_per_s", "percent", "partitions_per_s"],
         allow_null=True,
-        help_text="On this broker, in the unit of `quota`: percent for `request_percentage`, partitions/s for"
-        " `controller_mutation_rate`, bytes/s for others. Of `instance_bandwidth` it is its share of what was bought,"
-        " which `bought` has whole."
-        " Null for what is not counted in bytes: of `request_time` an instance may use half of a broker's.",
+        help_text="Of both limits. `percent` is of one broker's time. Null for a rule without a rate.",
+    )
+    limit_per_s = serializers.FloatField(
+        allow_null=True, help_text="What this broker may admit: its share of the whole limit."
+    )
+    whole_limit_per_s = serializers.FloatField(
+        allow_null=True, help_text="What was bought, or set for the client, over all brokers together."
+    )
+    limit_bytes_per_s = serializers.FloatField(
+        allow_null=True, help_text="The same as `limit_per_s` where the unit is bytes, otherwise null."
     )
 
 
@@ -56,10 +74,26 @@ class ThrottleOut(serializers.Serializer):
     active = serializers.BooleanField()
 
 
+class DirectionOut(serializers.Serializer):
+    leaders = serializers.IntegerField(help_text="Partitions of the instance that this broker leads.")
+    share_bytes_per_s = serializers.IntegerField(help_text="What this broker may admit of what was bought.")
+    wanted_bytes_per_s = serializers.IntegerField(help_text="Of its clients in the last interval, delayed ones too.")
+    admitted_bytes_per_s = serializers.IntegerField()
+
+
 class ShareOut(serializers.Serializer):
     broker_id = serializers.IntegerField()
     produce_bytes_per_s = serializers.IntegerField()
     consume_bytes_per_s = serializers.IntegerField()
+    reason = serializers.ChoiceField(
+        choices=["static", "follows_demand", "layout_changed", "no_answer", "not_reported"],
+        allow_null=True,
+        help_text="Why its share is what it is: `static` by partitions led; `follows_demand`; `layout_changed`: by"
+        " partitions led until the next interval; `no_answer`: by partitions led, because the flow master does not"
+        " answer; `not_reported`: the flow master has not heard of it. Null: this broker does not say.",
+    )
+    produce = DirectionOut(allow_null=True)
+    consume = DirectionOut(allow_null=True)
 
 
 class FlowOut(serializers.Serializer):
@@ -68,11 +102,16 @@ class FlowOut(serializers.Serializer):
 
 
 class ThroughputOut(serializers.Serializer):
-    """Bought and in use in the last full second, by broker, and who is delayed by which rule."""
+    """Bought, wanted and in use, by broker, and who is delayed by which rule. `in_use` is of the last full second."""
 
     now_ms = serializers.IntegerField()
+    policy = serializers.CharField(
+        allow_null=True, help_text="How the bandwidth is shared out over brokers, as they say; null: none says it."
+    )
     bought = FlowOut()
     in_use = FlowOut()
+    wanted = FlowOut(allow_null=True, help_text="Over all brokers; null while one of them does not say.")
+    admitted = FlowOut(allow_null=True, help_text="Over all brokers; null while one of them does not say.")
     by_broker = ShareOut(many=True)
     throttling = ThrottleOut(many=True, help_text="Longest mean delay first; `active` says whether it goes on.")
     silent = SilentOut(many=True, help_text="Brokers that did not answer: the figures are without them.")
@@ -91,14 +130,68 @@ class PointOut(serializers.Serializer):
     delay_ms_max = serializers.IntegerField()
 
 
+class UnknownOut(serializers.Serializer):
+    broker_id = serializers.IntegerField()
+    from_ms = serializers.IntegerField()
+    to_ms = serializers.IntegerField()
+
+
 class TrafficOut(serializers.Serializer):
-    """Bytes per second. A second without a point is zero after `alive_since_ms` and unknown before."""
+    """Bytes per second. A second without a point is zero; `unknown` has the spans in which a broker's part is not in
+    the points, because it did not run or did not answer. After `alive_since_ms` there is none.
+    """
 
     now_ms = serializers.IntegerField()
     step_ms = serializers.IntegerField()
     alive_since_ms = serializers.IntegerField()
     points = PointOut(many=True)
+    unknown = UnknownOut(many=True)
     silent = SilentOut(many=True)
+
+
+class ThrottlesQuery(PageQuery):
+    """Which minutes: `[since, until)`, by default the last hour."""
+
+    since = serializers.DateTimeField(required=False)
+    until = serializers.DateTimeField(required=False)
+
+    def validate(self, attrs: dict) -> dict:
+        attrs.setdefault("until", timezone.now())
+        try:
+            attrs.setdefault("since", attrs["until"] - THROTTLED_SPAN)
+        except OverflowError:
+            raise ValidationError({"until": "There is no calendar that early."}, code="invalid_span") from None
+        if attrs["since"] >= attrs["until"]:
+            raise ValidationError({"since": "Must lie before `until`."}, code="invalid_span")
+        return attrs
+
+
+class DelayedClientOut(serializers.Serializer):
+    user = serializers.CharField()
+    client_id = serializers.CharField()
+    count = serializers.IntegerField()
+    waited_ms = serializers.IntegerField()
+
+
+class CauseOut(serializers.Serializer):
+    kind = serializers.CharField(help_text="As `rule.kind` of `throughput`.")
+    quota = serializers.CharField()
+    level = serializers.IntegerField(allow_null=True, help_text="1 to 8, for a client quota; null: several together.")
+    entity = serializers.DictField(child=serializers.CharField(allow_null=True))
+    unit = serializers.CharField(allow_null=True)
+    whole_limit_per_s = serializers.FloatField(allow_null=True, help_text="In `unit`, over all brokers together.")
+    count = serializers.IntegerField(help_text="Requests delayed, or parts of requests refused.")
+    waited_ms = serializers.IntegerField(help_text="All waits together; 0 where requests are refused.")
+    delay_ms_max = serializers.IntegerField()
+    clients = DelayedClientOut(many=True, help_text="Those who waited longest, three at most.")
+
+
+class ThrottledMinuteOut(serializers.Serializer):
+    """A minute in which a broker held clients back, and the eight heaviest causes. Names are cut at 64 characters."""
+
+    minute = serializers.DateTimeField()
+    broker_id = serializers.IntegerField(source="broker_number")
+    causes = CauseOut(many=True)
 
 
 class EventOut(serializers.Serializer):
@@ -121,8 +214,12 @@ class Throughput(ApiView):
         access.require_reachable(instance)
         result = selectors.throughput(instance)
         _require_observed(result.now_ms)
+        bandwidth = selectors.bandwidth(instance)
         shown = {
             "now_ms": result.now_ms,
+            "policy": next((broker.policy for broker in bandwidth.brokers.values() if broker), None),
+            "wanted": _summed(bandwidth, "wanted_bytes_per_s"),
+            "admitted": _summed(bandwidth, "admitted_bytes_per_s"),
             "bought": {
                 "produce_bytes_per_s": result.produce_limit_bytes_per_s,
                 "consume_bytes_per_s": result.consume_limit_bytes_per_s,
@@ -132,7 +229,7 @@ class Throughput(ApiView):
                 "consume_bytes_per_s": result.consume_bytes_per_s,
             },
             "by_broker": [
-                {"broker_id": broker, "produce_bytes_per_s": flow[0], "consume_bytes_per_s": flow[1]}
+                _shared(broker, flow, bandwidth.brokers.get(broker))
                 for broker, flow in sorted(result.by_broker.items())
             ],
             "throttling": result.throttles.entries,
@@ -157,9 +254,59 @@ class Metrics(ApiView):
             "step_ms": seen.step_ms,
             "alive_since_ms": seen.alive_since_ms,
             "points": [dict(zip(names, point, strict=True)) for point in seen.points],
+            "unknown": _unknown(seen, max(self.query.get("since_ms", 0), seen.now_ms - TRAFFIC_SECONDS_MAX * MS_PER_S)),
             "silent": seen.silent,
         }
         return self.one(shown, TrafficOut)
+
+
+def _unknown(seen: Traffic, since_ms: int) -> list[dict[str, int]]:
+    """What lies between the spans that are known of each broker."""
+    result = []
+    for number, spans in sorted(seen.known_by_broker.items()):
+        from_ms = since_ms
+        for start_ms, end_ms in (*spans, (seen.now_ms, seen.now_ms)):
+            if start_ms > from_ms:
+                result.append({"broker_id": number, "from_ms": from_ms, "to_ms": start_ms})
+            from_ms = max(from_ms, end_ms)
+    return result
+
+
+def _shared(number: int, flow: tuple[int, int], part: BrokerBandwidth | None) -> dict[str, object]:
+    return {
+        "broker_id": number,
+        "produce_bytes_per_s": flow[0],
+        "consume_bytes_per_s": flow[1],
+        "reason": part.reason if part else None,
+        "produce": part.produce if part else None,
+        "consume": part.consume if part else None,
+    }
+
+
+def _summed(bandwidth: Bandwidth, what: str) -> dict[str, int] | None:
+    """Of both directions over all brokers; None where a part of it is not known."""
+    parts = [part for part in bandwidth.brokers.values() if part is not None]
+    if not bandwidth.is_known:
+        return None
+    return {
+        "produce_bytes_per_s": sum(getattr(part.produce, what) for part in parts),
+        "consume_bytes_per_s": sum(getattr(part.consume, what) for part in parts),
+    }
+
+
+class Throttles(ApiView):
+    tag = "Watching"
+
+    @endpoint("list_throttles", Scope.USAGE_READ, query=ThrottlesQuery, page=ThrottledMinuteOut)
+    def get(self, request: Request, instance_id: str) -> Response:
+        """What held clients back, minute by minute, latest first, for eight days.
+
+        A minute has one item for each broker that held somebody back, and another one where that broker restarted
+        within it. It appears some seconds after it began and is complete some seconds after its end.
+        """
+        instance = access.instance(self.actor, instance_id)
+        rows = selectors.throttled_minutes(instance, since=self.query["since"], until=self.query["until"])
+        return self.page(rows, ThrottledMinuteOut, order=("-minute", "-id"))
 
 
 def _require_observed(now_ms: int) -> None:

@@ -8,6 +8,7 @@ from django.utils.translation import gettext as _
 
 from instances import access, interfaces
 from instances.lifecycle.phases import Phase, may_transition
+from instances.limits import TRAFFIC_LATEST_MS
 from instances.models import Instance
 from tenants.formatting import UNKNOWN, rate
 from tenants.models import Tenant
@@ -44,7 +45,7 @@ def _now(instance: Instance) -> str:
     """What its clients do at the moment; a dash where nobody tells."""
     if not may_transition(instance.current_phase, Phase.SUSPENDED) or instance.is_suspended:
         return ""
-    seen = interfaces.observation.it.traffic(instance.pk, 0)
+    seen = interfaces.observation.it.traffic(instance.pk, -TRAFFIC_LATEST_MS)
     if not seen.now_ms:
         return UNKNOWN
     produced = sum(flow[0] for flow in seen.by_broker.values())

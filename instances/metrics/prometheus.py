@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from instances.interfaces import Throttles, TopicSizes, Traffic
@@ -46,11 +46,11 @@ class _Sample(Collector):
     def __init__(self, figures: Figures) -> None:
         self._figures = figures
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         return _metrics(self._figures)
 
 
-def _metrics(figures: Figures) -> Iterator[GaugeMetricFamily]:
+def _metrics(figures: Figures) -> Iterator[Metric]:
     produced, consumed = rates(figures.traffic)
     limit = figures.bandwidth_mb_s * BYTES_PER_MB
     active = [entry for entry in figures.throttles.entries if entry.active]
@@ -66,6 +66,7 @@ def _metrics(figures: Figures) -> Iterator[GaugeMetricFamily]:
     yield _one("penstock_instance_throttled_clients", "Clients that a quota delays now.", len(active))
     longest = max((entry.delay_ms_mean for entry in active), default=0.0)
     yield _one("penstock_instance_throttle_delay_ms", "Mean delay where it is longest, now.", longest)
+    yield from _by_cause(figures.throttles)
     text = "Brokers that did not answer: the figures are without them."
     yield _one("penstock_instance_silent_brokers", text, len(figures.traffic.silent))
     yield _by_topic("penstock_topic_size_bytes", "Bytes at the leaders.", sizes)
@@ -76,6 +77,20 @@ def _metrics(figures: Figures) -> Iterator[GaugeMetricFamily]:
     yield _one("penstock_group_lag_age_seconds", "How old the oldest of these lags is.", figures.lags_age_s)
     left_out = len(figures.sizes.topics) - len(sizes) + len(figures.lags) - len(lags)
     yield _one("penstock_metrics_left_out", "Topics and lags beyond the limits of a scrape.", left_out)
+
+
+def _by_cause(throttles: Throttles) -> Iterator[Metric]:
+    """Each broker counts from its start on, so each has a counter of its own."""
+    text = "Requests delayed, and parts of requests refused, by the kind of limit."
+    requests = CounterMetricFamily("penstock_instance_throttled_requests", text, labels=("broker", "cause"))
+    text = "Time for which requests were delayed, by the kind of limit."
+    seconds = CounterMetricFamily("penstock_instance_throttle_seconds", text, labels=("broker", "cause"))
+    for number, causes in sorted(throttles.totals.items()):
+        for kind, (count, waited_ms) in sorted(causes.items()):
+            requests.add_metric((str(number), kind), count)
+            seconds.add_metric((str(number), kind), waited_ms / MS_PER_S)
+    yield requests
+    yield seconds
 
 
 def rates(traffic: Traffic) -> tuple[float, float]:

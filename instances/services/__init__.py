@@ -22,10 +22,16 @@ from instances.services.route_certificates import (
     set_revocation_list,
 )
 from instances.services.routes import create_route, delete_route, update_route
+from instances.services.throttled_minutes import (
+    MinuteOfBroker,
+    forget_throttled_minutes,
+    keep_throttled_minutes,
+)
 from instances.services.topics import create_topic, delete_topic, set_allow_list, update_topic
 from instances.services.users import add_secret, create_user, delete_user, remove_secret, update_user
 
 __all__ = [
+    "MinuteOfBroker",
     "Reset",
     "add_secret",
     "configure_instance",
@@ -43,11 +49,13 @@ __all__ = [
     "delete_topic",
     "delete_user",
     "forget_delays",
+    "forget_throttled_minutes",
     "group_ref",
     "grow_storage",
     "hold_topic",
     "hold_user",
     "keep_delays",
+    "keep_throttled_minutes",
     "note_certificate_ends",
     "note_health",
     "observed_conditions",

@@ -23,7 +23,6 @@ from tenants.errors import ConfirmationNeeded, DomainError
 from tenants.formatting import clock
 from tenants.views.base import add_errors, wording
 
-
 # By the part of the page whose form they are.
 SETTINGS_FORMS: Final[dict[str, type[forms.Form]]] = {
     "topics": AutoTopicsForm,

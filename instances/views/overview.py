@@ -15,10 +15,12 @@ from instances.views.attention import faults, is_full
 from instances.views.common import instance_page, render_instance
 from instances.views.connecting import connect_context
 from instances.views.figures import figures
+from instances.views.past import past_context
 from instances.views.series import SPAN_MS, series
 from instances.views.steps import elapsed_s, steps_of
 from instances.views.suspension import suspension
-from instances.views.why import rules_now
+from instances.views.throttle_words import policy_words, share_words
+from instances.views.why import ledger_rows, rules_now
 from tenants.choices import Scope
 from tenants.errors import Unavailable
 
@@ -87,6 +89,24 @@ def why_part(request: HttpRequest, instance: Instance) -> HttpResponse:
     return render_instance(request, "instances/why_part.html", instance, context, section="overview")
 
 
+@instance_page()
+@require_GET
+def bandwidth_part(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """What each broker has of the bandwidth, what it uses and what its clients want."""
+    known = selectors.bandwidth(instance).brokers
+    rows = [
+        {"broker_id": number, "part": part, "flows": (part.produce, part.consume), "reason": share_words(part.reason)}
+        if part
+        else {"broker_id": number, "part": None}
+        for number, part in sorted(known.items())
+    ]
+    context = {
+        "rows": rows if any(known.values()) else [],
+        "policy": policy_words(next((part.policy for part in known.values() if part), "")),
+    }
+    return render_instance(request, "instances/bandwidth_part.html", instance, context, section="overview")
+
+
 @instance_page(Scope.TOPICS_READ)
 @require_GET
 def topics_part(request: HttpRequest, instance: Instance) -> HttpResponse:
@@ -107,13 +127,14 @@ def topics_part(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page()
 @require_GET
 def throttle_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """The ledger of delays: what holds clients back now, and every cause since the brokers started."""
+    """The ledger of delays: what holds clients back now, what did in a span of the past, and all since the start."""
     ledger = selectors.throttles(instance) if instance.current_phase in REACHABLE else None
     context = {
         "rules": rules_now(ledger, instance.bandwidth_bytes_per_s) if ledger else [],
-        "entries": sorted(ledger.entries, key=lambda entry: -entry.waited_ms_total) if ledger else [],
+        "rows": ledger_rows(ledger, instance.bandwidth_bytes_per_s) if ledger else [],
         "silent": ledger.silent if ledger else [],
         "suspension": suspension(instance),
+        **past_context(request.GET, instance),
     }
     return render_instance(
         request, "instances/throttle.html", instance, context, section="throttle", crumbs=[(_("Throttle"), None)]

@@ -15,7 +15,7 @@ from instances.limits import BYTES_PER_MB
 from instances.models import Instance
 from instances.users.selectors import user_names
 from instances.views.common import instance_page, render_instance
-from instances.views.why import ANONYMOUS, entity_words, level_words
+from instances.views.throttle_words import ANONYMOUS, entity_words, level_words
 from quotas import selectors, services
 from quotas.explain import Effective
 from quotas.interfaces import ClientQuota, EntityPart

@@ -31,13 +31,13 @@ def series(traffic: Traffic, *, since_ms: int, born_ms: int) -> Series:
     step_ms = traffic.step_ms
     last_ms = traffic.now_ms - traffic.now_ms % step_ms - step_ms
     start_ms = max(since_ms, traffic.now_ms - SPAN_MS, born_ms)
-    start_ms -= start_ms % step_ms
+    start_ms = -(-start_ms // step_ms) * step_ms
     seen = {point[0]: point for point in traffic.points}
     result = Series([], [], [])
     for at_ms in range(start_ms, last_ms + 1, step_ms):
         end_ms = at_ms + step_ms
         missing = _missing(traffic, at_ms)
-        is_known = any(since <= at_ms for since in traffic.alive_since_by_broker.values())
+        is_known = len(missing) < len(traffic.known_by_broker)
         if at_ms in seen:
             _start, produced, consumed, delay_ms = seen[at_ms]
             result.points.append((at_ms, produced * MS_PER_S / step_ms, consumed * MS_PER_S / step_ms, delay_ms))
@@ -53,9 +53,12 @@ def series(traffic: Traffic, *, since_ms: int, born_ms: int) -> Series:
 
 
 def _missing(traffic: Traffic, at_ms: int) -> tuple[int, ...]:
-    """Brokers that do not answer, or began after this step: what they did in it is not known any more."""
-    silent = {silence.broker_id for silence in traffic.silent}
-    return tuple(sorted(silent | {id for id, since in traffic.alive_since_by_broker.items() if since > at_ms}))
+    """Brokers whose part of this step nobody knows: they did not run, or ended before they were asked."""
+    return tuple(
+        number
+        for number, spans in sorted(traffic.known_by_broker.items())
+        if not any(start_ms <= at_ms < end_ms for start_ms, end_ms in spans)
+    )
 
 
 def _extend(partial: list[tuple[int, int, tuple[int, ...]]], from_ms: int, to_ms: int, ids: tuple[int, ...]) -> None:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from django.utils.translation import gettext as _
-
 from instances.interfaces import Throttle, Throttles
-from tenants.formatting import delay, quota_limit, rate_limit
+from instances.views.throttle_words import (
+    amount_words,
+    bandwidth_sentence,
+    broker_sentence,
+    limit_words,
+    quota_sentence,
+    refusal_sentence,
+    scope_words,
+    title_words,
+    who,
+)
 
 ENDED_SHOWN_MS = 60_000
 WAITERS_SHOWN_MAX = 3
-ANONYMOUS = "ANONYMOUS"
+QUOTA_KINDS = ("client_quota", "topic_quota")
+REFUSING_KINDS = ("capacity", "frozen")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """One rule clients wait for (or waited for a moment ago), summed over brokers and clients.
 
-    `limit` is what was bought or set, in words; `brokers` has the share of each in an instance's bandwidth.
+    `limit` is what was bought or set, in words; `brokers` has the share that each has of it.
     """
 
     title: str
@@ -30,52 +39,51 @@ class Rule:
     p95_ms: float
     waiters: tuple[str, ...]
     waiters_more: int
-    brokers: tuple[tuple[int, float, float | None], ...]
-    """Broker id, mean delay in ms, and the broker's share in bytes/s where the limit is shared out."""
+    brokers: tuple[tuple[int, float, str], ...]
+    """Broker id, mean delay in ms, and the broker's share in words where the limit is shared out."""
     since_ms: int
     seconds: float
     active: bool
     is_client_quota: bool
     is_bandwidth: bool
+    is_refusal: bool
+    count: int
     user: str | None
     client_id: str | None
 
 
-def level_words(level: int) -> str:
-    """What the entity of a quota level consists of, first match wins."""
-    return {
-        1: _("user and client"),
-        2: _("user, any client"),
-        3: _("user"),
-        4: _("any user, client"),
-        5: _("any user, any client"),
-        6: _("any user"),
-        7: _("client"),
-        8: _("any client"),
-    }.get(level, "")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRow:
+    """An entry of the ledger in words: whose limit it is, how high, and the broker's share where it is another."""
+
+    entry: Throttle
+    title: str
+    level: str
+    limit: str
+    share: str
 
 
-def who(user: str, client_id: str) -> str:
-    """A client as people call it; a connection without authentication has only its client id."""
-    if user in ("", ANONYMOUS):
-        return client_id or _("clients without a name")
-    return _(", ").join((user, client_id)) if client_id else user
+def ledger_rows(ledger: Throttles, bandwidth_bytes_per_s: int) -> list[LedgerRow]:
+    """Every cause since the brokers started; who waited longest in all comes first."""
+    ordered = sorted(ledger.entries, key=lambda entry: (-entry.waited_ms_total, -entry.count))
+    return [_row(entry, bandwidth_bytes_per_s) for entry in ordered]
 
 
-def entity_words(entity: Mapping[str, str | None]) -> str:
-    """The clients a quota is set for: `user etl-sink, any client`."""
-    parts = []
-    if "user" in entity:
-        name = entity["user"]
-        parts.append(_("any user") if name is None else _("user %(name)s") % {"name": name})
-    if "client_id" in entity:
-        name = entity["client_id"]
-        parts.append(_("any client") if name is None else _("client %(name)s") % {"name": name})
-    return _(", ").join(parts)
+def _row(entry: Throttle, bandwidth_bytes_per_s: int) -> LedgerRow:
+    is_bandwidth = entry.kind == "instance_bandwidth"
+    whole = float(bandwidth_bytes_per_s) if is_bandwidth else entry.whole_limit_per_s
+    is_shared = entry.limit_per_s is not None and entry.limit_per_s != whole
+    return LedgerRow(
+        entry=entry,
+        title=title_words(entry.kind, entry.quota, entry.entity),
+        level=scope_words(entry.kind, entry.quota, entry.level),
+        limit=limit_words(entry.kind, entry.quota) or amount_words(entry.quota, whole),
+        share=amount_words(entry.quota, entry.limit_per_s) if is_shared else "",
+    )
 
 
 def rules_now(ledger: Throttles, bandwidth_bytes_per_s: int) -> list[Rule]:
-    """Rules that hold clients back, or did within the last minute; largest delay first.
+    """Rules that hold clients back or refuse them, or did within the last minute; largest delay first.
 
     `bandwidth_bytes_per_s` is what the instance bought in each direction: a broker knows only its share.
     """
@@ -96,7 +104,7 @@ def _mean(entries: Iterable[Throttle]) -> float:
 
 def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int) -> Rule:
     first = entries[0]
-    is_client_quota, is_bandwidth = first.kind == "client_quota", first.kind == "instance_bandwidth"
+    kind, quota = first.kind, first.quota
     by_broker: dict[int, list[Throttle]] = {}
     for entry in entries:
         by_broker.setdefault(entry.broker_id, []).append(entry)
@@ -104,236 +112,44 @@ def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int) -> R
     names = list(dict.fromkeys(who(entry.user, entry.client_id) for entry in waiting))
     since_ms = min(entry.since_ms for entry in entries)
     end_ms = now_ms if any(entry.active for entry in entries) else max(entry.last_ms for entry in entries)
-    mean_ms = _mean(entries)
-    shares = {broker: _share(result) for broker, result in sorted(by_broker.items())} if is_bandwidth else {}
-    if is_client_quota or first.kind == "topic_quota":
-        limit = quota_limit(first.limit_bytes_per_s or 0, first.quota)
-        sentence = _quota_sentence(first, mean_ms, sorted(by_broker))
-    elif is_bandwidth:
-        limit = rate_limit(bandwidth_bytes_per_s)
-        sentence = _bandwidth_sentence(first, mean_ms, bandwidth_bytes_per_s, shares)
+    mean_ms, count = _mean(entries), sum(entry.count for entry in entries)
+    latest = max(entries, key=lambda entry: entry.last_ms)
+    is_bandwidth = kind == "instance_bandwidth"
+    whole = float(bandwidth_bytes_per_s) if is_bandwidth else latest.whole_limit_per_s
+    shares = {broker: _share(result) for broker, result in sorted(by_broker.items())}
+    if is_bandwidth:
+        sentence = bandwidth_sentence(quota, mean_ms, float(bandwidth_bytes_per_s), shares)
+    elif kind in QUOTA_KINDS:
+        sentence = quota_sentence(latest, mean_ms, sorted(by_broker))
+    elif kind in REFUSING_KINDS:
+        sentence = refusal_sentence(kind, quota, count, sorted(by_broker))
     else:
-        limit = limit_words(first.kind)
-        sentence = _broker_sentence(first.kind, mean_ms, sorted(by_broker))
+        sentence = broker_sentence(kind, mean_ms, sorted(by_broker))
     return Rule(
-        title=_title(first),
+        title=title_words(kind, quota, first.entity),
         sentence=sentence,
-        level=_level(first),
-        limit=limit,
+        level=scope_words(kind, quota, first.level),
+        limit=limit_words(kind, quota) or amount_words(quota, whole),
         delay_ms=mean_ms,
         p95_ms=max(entry.delay_ms_p95 for entry in entries),
         waiters=tuple(names[:WAITERS_SHOWN_MAX]),
         waiters_more=max(0, len(names) - WAITERS_SHOWN_MAX),
-        brokers=tuple((broker, _mean(result), shares.get(broker)) for broker, result in sorted(by_broker.items())),
+        brokers=tuple(
+            (broker, _mean(by_broker[broker]), amount_words(quota, share) if is_bandwidth or share != whole else "")
+            for broker, share in shares.items()
+        ),
         since_ms=since_ms,
         seconds=max(0, end_ms - since_ms) / 1_000,
         active=any(entry.active for entry in entries),
-        is_client_quota=is_client_quota,
+        is_client_quota=kind == "client_quota",
         is_bandwidth=is_bandwidth,
+        is_refusal=kind in REFUSING_KINDS,
+        count=count,
         user=first.entity.get("user"),
         client_id=first.entity.get("client_id"),
     )
 
 
-def _is_produce(entry: Throttle) -> bool:
-    return entry.quota.startswith("produce")
-
-
-def kind_words(kind: str) -> str:
-    """The name of a rule that is neither a quota nor bandwidth."""
-    return {
-        "request_time": _("Request time"),
-        "change_rate": _("Rate of changes"),
-        "connection_limit": _("Connections"),
-        "connection_rate": _("New connections"),
-        "authentication": _("Failed sign-ins of clients"),
-    }.get(kind, "")
-
-
-def limit_words(kind: str) -> str:
-    """Its limit, which is no number of bytes."""
-    return {
-        "request_time": _("a quarter of each broker's time"),
-        "change_rate": _("changes a second on each broker"),
-        "connection_limit": _("connections to one broker"),
-        "connection_rate": _("new connections a second"),
-        "authentication": _("wrong passwords of a user or an address"),
-    }.get(kind, "")
-
-
-def _title(entry: Throttle) -> str:
-    if name := kind_words(entry.kind):
-        return name
-    if entry.kind == "topic_quota":
-        return _("Produce limit of a topic") if _is_produce(entry) else _("Consume limit of a topic")
-    if entry.kind != "client_quota":
-        return _("Instance produce bandwidth") if _is_produce(entry) else _("Instance consume bandwidth")
-    words = {"who": _quota_holder(entry)}
-    if entry.quota == "request_percentage":
-        return _("Request time quota of %(who)s") % words
-    if entry.quota == "controller_mutation_rate":
-        return _("Partition change quota of %(who)s") % words
-    return (_("Produce quota of %(who)s") if _is_produce(entry) else _("Consume quota of %(who)s")) % words
-
-
-def _quota_holder(entry: Throttle) -> str:
-    """Whom a client quota is for; of one that the operator's code decides that is not known."""
-    return entity_words(entry.entity) or _("clients chosen by the operator")
-
-
-def _level(entry: Throttle) -> str:
-    if entry.level is None:
-        return {
-            "client_quota": _("level: operator"),
-            "topic_quota": _("level: topic"),
-        }.get(entry.kind, _("level: instance"))
-    return _("level %(level)d of 8: %(words)s") % {"level": entry.level, "words": level_words(entry.level)}
-
-
-def _share(entries: list[Throttle]) -> float:
-    """What a broker has of the instance's bandwidth: it changes when leaders move, so the latest entry says it."""
-    return max(entries, key=lambda entry: entry.last_ms).limit_bytes_per_s or 0.0
-
-
-def _bandwidth_sentence(entry: Throttle, mean_ms: float, limit: float, shares: Mapping[int, float]) -> str:
-    words = {"limit": rate_limit(limit), "delay": delay(mean_ms), "brokers": _shares_words(shares)}
-    if all(share >= limit for share in shares.values()):
-        if _is_produce(entry):
-            return (
-                _(
-                    "This instance has %(limit)s for producers, so each produce waits %(delay)s on average."
-                    " Nothing is lost and nothing is refused."
-                )
-                % words
-            )
-        return (
-            _(
-                "This instance has %(limit)s for consumers, so each fetch waits %(delay)s on average."
-                " Nothing is lost and nothing is refused."
-            )
-            % words
-        )
-    if _is_produce(entry):
-        return (
-            _(
-                "This instance has %(limit)s for producers, shared out over the brokers that lead its partitions."
-                " Now at its share: %(brokers)s. Each produce there waits %(delay)s on average."
-                " Nothing is lost and nothing is refused."
-            )
-            % words
-        )
-    return (
-        _(
-            "This instance has %(limit)s for consumers, shared out over the brokers that lead its partitions."
-            " Now at its share: %(brokers)s. Each fetch there waits %(delay)s on average."
-            " Nothing is lost and nothing is refused."
-        )
-        % words
-    )
-
-
-def _shares_words(shares: Mapping[int, float]) -> str:
-    """`broker 1 (1.4 MB/s), broker 3 (1.8 MB/s)`."""
-    described = [
-        _("broker %(id)d (%(share)s)") % {"id": broker, "share": rate_limit(share)} for broker, share in shares.items()
-    ]
-    return _(", ").join(described)
-
-
-def _broker_sentence(kind: str, mean_ms: float, brokers: list[int]) -> str:
-    words = {"delay": delay(mean_ms), "brokers": ", ".join(str(broker) for broker in brokers)}
-    if kind == "change_rate":
-        return (
-            _(
-                "This instance creates or deletes partitions, or changes configurations and quotas, faster than brokers"
-                " %(brokers)s take it. Each waits %(delay)s on average. Fewer of them at a time end that."
-            )
-            % words
-        )
-    if kind == "connection_limit":
-        return (
-            _(
-                "Connections were closed at once, because this instance, or one address of it, has as many as it may"
-                " have to these brokers: %(brokers)s. Clients that share connections, or close those they do not use,"
-                " end that."
-            )
-            % words
-        )
-    if kind == "connection_rate":
-        return (
-            _(
-                "Clients open connections faster than these brokers accept them from one instance: %(brokers)s."
-                " A new connection waits %(delay)s on average. Clients that keep their connections end that."
-            )
-            % words
-        )
-    if kind == "authentication":
-        return (
-            _(
-                "Somebody gave wrong passwords too often to these brokers: %(brokers)s. Further ones of the same user"
-                " or address are refused for some minutes, without a look at them. Connections that are open go on."
-            )
-            % words
-        )
-    return (
-        _(
-            "This instance's requests take more than a quarter of the time of these brokers: %(brokers)s."
-            " Each waits %(delay)s on average. Fewer requests that name many topics, partitions or groups,"
-            " and smaller compressed batches, end that."
-        )
-        % words
-    )
-
-
-def _topic_sentence(entry: Throttle, words: Mapping[str, str]) -> str:
-    if _is_produce(entry):
-        return (
-            _(
-                "Topics that are produced to have limits of their own: %(limit)s on a broker. Each produce waits"
-                " %(delay)s on average on brokers %(brokers)s."
-            )
-            % words
-        )
-    return (
-        _(
-            "Topics that are read have limits of their own: %(limit)s on a broker. Each fetch waits %(delay)s on"
-            " average on brokers %(brokers)s."
-        )
-        % words
-    )
-
-
-def _quota_sentence(entry: Throttle, mean_ms: float, brokers: list[int]) -> str:
-    words = {
-        "limit": quota_limit(entry.limit_bytes_per_s or 0, entry.quota),
-        "delay": delay(mean_ms),
-        "brokers": ", ".join(str(broker) for broker in brokers),
-        "who": _quota_holder(entry).capitalize(),
-        "level": _level(entry),
-    }
-    if entry.kind == "topic_quota":
-        return _topic_sentence(entry, words)
-    if entry.quota == "request_percentage":
-        words["who"] = _quota_holder(entry)
-        return (
-            _(
-                "Requests of %(who)s may take %(limit)s (%(level)s). Each waits %(delay)s on average on brokers"
-                " %(brokers)s. Fewer and larger requests end that."
-            )
-            % words
-        )
-    if entry.quota == "controller_mutation_rate":
-        return (
-            _(
-                "%(who)s may create, add or delete %(limit)s (%(level)s). Brokers %(brokers)s let it wait %(delay)s on"
-                " average; newer clients are refused until then."
-            )
-            % words
-        )
-    if len(brokers) == 1:
-        if _is_produce(entry):
-            return _("%(who)s may produce %(limit)s (%(level)s). It waits %(delay)s on broker %(brokers)s.") % words
-        return _("%(who)s may consume %(limit)s (%(level)s). It waits %(delay)s on broker %(brokers)s.") % words
-    if _is_produce(entry):
-        return _("%(who)s may produce %(limit)s (%(level)s). It waits %(delay)s on brokers %(brokers)s.") % words
-    return _("%(who)s may consume %(limit)s (%(level)s). It waits %(delay)s on brokers %(brokers)s.") % words
+def _share(entries: list[Throttle]) -> float | None:
+    """What a broker has of a limit: it changes when leaders move or demand does, so the latest entry says it."""
+    return max(entries, key=lambda entry: entry.last_ms).limit_per_s

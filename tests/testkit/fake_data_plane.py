@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from instances.interfaces import (
+    Bandwidth,
+    BrokerBandwidth,
     BrokerUnresponsive,
     ConfigEntry,
     PartitionSummary,
@@ -121,13 +123,14 @@ class FakeObservation:
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
     stored_by_topic: dict[str, int] = field(default_factory=dict)
     silent: tuple[BrokerUnresponsive, ...] = ()
+    shares: dict[int, BrokerBandwidth | None] = field(default_factory=dict)
 
     def traffic(self, instance_id: str, since_ms: int) -> Traffic:
         return Traffic(
             now_ms=self.now_ms,
             step_ms=1_000,
             alive_since_ms=0,
-            alive_since_by_broker={},
+            known_by_broker={},
             points=tuple(point for point in self.points if point[0] >= since_ms),
             by_broker={1: (10, 20)},
             silent=self.silent,
@@ -135,6 +138,9 @@ class FakeObservation:
 
     def throttles(self, instance_id: str) -> Throttles:
         return Throttles(now_ms=self.now_ms, entries=self.entries, silent=self.silent)
+
+    def bandwidth(self, instance_id: str) -> Bandwidth:
+        return Bandwidth(brokers=self.shares)
 
     def topic_sizes(self, instance_id: str) -> TopicSizes:
         known = {name: {index: {} for index in range(100)} for name in self.sizes}

@@ -26,6 +26,7 @@ from brokers.engine.assembly.storage_capacity import StorageCapacity
 from brokers.engine.assembly.storage_samples import storage_samples
 from brokers.engine.assembly.storage_shortening import StorageShortening
 from brokers.engine.assembly.tenant_listeners import TenantListeners
+from brokers.engine.assembly.traffic_report import throttle_samples, traffic_page
 from brokers.engine.assembly.volumes import volume
 from brokers.engine.cluster.session import ClusterSession
 from brokers.engine.cluster.tree import SessionState
@@ -82,6 +83,9 @@ class AdminPort:
             return Reply.json(self._cluster())
         if request.path == "/v1/storage":
             return Reply.json(self._storage())
+        if request.path == "/v1/traffic":
+            since_ms = request.number("since_ms", 0)
+            return Reply.json(traffic_page(self.engine, self.started_at_ms, since_ms, request.query.get("after", "")))
         if request.path == "/v1/delays":
             return Reply.json(self._delays())
         if request.path == "/v1/partitions":
@@ -201,7 +205,11 @@ class AdminPort:
     def _throttles(self, instance_id: str) -> dict[str, Any]:
         now_ms = self.engine.clock.now_ms()
         accounting = self.engine.accountings.get(instance_id)
-        return {"now_ms": now_ms, "entries": [] if accounting is None else accounting.ledger.as_json(now_ms)}
+        return {
+            "now_ms": now_ms,
+            "entries": [] if accounting is None else accounting.ledger.as_json(now_ms),
+            "totals": {} if accounting is None else accounting.ledger.totals_json(),
+        }
 
     def _delays(self) -> dict[str, Any]:
         """Of every instance whose clients were delayed here lately, the longest delay of each minute."""
@@ -309,6 +317,7 @@ class AdminPort:
     def _turn_samples(self) -> Iterator[Sample]:
         yield from storage_samples(self.storage, self.shortening, self.engine.table)
         yield from bandwidth_report.samples(self.flow)
+        yield from throttle_samples(self.engine.accountings)
         text = "Turns of the event loop over 10 ms, by the call that was served."
         for api_key, count in sorted(self.engine.loop_turns.by_api.items()):
             yield Sample("penstock_broker_long_loop_turns", "counter", text, count, (("api", api_name(api_key)),))

@@ -6,6 +6,7 @@ by the bytes of the wire.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from brokers.contract.acls import AclOperation, ResourceType
@@ -24,7 +25,9 @@ from brokers.engine.throttling.charging import (
     Limiter,
     LimitsByEntity,
     Quota,
+    Rule,
 )
+from brokers.engine.throttling.refusals import refusal_rule
 from brokers.engine.throttling.usage import UsageCounter
 
 # A client that asks for ever other names must not make its connection grow.
@@ -33,6 +36,7 @@ ROUTES_MAX: Final = 10_000
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _DENIED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+_REFUSED: Final = int(ErrorCode.POLICY_VIOLATION)
 
 
 class Route:
@@ -128,8 +132,21 @@ class Client:
             if limiter.share_key:
                 self.accounting.client_shares.on_delay(limiter, self._engine.clock.monotonic_ms())
             self.accounting.ledger.record(
-                limiter.rule, limiter.limit_per_s, self.user, self.client_id, delay_ms, now_ms
-            )
+                limiter.rule, limiter.limit_per_s, self.user, self.client_id, delay_ms, now_ms,
+                limiter.whole_limit_per_s,
+            )  # fmt: skip
+
+    def remember_refusals(self, refusals: Iterable[tuple[int, str | None]], now_ms: int) -> None:
+        """Writes down why partitions of a produce were refused, of all that came of it: code and message of each."""
+        if self.accounting is None:
+            return
+        counts: dict[Rule, int] = {}
+        for code, message in refusals:
+            if code == _REFUSED:
+                rule = refusal_rule(self.view.state, message)
+                counts[rule] = counts.get(rule, 0) + 1
+        for rule, count in counts.items():
+            self.accounting.remember_refusals(rule, self.user, self.client_id, count, now_ms)
 
     def produce_route(self, name: bytes) -> Route:
         topic = self.view.namespace.topics.get(name)

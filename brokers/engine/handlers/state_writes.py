@@ -113,9 +113,12 @@ def remember(call: Call, user: str, waited_ms: int) -> None:
     if accounting is None or accounting.shares.state is None:
         return
     now_ms, limiter = engine.clock.now_ms(), accounting.shares.state
+    bought = accounting.shares.produce or limiter
     engine.totals.delays += 1
     accounting.traffic.delayed(waited_ms, now_ms)
-    accounting.ledger.record(limiter.rule, limiter.limit_per_s, user, call.client_id, waited_ms, now_ms)
+    accounting.ledger.record(
+        limiter.rule, limiter.limit_per_s, user, call.client_id, waited_ms, now_ms, bought.whole_limit_per_s
+    )
 
 
 def _shares(call: Call) -> InstanceShares | None:

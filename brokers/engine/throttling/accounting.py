@@ -7,9 +7,9 @@ from functools import partial
 
 from brokers.engine.throttling import change_rate, connections, request_time
 from brokers.engine.throttling.change_rate import ChangeRate
-from brokers.engine.throttling.charging import AskCallback, ClientQuotas
+from brokers.engine.throttling.charging import AskCallback, ClientQuotas, Rule
 from brokers.engine.throttling.client_shares import ClientShares
-from brokers.engine.throttling.ledger import Ledger
+from brokers.engine.throttling.ledger import Ledger, Totals
 from brokers.engine.throttling.quota_callback import SafeCallback
 from brokers.engine.throttling.refused_topics import RefusedTopics
 from brokers.engine.throttling.request_time import RequestTime
@@ -44,12 +44,13 @@ class InstanceAccounting:
         window: Window = WINDOW,
         controller_window: Window = WINDOW,
         callback: AskCallback | None = None,
+        throttled_totals: Totals | None = None,
     ) -> None:
         self.client_quotas = ClientQuotas(burst_ms, window, controller_window, callback)
         self.client_quotas.parts = self.client_shares = ClientShares()
         self.topic_quotas = TopicQuotas(burst_ms, window)
         self.shares = InstanceShares(burst_ms, window)
-        self.ledger = Ledger()
+        self.ledger = Ledger(throttled_totals)
         self.refused_topics = RefusedTopics()
         self.request_time = RequestTime()
         self.change_rate = ChangeRate()
@@ -69,6 +70,10 @@ class InstanceAccounting:
     def remember_refused_attempt(self, user: str, delay_ms: int, now_ms: int) -> None:
         """Writes down that a password was not looked at; `user` is one that the instance has, or ""."""
         self.ledger.record(connections.AUTHENTICATION_RULE, None, user, "", delay_ms, now_ms)
+
+    def remember_refusals(self, rule: Rule, user: str, client_id: str, count: int, now_ms: int) -> None:
+        """Writes down that so many partitions of a produce were refused (`now_ms` is wall time)."""
+        self.ledger.record_refusals(rule, None, user, client_id, count, now_ms)
 
     def remember_change_rate(self, delay_ms: int, user: str, client_id: str, now_ms: int) -> None:
         """The same, for what its instance changed in ZooKeeper."""
@@ -96,6 +101,8 @@ class AccountingRegistry:
         self._numbers_for = numbers_for
         self._accountings: dict[str, InstanceAccounting] = {}
         self._retired: set[str] = set()
+        # Of every instance there was since the start, by kind of rule.
+        self.throttled_totals: Totals = {}
 
     def __iter__(self) -> Iterator[tuple[str, InstanceAccounting]]:
         return iter(self._accountings.items())
@@ -110,6 +117,7 @@ class AccountingRegistry:
                 self._window,
                 self._controller_window,
                 None if self.callback is None else partial(self.callback.ask, instance_id),
+                self.throttled_totals,
             )
         return accounting
 

@@ -36,8 +36,8 @@ AskCallback = Callable[[str, str, str], CustomLimit | None]
 
 
 class Rule(NamedTuple):
-    """Why somebody waits, or is refused a connection. `level` and `entity` are those of a client quota (QUO-2), None
-    for what is the instance's, or decided by a callback.
+    """Why somebody waits, or is refused a connection or a produce. `level` and `entity` are those of a client quota
+    (QUO-2), None for what is the instance's, or decided by a callback.
     """
 
     kind: Literal[
@@ -49,8 +49,14 @@ class Rule(NamedTuple):
         "connection_limit",
         "connection_rate",
         "authentication",
+        "capacity",
+        "frozen",
     ]
-    quota: Quota | Literal["request_time", "change_rate", "connection_limit", "connection_rate", "authentication"]
+    quota: (
+        Quota
+        | Literal["request_time", "change_rate", "connection_limit", "connection_rate", "authentication"]
+        | Literal["storage", "disk_space", "frozen"]
+    )
     level: int | None
     entity: precedence.Entity | None
 

@@ -1,5 +1,5 @@
-"""The throttle ledger: every delay with its cause, summed per (rule, user, client id), so that "why am I slow" has an
-answer.
+"""The throttle ledger: every delay and every refusal with its cause, summed per (rule, user, client id), so that "why
+am I slow" has an answer. The same by minute is in `throttled_minutes`, and by kind of rule in `totals`.
 """
 
 from __future__ import annotations
@@ -8,20 +8,27 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from brokers.contract.usage import counted_name
-from brokers.engine.throttling.charging import Rule
+from brokers.engine.throttling.charging import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, Rule
+from brokers.engine.throttling.throttled_minutes import ThrottledMinutes, rule_json
 
 ENTRIES_MAX: Final = 1_000
 # The delays a percentile is taken over: the latest ones.
 RECENT_MAX: Final = 128
+# Nobody waits for a refusal: it counts as going on for so long after the last one.
+REFUSAL_ACTIVE_MS: Final = 5_000
+IN_BYTES: Final = frozenset((PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE))
 
 Key = tuple[Rule, str, str]
 
 
 @dataclass(slots=True)
 class Entry:
-    """Times are wall milliseconds; `until_ms` is when the latest delay ends. `limit_per_s` None: not one of bytes."""
+    """Times are wall milliseconds; `until_ms` is when the latest delay ends. Limits are in the unit of the rule's
+    quota, None where it has none: `limit_per_s` on this broker, `whole_limit_per_s` over all, as bought or set.
+    """
 
     limit_per_s: float | None
+    whole_limit_per_s: float | None
     since_ms: int
     last_ms: int = 0
     until_ms: int = 0
@@ -38,26 +45,48 @@ class Entry:
         return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
 
+@dataclass(slots=True)
+class Total:
+    """Of one kind of rule, since the start of this process."""
+
+    count: int = 0
+    waited_ms: int = 0
+
+
+Totals = dict[str, Total]
+
+
 class Ledger:
-    """The entries of one instance. When it is full the entry that was quiet longest makes room."""
+    """The entries of one instance. When it is full the entry that was quiet longest makes room. `all_totals` are those
+    of all instances together, kept by whoever made the ledger.
+    """
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_all_totals", "_entries", "minutes", "totals")
 
-    def __init__(self) -> None:
+    def __init__(self, all_totals: Totals | None = None) -> None:
         self._entries: dict[Key, Entry] = {}
+        self._all_totals: Totals = {} if all_totals is None else all_totals
+        self.totals: Totals = {}
+        self.minutes = ThrottledMinutes()
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def record(
-        self, rule: Rule, limit_per_s: float | None, user: str, client_id: str, delay_ms: int, now_ms: int
+        self,
+        rule: Rule,
+        limit_per_s: float | None,
+        user: str,
+        client_id: str,
+        delay_ms: int,
+        now_ms: int,
+        whole_limit_per_s: float | None = None,
     ) -> None:
+        """One delay. Without a whole limit this broker's is the whole."""
+        if whole_limit_per_s is None:
+            whole_limit_per_s = limit_per_s
         key = (rule, user, counted_name(client_id))
-        entry = self._entries.get(key)
-        if entry is None:
-            entry = self._add(key, limit_per_s, now_ms)
-        entry.limit_per_s = limit_per_s
-        entry.last_ms = now_ms
+        entry = self._entry(key, limit_per_s, whole_limit_per_s, now_ms)
         entry.until_ms = max(entry.until_ms, now_ms + delay_ms)
         entry.waited_ms += delay_ms
         entry.longest_ms = max(entry.longest_ms, delay_ms)
@@ -66,38 +95,64 @@ class Ledger:
         else:
             entry.recent_ms[entry.count % RECENT_MAX] = delay_ms
         entry.count += 1
+        self._count(rule.kind, 1, delay_ms)
+        self.minutes.note(key, whole_limit_per_s, 1, delay_ms, now_ms)
 
-    def _add(self, key: Key, limit_per_s: float | None, now_ms: int) -> Entry:
-        if len(self._entries) >= ENTRIES_MAX:
-            quietest = min(self._entries, key=lambda known: self._entries[known].last_ms)
-            del self._entries[quietest]
-        entry = self._entries[key] = Entry(limit_per_s, now_ms)
+    def record_refusals(
+        self, rule: Rule, limit_per_s: float | None, user: str, client_id: str, count: int, now_ms: int
+    ) -> None:
+        """So many requests, or parts of one, were refused: nobody waited."""
+        key = (rule, user, counted_name(client_id))
+        entry = self._entry(key, limit_per_s, limit_per_s, now_ms)
+        entry.until_ms = now_ms + REFUSAL_ACTIVE_MS
+        entry.count += count
+        self._count(rule.kind, count, 0)
+        self.minutes.note(key, limit_per_s, count, 0, now_ms)
+
+    def _entry(self, key: Key, limit_per_s: float | None, whole_limit_per_s: float | None, now_ms: int) -> Entry:
+        entry = self._entries.get(key)
+        if entry is None:
+            if len(self._entries) >= ENTRIES_MAX:
+                quietest = min(self._entries, key=lambda known: self._entries[known].last_ms)
+                del self._entries[quietest]
+            entry = self._entries[key] = Entry(limit_per_s, whole_limit_per_s, now_ms)
+        entry.limit_per_s, entry.whole_limit_per_s = limit_per_s, whole_limit_per_s
+        entry.last_ms = now_ms
         return entry
+
+    def _count(self, kind: str, count: int, delay_ms: int) -> None:
+        for totals in (self.totals, self._all_totals):
+            total = totals.get(kind)
+            if total is None:
+                total = totals[kind] = Total()
+            total.count += count
+            total.waited_ms += delay_ms
 
     def as_json(self, now_ms: int) -> list[dict[str, object]]:
         """As the admin port answers it, the latest delay first."""
         ordered = sorted(self._entries.items(), key=lambda item: -item[1].last_ms)
-        return [self._entry_json(key, entry, now_ms) for key, entry in ordered]
+        return [_entry_json(key, entry, now_ms) for key, entry in ordered]
 
-    def _entry_json(self, key: Key, entry: Entry, now_ms: int) -> dict[str, object]:
-        rule, user, client_id = key
-        entity: dict[str, str | None] = {}
-        if rule.entity is not None:
-            if rule.entity.has_user:
-                entity["user"] = rule.entity.user
-            if rule.entity.has_client:
-                entity["client_id"] = rule.entity.client_id
-        return {
-            "rule": {"kind": rule.kind, "quota": rule.quota, "level": rule.level, "entity": entity},
-            "limit_bytes_per_s": entry.limit_per_s,
-            "user": user,
-            "client_id": client_id,
-            "count": entry.count,
-            "delay_ms_mean": entry.waited_ms / entry.count,
-            "delay_ms_p95": entry.percentile_ms(0.95),
-            "delay_ms_max": entry.longest_ms,
-            "waited_ms_total": entry.waited_ms,
-            "since_ms": entry.since_ms,
-            "last_ms": entry.last_ms,
-            "active": entry.until_ms > now_ms,
-        }
+    def totals_json(self) -> dict[str, list[int]]:
+        """`[count, waited_ms]` by kind of rule."""
+        return {kind: [total.count, total.waited_ms] for kind, total in sorted(self.totals.items())}
+
+
+def _entry_json(key: Key, entry: Entry, now_ms: int) -> dict[str, object]:
+    rule, user, client_id = key
+    return {
+        "rule": rule_json(rule),
+        "limit_bytes_per_s": entry.limit_per_s if rule.quota in IN_BYTES else None,
+        "limit_per_s": entry.limit_per_s,
+        "whole_limit_per_s": entry.whole_limit_per_s,
+        "user": user,
+        "client_id": client_id,
+        "count": entry.count,
+        "delay_ms_mean": entry.waited_ms / entry.count,
+        "delay_ms_p95": entry.percentile_ms(0.95),
+        "delay_ms_max": entry.longest_ms,
+        "waited_ms_total": entry.waited_ms,
+        "since_ms": entry.since_ms,
+        "last_ms": entry.last_ms,
+        "active": entry.until_ms > now_ms,
+    }

@@ -67,11 +67,18 @@ class Traffic:
         time.
         """
         oldest_ms = max(since_ms, now_ms - SECONDS_KEPT * STEP_MS)
-        rows = self._rows
-        result = [list(rows[at : at + _COLUMNS]) for at in range(0, len(rows), _COLUMNS)]
-        if self._second:
+        result = []
+        if self._second and self._second * STEP_MS >= oldest_ms:
             result.append(self._current())
-        return sorted(row for row in result if row[0] >= oldest_ms)
+        rows = self._rows
+        at = self._next
+        for _ in range(len(rows) // _COLUMNS):  # from the latest on, and no further than what is asked for
+            at = (at or len(rows)) - _COLUMNS
+            if rows[at] < oldest_ms:
+                break
+            result.append(list(rows[at : at + _COLUMNS]))
+        result.sort()
+        return result
 
     def _current(self) -> list[int]:
         return [self._second * STEP_MS, self._produce_bytes, self._consume_bytes, self._delay_ms_max]

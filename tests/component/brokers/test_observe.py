@@ -14,8 +14,18 @@ import pytest
 
 from brokers.dataplane.unresponsive_brokers import unresponsive_brokers
 from brokers.limits import OBSERVE_ANSWER_TIMEOUT_S
-from brokers.monitoring.observe import Answers, Target, ask_all, merge_throttles, merge_topics, merge_traffic
+from brokers.monitoring.observe import (
+    Answers,
+    LatestTraffic,
+    Target,
+    ask_all,
+    merge_bandwidth,
+    merge_throttles,
+    merge_topics,
+    merge_traffic,
+)
 from config.embedded.process import free_port
+from instances.interfaces import BrokerUnresponsive
 
 SECRET = "s3cret"
 
@@ -83,23 +93,47 @@ def test_a_wrong_secret_is_no_answer(admin_port: ThreadingHTTPServer) -> None:
     assert answers.bodies == {}
 
 
+def latest(answers: Answers) -> LatestTraffic:
+    return LatestTraffic(answers=answers, spans={}, since_ms={})
+
+
 def traffic(now_ms: int, *points: tuple[int, int, int, int]) -> dict[str, Any]:
     return {"now_ms": now_ms, "step_ms": 1000, "alive_since_ms": now_ms // 2, "points": [list(p) for p in points]}
 
 
 def test_traffic_is_summed_by_second_and_the_longest_delay_is_kept() -> None:
     bodies = {1: traffic(9_400, (7_000, 1, 2, 3), (8_000, 10, 20, 30)), 2: traffic(9_300, (8_000, 100, 200, 5))}
-    result = merge_traffic(Answers(bodies=bodies, silent=()), since_ms=7_500)
+    result = merge_traffic(latest(Answers(bodies=bodies, silent=())), since_ms=7_500)
     assert result.points == ((8_000, 110, 220, 30),)
     assert result.by_broker == {1: (10, 20), 2: (100, 200)}
     assert result.now_ms == 9_400
     assert result.alive_since_ms == 4_700
-    assert set(result.alive_since_by_broker) == set(result.by_broker)
+    assert result.known_by_broker == {1: ((4_700, 9_400),), 2: ((4_650, 9_400),)}
+
+
+def test_what_was_kept_of_a_broker_before_its_restart_is_summed_as_ever() -> None:
+    body = traffic(100_400, (98_000, 5, 0, 0), (99_000, 6, 0, 0)) | {"alive_since_ms": 97_500}
+    kept = {1: [(90_000, 1, 2, 3), (98_000, 4, 0, 0)], 2: [(91_000, 7, 0, 0)]}
+    silent = (BrokerUnresponsive(broker_id=2, reason="does not answer"),)
+    seen = LatestTraffic(
+        answers=Answers(bodies={1: body}, silent=silent),
+        spans={1: ((50_000, 95_000),), 2: ((50_000, 96_000),)},
+        since_ms={1: 94_000, 2: 95_000},
+    )
+    result = merge_traffic(seen, 0, kept)
+    assert result.points == ((90_000, 1, 2, 3), (91_000, 7, 0, 0), (98_000, 5, 0, 0), (99_000, 6, 0, 0))
+    assert result.known_by_broker == {1: ((50_000, 95_000), (97_500, 100_400)), 2: ((50_000, 96_000),)}
+    assert (result.by_broker, result.alive_since_ms) == ({1: (6, 0)}, 97_500)
+
+
+def test_a_moment_below_zero_is_so_long_before_the_brokers_now() -> None:
+    bodies = {1: traffic(9_400, (2_000, 1, 0, 0), (8_000, 10, 0, 0))}
+    assert merge_traffic(latest(Answers(bodies=bodies, silent=())), since_ms=-2_000).points == ((8_000, 10, 0, 0),)
 
 
 def test_no_answer_at_all_is_an_empty_image() -> None:
     nothing = Answers(bodies={}, silent=())
-    assert merge_traffic(nothing, 0).points == ()
+    assert merge_traffic(latest(nothing), 0).points == ()
     assert merge_throttles(nothing).entries == ()
     assert merge_topics(nothing).topics == {}
 
@@ -119,6 +153,25 @@ def test_who_waits_longest_at_the_moment_comes_first() -> None:
     result = merge_throttles(Answers(bodies={1: body, 2: other}, silent=()))
     assert [(item.user, item.broker_id) for item in result.entries] == [("b", 2), ("a", 1), ("old", 1)]
     assert result.entries[0].level == 3
+
+
+def test_brokers_that_know_bytes_alone_are_understood_and_newer_ones_say_the_whole_limit() -> None:
+    new = entry("a", 5, active=True) | {"limit_per_s": 2.0, "whole_limit_per_s": 6.0}
+    body = {"now_ms": 1, "entries": [entry("b", 4, active=True), new], "totals": {"client_quota": [3, 40]}}
+    result = merge_throttles(Answers(bodies={1: body}, silent=()))
+    assert [(item.limit_per_s, item.whole_limit_per_s) for item in result.entries] == [(2.0, 6.0), (1.0, 1.0)]
+    assert result.totals == {1: {"client_quota": (3, 40)}}
+
+
+def test_a_broker_that_does_not_say_its_share_is_not_known_and_none_is_made_up() -> None:
+    part = {"bought_bps": 20, "share_bps": 12, "wanted_bps": 30, "admitted_bps": 11, "leaders": 2}
+    body = {"now_ms": 1, "policy": "adaptive", "reason": "follows_demand", "produce": part, "consume": part}
+    silent = (BrokerUnresponsive(broker_id=2, reason="answers nonsense"),)
+    result = merge_bandwidth(Answers(bodies={1: body}, silent=silent))
+    assert result.brokers[1] is not None
+    assert (result.brokers[1].reason, result.brokers[1].produce.share_bytes_per_s) == ("follows_demand", 12)
+    assert result.brokers[2] is None
+    assert not result.is_known
 
 
 def test_where_two_brokers_claim_a_partition_the_later_leader_counts() -> None:

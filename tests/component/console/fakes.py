@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from instances.interfaces import (
+    Bandwidth,
+    BrokerBandwidth,
     BrokerUnresponsive,
     ConfigEntry,
+    Flow,
     PartitionSummary,
     RefusedTopic,
     Throttle,
@@ -91,18 +94,23 @@ class FakeObservation:
     messages_per_partition: int = 10
     alive_since_ms: int = 0
     alive_since_by_broker: dict[int, int] = field(default_factory=dict)
+    shares: dict[int, BrokerBandwidth | None] = field(default_factory=dict)
 
     def traffic(self, instance_id: str, since_ms: int) -> Traffic:
-        silent = {unresponsive_brokers.broker_id for unresponsive_brokers in self.silent}
+        silent = {silence.broker_id for silence in self.silent}
         alive = self.alive_since_by_broker or {1: self.alive_since_ms}
         return Traffic(
             now_ms=NOW_MS, step_ms=STEP_MS, alive_since_ms=self.alive_since_ms, by_broker={1: (0, 0)},
-            alive_since_by_broker={id: since for id, since in alive.items() if id not in silent}, silent=self.silent,
+            known_by_broker={id: () if id in silent else ((since, NOW_MS),) for id, since in alive.items()},
+            silent=self.silent,
             points=tuple(point for point in self.points if point[0] >= since_ms),
         )  # fmt: skip
 
     def throttles(self, instance_id: str) -> Throttles:
         return Throttles(now_ms=NOW_MS, entries=self.entries, silent=self.silent)
+
+    def bandwidth(self, instance_id: str) -> Bandwidth:
+        return Bandwidth(brokers=self.shares)
 
     def topic_sizes(self, instance_id: str) -> TopicSizes:
         count = self.messages_per_partition
@@ -122,11 +130,21 @@ def throttle(**changes: object) -> Throttle:
     values: dict[str, object] = {
         "broker_id": 2, "kind": "client_quota", "quota": "producer_byte_rate", "level": 3,
         "entity": {"user": "reports"},
-        "limit_bytes_per_s": 2_000_000.0, "user": "reports", "client_id": "etl", "count": 10, "delay_ms_mean": 35.0,
+        "limit_per_s": 2_000_000.0, "user": "reports", "client_id": "etl", "count": 10, "delay_ms_mean": 35.0,
         "delay_ms_p95": 80.0, "delay_ms_max": 120.0, "waited_ms_total": 350.0, "since_ms": NOW_MS - 60_000,
         "last_ms": NOW_MS - 200, "active": True,
     }  # fmt: skip
-    return Throttle(**{**values, **changes})  # type: ignore[arg-type]
+    values |= changes
+    return Throttle(**{"whole_limit_per_s": values["limit_per_s"], **values})  # type: ignore[arg-type]
+
+
+def share(broker_id: int, reason: str = "follows_demand", **changes: int) -> BrokerBandwidth:
+    """A third of 20 MB/s in both directions, of which a part is wanted and used."""
+    flow = Flow(**{
+        "leaders": 2, "share_bytes_per_s": 6_700_000, "wanted_bytes_per_s": 3_000_000,
+        "admitted_bytes_per_s": 2_000_000, **changes,
+    })  # fmt: skip
+    return BrokerBandwidth(broker_id=broker_id, policy="adaptive", reason=reason, produce=flow, consume=flow)
 
 
 @dataclass

@@ -136,6 +136,7 @@ class TestTopics(EndpointCases):
         Case("GET", "/instances/{instance}/throughput", Scope.USAGE_READ),
         Case("GET", "/instances/{instance}/storage", Scope.USAGE_READ),
         Case("GET", "/instances/{instance}/storage/topics", Scope.TOPICS_READ),
+        Case("GET", "/instances/{instance}/throttles", Scope.USAGE_READ),
         Case("GET", "/instances/{instance}/metrics", Scope.USAGE_READ),
         Case("GET", "/instances/{instance}/metrics/prometheus", Scope.USAGE_READ),
     )

@@ -27,7 +27,7 @@ def figures(*, topics: int = 0, lags: dict[tuple[str, str], int] | None = None, 
         bandwidth_mb_s=20,
         storage_gb=3,
         traffic=Traffic(
-            now_ms=NOW_MS, step_ms=1_000, alive_since_ms=0, alive_since_by_broker={}, by_broker={}, silent=(),
+            now_ms=NOW_MS, step_ms=1_000, alive_since_ms=0, known_by_broker={}, by_broker={}, silent=(),
             points=tuple((until_ms - (points - at) * 1_000, 600, 60, 0) for at in range(points)),
         ),
         throttles=Throttles(now_ms=NOW_MS, entries=(), silent=()),

@@ -13,7 +13,7 @@ def traffic(*points: tuple[int, int, int, int], alive: dict[int, int], silent: t
         now_ms=NOW_MS,
         step_ms=1_000,
         alive_since_ms=max(alive.values(), default=NOW_MS),
-        alive_since_by_broker=alive,
+        known_by_broker={id: ((since, NOW_MS),) for id, since in alive.items()} | dict.fromkeys(silent, ()),
         points=points,
         by_broker=dict.fromkeys(alive, (0, 0)),
         silent=tuple(BrokerUnresponsive(broker_id=item, reason="does not answer") for item in silent),

@@ -34,7 +34,7 @@ def test_the_restart_of_one_broker_hatches_nothing_and_is_named(
     observation.alive_since_by_broker = {1: 0, 2: now_ms - RESTARTED_BEFORE_MS, 3: 0}
     observation.entries = (
         throttle(kind="instance_bandwidth", quota="consumer_byte_rate", level=None, entity={}, broker_id=1,
-                 limit_bytes_per_s=6_700_000.0),
+                 limit_per_s=6_700_000.0),
     )  # fmt: skip
     page = open_page(theme=theme)
     log_in(page, live_server)

@@ -47,7 +47,7 @@ def busy(instance: Instance, observation: FakeObservation) -> Instance:
     observation.alive_since_ms = NOW_MS
     observation.entries = (
         throttle(),
-        throttle(kind="instance_bandwidth", quota="consumer_byte_rate", level=None, entity={}, limit_bytes_per_s=LIMIT,
+        throttle(kind="instance_bandwidth", quota="consumer_byte_rate", level=None, entity={}, limit_per_s=LIMIT,
                  user="etl-sink", client_id="flink-7", delay_ms_mean=184.0, delay_ms_p95=410.0),
     )  # fmt: skip
     for name in ("payments.settled", "inventory.changes", "clicks.raw"):

@@ -182,6 +182,7 @@ class _OldProduce:
             engine.stall_detector.check(now_ms)
         pending: list[_PendingResult] = []
         answers: list[TopicProduceResponse] = []
+        refusals: list[tuple[int, str | None]] = []
         budget = InflationBudget(INFLATED_PER_REQUEST_MAX)
         left = PARTITIONS_PER_TURN_MAX
         for name, sets in topics:
@@ -204,6 +205,8 @@ class _OldProduce:
                     log_append_time_ms=result.log_append_time_ms,
                 )
                 lines.append(line)
+                if code:
+                    refusals.append((code, result.error_message))
                 self.accepted_bytes += result.appended_bytes
                 if result.appended_bytes and route.usage is not None:
                     route.usage.add(result.appended_bytes)
@@ -214,6 +217,7 @@ class _OldProduce:
                     pending.append(_PendingResult(line, partition, result.last_offset))
             answers.append(TopicProduceResponse(name=name, partition_responses=lines))
         delay_ms = self._charge(client, now_ms)
+        client.remember_refusals(refusals, now_ms)
         session.cancel = None
         if self.request.acks == 0:
             if any(line.error_code for topic in answers for line in topic.partition_responses):

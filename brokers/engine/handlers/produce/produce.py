@@ -144,6 +144,10 @@ def complete(request: ProduceRequest, client: Client) -> None:
     session, raw = request.session, request.raw
     request.release()
     delay_ms = charge_for(request, client)
+    if request.failed:
+        client.remember_refusals(
+            ((result[1], result[5]) for _, results in request.results for result in results), request.now_ms
+        )
     if request.acks == 0:
         if request.failed:
             session.channel.close("an append without acknowledgement failed")

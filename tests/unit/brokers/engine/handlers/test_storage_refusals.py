@@ -64,6 +64,18 @@ async def test_produce_is_refused_with_a_reason_when_what_was_bought_is_used(ful
     assert BOUGHT * 0.98 <= stored_bytes(full) <= BOUGHT * 1.02
 
 
+@pytest.mark.parametrize("version", [3, 9])
+async def test_the_ledger_says_that_the_storage_is_used_up(full: House, version: int) -> None:
+    ledger = full.broker.broker.engine.accountings.of(MINE).ledger
+    before = ledger.totals["capacity"].count
+
+    await produce(full.mine, "orders", RECORDS, version=version)
+
+    (entry,) = (entry for entry in ledger.as_json(0) if entry["rule"]["kind"] == "capacity")  # type: ignore[index]
+    assert entry["rule"] == {"kind": "capacity", "quota": "storage", "level": None, "entity": {}}
+    assert (ledger.totals["capacity"].count, entry["waited_ms_total"]) == (before + 1, 0)
+
+
 async def test_refusal_in_old_versions_is_the_same_code(full: House) -> None:
     assert (await produce(full.mine, "orders", RECORDS, version=7)).error_code == FULL
 

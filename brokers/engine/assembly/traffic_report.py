@@ -1,0 +1,59 @@
+"""What all instances of this broker moved since a moment, and what held their clients back: for the one who keeps it.
+
+One question every few seconds is for all instances. An answer has those that did something meanwhile, so many at a
+time, and names the last one where there are more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from brokers.engine.handlers.context import Engine
+from brokers.engine.telemetry.metrics import Sample
+from brokers.engine.throttling.accounting import AccountingRegistry
+from brokers.engine.throttling.traffic import STEP_MS
+
+# Points and causes of one answer: it is made in one turn of the event loop, in a few milliseconds.
+POINTS_PER_PAGE_MAX: Final = 4_000
+# What a cause weighs beside a point.
+CAUSE_WEIGHT: Final = 8
+
+
+def traffic_page(engine: Engine, started_at_ms: int, since_ms: int, after: str) -> dict[str, Any]:
+    """Of the instances with ids behind `after`: their seconds from `since_ms` on, and whole, the minutes in which
+    somebody was held back since then. One instance is never cut in two.
+    """
+    now_ms = engine.clock.now_ms()
+    instances: dict[str, dict[str, Any]] = {}
+    weight, following = 0, None
+    for instance_id, accounting in sorted(engine.accountings):
+        if instance_id <= after:
+            continue
+        points = accounting.traffic.points(since_ms, now_ms)
+        minutes = accounting.ledger.minutes.since(since_ms)
+        if not points and not minutes:
+            continue
+        instances[instance_id] = {"points": points, "throttled": minutes}
+        weight += len(points) + CAUSE_WEIGHT * sum(len(minute["causes"]) for minute in minutes)
+        if weight >= POINTS_PER_PAGE_MAX:
+            following = instance_id
+            break
+    return {
+        "now_ms": now_ms,
+        "step_ms": STEP_MS,
+        "alive_since_ms": started_at_ms,
+        "instances": instances,
+        "next": following,
+    }
+
+
+def throttle_samples(accountings: AccountingRegistry) -> Iterator[Sample]:
+    """How often each cause delayed or refused something here, and how long all waited for it."""
+    totals = sorted(accountings.throttled_totals.items())
+    text = "Requests that a limit delayed, and parts of requests that one refused, by the kind of limit."
+    for kind, total in totals:
+        yield Sample("penstock_broker_throttled_requests", "counter", text, total.count, (("cause", kind),))
+    text = "Time for which requests were delayed, by the kind of limit."
+    for kind, total in totals:
+        yield Sample("penstock_broker_throttle_seconds", "counter", text, total.waited_ms / 1000, (("cause", kind),))

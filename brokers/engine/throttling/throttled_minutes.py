@@ -1,0 +1,119 @@
+"""What held the clients of one instance back here, minute by minute, for the last quarter of an hour.
+
+The control plane collects it every few seconds and keeps it for a week: these minutes are what it may have missed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from brokers.engine.throttling.charging import Rule
+
+MINUTE_MS: Final = 60_000
+MINUTES_KEPT: Final = 16
+# Of one minute: rules that are told apart; further ones count together, by kind.
+RULES_PER_MINUTE_MAX: Final = 8
+# Of one rule in one minute: clients that are told apart. Whoever waited least makes room.
+CLIENTS_PER_RULE_MAX: Final = 8
+# Of these are told.
+CLIENTS_SHOWN_MAX: Final = 3
+
+Client = tuple[str, str]
+
+
+class _Cause:
+    """One rule in one minute. `clients`: `[count, waited_ms]` of each."""
+
+    __slots__ = ("clients", "count", "longest_ms", "waited_ms", "whole_limit_per_s")
+
+    def __init__(self) -> None:
+        self.whole_limit_per_s: float | None = None
+        self.count = self.waited_ms = self.longest_ms = 0
+        self.clients: dict[Client, list[int]] = {}
+
+    def note(self, client: Client, count: int, delay_ms: int) -> None:
+        self.count += count
+        self.waited_ms += delay_ms
+        self.longest_ms = max(self.longest_ms, delay_ms)
+        known = self.clients.get(client)
+        if known is None:
+            if len(self.clients) >= CLIENTS_PER_RULE_MAX:
+                least = min(self.clients, key=lambda each: (self.clients[each][1], self.clients[each][0]))
+                del self.clients[least]
+            known = self.clients[client] = [0, 0]
+        known[0] += count
+        known[1] += delay_ms
+
+
+class _Minute:
+    __slots__ = ("causes", "noted_ms")
+
+    def __init__(self) -> None:
+        self.causes: dict[Rule, _Cause] = {}
+        self.noted_ms = 0
+
+    def cause(self, rule: Rule) -> _Cause:
+        known = self.causes.get(rule)
+        if known is None:
+            if len(self.causes) >= RULES_PER_MINUTE_MAX and rule.entity is not None:
+                rule = Rule(rule.kind, rule.quota, None, None)
+                known = self.causes.get(rule)
+            if known is None:
+                known = self.causes[rule] = _Cause()
+        return known
+
+
+class ThrottledMinutes:
+    """By minute, rule and client. Times are wall milliseconds."""
+
+    __slots__ = ("_minutes",)
+
+    def __init__(self) -> None:
+        self._minutes: dict[int, _Minute] = {}
+
+    def note(
+        self, key: tuple[Rule, str, str], whole_limit_per_s: float | None, count: int, delay_ms: int, now_ms: int
+    ) -> None:
+        """`count` delays, or refusals, of `delay_ms` together."""
+        rule, user, client_id = key
+        minute_ms = now_ms - now_ms % MINUTE_MS
+        minute = self._minutes.get(minute_ms)
+        if minute is None:
+            minute = self._minutes[minute_ms] = _Minute()
+            if len(self._minutes) > MINUTES_KEPT:
+                del self._minutes[min(self._minutes)]
+        minute.noted_ms = now_ms
+        cause = minute.cause(rule)
+        cause.whole_limit_per_s = whole_limit_per_s
+        cause.note((user, client_id), count, delay_ms)
+
+    def since(self, since_ms: int) -> list[dict[str, Any]]:
+        """The minutes in which something was noted since then, whole, by time."""
+        return [
+            {"minute_ms": at_ms, "causes": [_cause_json(rule, cause) for rule, cause in minute.causes.items()]}
+            for at_ms, minute in sorted(self._minutes.items())
+            if minute.noted_ms >= since_ms
+        ]
+
+
+def rule_json(rule: Rule) -> dict[str, object]:
+    """As the admin port answers it. `entity` has the parts that the quota names; None is the default."""
+    entity: dict[str, str | None] = {}
+    if rule.entity is not None:
+        if rule.entity.has_user:
+            entity["user"] = rule.entity.user
+        if rule.entity.has_client:
+            entity["client_id"] = rule.entity.client_id
+    return {"kind": rule.kind, "quota": rule.quota, "level": rule.level, "entity": entity}
+
+
+def _cause_json(rule: Rule, cause: _Cause) -> dict[str, object]:
+    most = sorted(cause.clients.items(), key=lambda item: (-item[1][1], -item[1][0], item[0]))[:CLIENTS_SHOWN_MAX]
+    return {
+        **rule_json(rule),
+        "whole_limit_per_s": cause.whole_limit_per_s,
+        "count": cause.count,
+        "waited_ms": cause.waited_ms,
+        "longest_ms": cause.longest_ms,
+        "clients": [[user, client_id, count, waited_ms] for (user, client_id), (count, waited_ms) in most],
+    }

@@ -1,0 +1,102 @@
+"""What held clients back, minute by minute, for a week: kept for "why was I slow on Tuesday"."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from django.db import connection
+
+from instances.interfaces import QUOTA_UNITS
+from instances.limits import (
+    THROTTLED_CAUSES_MAX,
+    THROTTLED_CLIENTS_MAX,
+    THROTTLED_MINUTES_KEPT,
+    THROTTLED_NAME_CHARS_MAX,
+    THROTTLED_ROWS_FORGOTTEN_MAX,
+)
+from instances.models import Instance
+
+MS_PER_S = 1_000
+
+# A minute is told again while it runs: what counts more knows more.
+_KEEP = """
+INSERT INTO instances_throttledminute (instance_id, minute, broker_number, incarnation_ms, count, causes)
+VALUES (%s, %s, %s, %s, %s, %s)
+ON CONFLICT (instance_id, minute, broker_number, incarnation_ms)
+DO UPDATE SET count = EXCLUDED.count, causes = EXCLUDED.causes
+WHERE instances_throttledminute.count < EXCLUDED.count
+"""
+_FORGET = """
+DELETE FROM instances_throttledminute
+WHERE id IN (SELECT id FROM instances_throttledminute WHERE minute < %s ORDER BY minute LIMIT %s)
+"""
+
+
+class MinuteOfBroker(NamedTuple):
+    """A minute of one instance on one broker, as the broker tells it. `incarnation_ms`: when its process began."""
+
+    instance_id: str
+    minute_ms: int
+    broker_number: int
+    incarnation_ms: int
+    causes: Sequence[Mapping[str, Any]]
+
+
+def keep_throttled_minutes(found: Sequence[MinuteOfBroker]) -> int:
+    """Returns how many were kept. Instances that are gone are left out."""
+    ids = {minute.instance_id for minute in found}
+    known = set(Instance.objects.filter(pk__in=ids).values_list("pk", flat=True)) if ids else set()
+    rows = [
+        (
+            minute.instance_id,
+            datetime.fromtimestamp(minute.minute_ms / MS_PER_S, UTC),
+            minute.broker_number,
+            minute.incarnation_ms,
+            sum(int(cause["count"]) for cause in minute.causes),
+            json.dumps(kept_causes(minute.causes)),
+        )
+        # In one order, so that two writers do not wait for each other in a ring.
+        for minute in sorted(found, key=lambda each: each[:4])
+        if minute.instance_id in known
+    ]
+    if rows:
+        with connection.cursor() as cursor:
+            cursor.executemany(_KEEP, rows)
+    return len(rows)
+
+
+def kept_causes(causes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The heaviest causes, with names cut: what a tenant's clients are called bounds no row. Pure."""
+    heaviest = sorted(causes, key=lambda cause: (-int(cause["waited_ms"]), -int(cause["count"])))
+    return [
+        {
+            "kind": cause["kind"],
+            "quota": cause["quota"],
+            "level": cause["level"],
+            "entity": {part: _cut(name) for part, name in cause["entity"].items()},
+            "unit": QUOTA_UNITS.get(cause["quota"]),
+            "whole_limit_per_s": cause["whole_limit_per_s"],
+            "count": int(cause["count"]),
+            "waited_ms": int(cause["waited_ms"]),
+            "delay_ms_max": int(cause["longest_ms"]),
+            "clients": [
+                {"user": _cut(user), "client_id": _cut(client_id), "count": int(count), "waited_ms": int(waited_ms)}
+                for user, client_id, count, waited_ms in cause["clients"][:THROTTLED_CLIENTS_MAX]
+            ],
+        }
+        for cause in heaviest[:THROTTLED_CAUSES_MAX]
+    ]
+
+
+def _cut(name: str | None) -> str | None:
+    return None if name is None else name[:THROTTLED_NAME_CHARS_MAX].replace("\x00", "\ufffd")
+
+
+def forget_throttled_minutes(now: datetime) -> int:
+    """Delete what is too old, so many rows at once; returns how many."""
+    with connection.cursor() as cursor:
+        cursor.execute(_FORGET, (now - THROTTLED_MINUTES_KEPT, THROTTLED_ROWS_FORGOTTEN_MAX))
+        return cursor.rowcount

@@ -1,0 +1,87 @@
+""" "Why was I slow?": an hour by minutes, a day by quarters of an hour, a week by hours; each leads to its minutes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.http import QueryDict
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from instances.limits import THROTTLED_MINUTES_KEPT
+from instances.metrics.throttle_history import PastCause, past_causes
+from instances.models import Instance
+from instances.views.throttle_words import amount_words, limit_words, scope_words, title_words, who
+
+MS_PER_S = 1_000
+# Span and step in seconds.
+SPANS = {"hour": (3_600, 60), "day": (86_400, 900), "week": (7 * 86_400, 3_600)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A cause in a step, in words. `end_ms`: the end of the hour that shows its minutes."""
+
+    cause: PastCause
+    title: str
+    level: str
+    limit: str
+    who: tuple[str, ...]
+    end_ms: int
+    is_first: bool
+
+
+def past_context(asked: QueryDict, instance: Instance) -> dict[str, object]:
+    """What held clients back in the span that `asked` names, which ends now or at its `until` (ms since 1970)."""
+    span = asked.get("span", "")
+    span = span if span in SPANS else "hour"
+    length_s, step_s = SPANS[span]
+    now = timezone.now()
+    until = _instant(asked.get("until", ""))
+    end = max(min(until, now) if until else now, now - THROTTLED_MINUTES_KEPT)
+    start = end - timedelta(seconds=length_s)
+    causes, reaches_to = past_causes(instance, start=start, end=end, step_s=step_s)
+    later = end + timedelta(seconds=length_s)
+    return {
+        "span": span,
+        "spans": (("hour", _("1 hour")), ("day", _("24 h")), ("week", _("7 days"))),
+        "start": start,
+        "end": end,
+        "is_now": until is None or until >= now,
+        "earlier_ms": _ms(start) if start > now - THROTTLED_MINUTES_KEPT else None,
+        "later_ms": _ms(later) if later < now else None,
+        "past": _rows(causes, step_s),
+        "leads_on": span != "hour",
+        "reaches_to": reaches_to,
+    }
+
+
+def _rows(causes: list[PastCause], step_s: int) -> list[Row]:
+    result = []
+    before: datetime | None = None
+    for cause in causes:
+        result.append(
+            Row(
+                cause=cause,
+                title=title_words(cause.kind, cause.quota, cause.entity),
+                level=scope_words(cause.kind, cause.quota, cause.level),
+                limit=limit_words(cause.kind, cause.quota) or amount_words(cause.quota, cause.whole_limit_per_s),
+                who=tuple(who(user, client_id) for user, client_id in cause.clients),
+                end_ms=_ms(cause.start + timedelta(seconds=max(step_s, SPANS["hour"][0]))),
+                is_first=cause.start != before,
+            )
+        )
+        before = cause.start
+    return result
+
+
+def _instant(text: str) -> datetime | None:
+    """Milliseconds since 1970, as far as there is a calendar."""
+    if not (text.isascii() and text.isdigit() and len(text) < 15):
+        return None
+    return datetime.fromtimestamp(int(text) / MS_PER_S, UTC)
+
+
+def _ms(instant: datetime) -> int:
+    return round(instant.timestamp() * MS_PER_S)

@@ -1,0 +1,273 @@
+""" "Why am I slow?" in words: what a rule is called, whose limit it is, how high, and a sentence of what happens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from django.utils.translation import gettext as _
+
+from instances.interfaces import BYTES_PER_S, QUOTA_UNITS, Throttle
+from tenants.formatting import count, delay, rate_limit
+
+ANONYMOUS = "ANONYMOUS"
+
+
+def level_words(level: int) -> str:
+    """What the entity of a quota level consists of, first match wins."""
+    return {
+        1: _("user and client"),
+        2: _("user, any client"),
+        3: _("user"),
+        4: _("any user, client"),
+        5: _("any user, any client"),
+        6: _("any user"),
+        7: _("client"),
+        8: _("any client"),
+    }.get(level, "")
+
+
+def who(user: str, client_id: str) -> str:
+    """A client as people call it; a connection without authentication has only its client id."""
+    if user in ("", ANONYMOUS):
+        return client_id or _("clients without a name")
+    return _(", ").join((user, client_id)) if client_id else user
+
+
+def entity_words(entity: Mapping[str, str | None]) -> str:
+    """The clients a quota is set for: `user etl-sink, any client`."""
+    parts = []
+    if "user" in entity:
+        name = entity["user"]
+        parts.append(_("any user") if name is None else _("user %(name)s") % {"name": name})
+    if "client_id" in entity:
+        name = entity["client_id"]
+        parts.append(_("any client") if name is None else _("client %(name)s") % {"name": name})
+    return _(", ").join(parts)
+
+
+def is_produce(quota: str) -> bool:
+    return quota.startswith("produce")
+
+
+def kind_words(kind: str, quota: str) -> str:
+    """The name of a rule that is neither a quota nor bandwidth."""
+    if quota == "disk_space":
+        return _("A broker's disk")
+    return {
+        "request_time": _("Request time"),
+        "change_rate": _("Rate of changes"),
+        "connection_limit": _("Connections"),
+        "connection_rate": _("New connections"),
+        "authentication": _("Failed sign-ins of clients"),
+        "capacity": _("Storage"),
+        "frozen": _("Instance is frozen"),
+    }.get(kind, "")
+
+
+def limit_words(kind: str, quota: str) -> str:
+    """Its limit, which is no rate."""
+    if quota == "disk_space":
+        return _("no limit of the instance")
+    return {
+        "request_time": _("a quarter of each broker's time"),
+        "change_rate": _("changes a second on each broker"),
+        "connection_limit": _("connections to one broker"),
+        "connection_rate": _("new connections a second"),
+        "authentication": _("wrong passwords of a user or an address"),
+        "capacity": _("the storage that was bought"),
+        "frozen": _("nothing is written"),
+    }.get(kind, "")
+
+
+def amount_words(quota: str, limit: float | None) -> str:
+    """A limit in the unit of its quota: `1.5 MB/s`, `25 % of a broker's time`, `5 partitions/s`."""
+    unit = QUOTA_UNITS.get(quota)
+    if limit is None or unit is None or unit == BYTES_PER_S:
+        return rate_limit(limit)
+    number = f"{limit:,.10g}"
+    if unit == "percent":
+        return _("%(number)s %% of a broker's time") % {"number": number}
+    return _("%(number)s partitions/s") % {"number": number}
+
+
+def title_words(kind: str, quota: str, entity: Mapping[str, str | None]) -> str:
+    """Whose limit it is."""
+    if name := kind_words(kind, quota):
+        return name
+    if kind == "topic_quota":
+        return _("Produce limit of a topic") if is_produce(quota) else _("Consume limit of a topic")
+    if kind != "client_quota":
+        return _("Instance produce bandwidth") if is_produce(quota) else _("Instance consume bandwidth")
+    words = {"who": entity_words(entity) or _("several clients")}
+    if quota == "request_percentage":
+        return _("Request time quota of %(who)s") % words
+    if quota == "controller_mutation_rate":
+        return _("Change rate quota of %(who)s") % words
+    return (_("Produce quota of %(who)s") if is_produce(quota) else _("Consume quota of %(who)s")) % words
+
+
+def scope_words(kind: str, quota: str, level: int | None) -> str:
+    """On which level it is set."""
+    if level is not None:
+        return _("level %(level)d of 8: %(words)s") % {"level": level, "words": level_words(level)}
+    if kind == "client_quota":
+        return _("several quotas")
+    if kind == "topic_quota":
+        return _("level: topic")
+    return _("level: broker") if quota == "disk_space" else _("level: instance")
+
+
+def policy_words(policy: str) -> str:
+    """How an instance's bandwidth is shared out over its brokers."""
+    return {
+        "static": _("shared out by the partitions that a broker leads"),
+        "literal": _("shared out by use, in CKafka's five steps"),
+        "normalised": _("shared out by use, in CKafka's five steps, normalised"),
+        "adaptive": _("shared out by what clients want"),
+    }.get(policy, "")
+
+
+def share_words(reason: str) -> str:
+    """Why a broker's share is what it is."""
+    return {
+        "static": _("by partitions led"),
+        "follows_demand": _("follows demand"),
+        "layout_changed": _("by partitions led: leaders have just moved"),
+        "no_answer": _("by partitions led: the flow master does not answer"),
+        "not_reported": _("by partitions led: its report has not arrived"),
+    }.get(reason, reason)
+
+
+def bandwidth_sentence(quota: str, mean_ms: float, limit: float, shares: Mapping[int, float | None]) -> str:
+    words = {"limit": rate_limit(limit), "delay": delay(mean_ms), "brokers": _shares_words(shares)}
+    if all(share is None or share >= limit for share in shares.values()):
+        if is_produce(quota):
+            return (
+                _(
+                    "This instance has %(limit)s for producers, so each produce waits %(delay)s on average."
+                    " Nothing is lost and nothing is refused."
+                )
+                % words
+            )
+        return (
+            _(
+                "This instance has %(limit)s for consumers, so each fetch waits %(delay)s on average."
+                " Nothing is lost and nothing is refused."
+            )
+            % words
+        )
+    if is_produce(quota):
+        return (
+            _(
+                "This instance has %(limit)s for producers, shared out over the brokers that lead its partitions."
+                " Now at its share: %(brokers)s. Each produce there waits %(delay)s on average."
+                " Nothing is lost and nothing is refused."
+            )
+            % words
+        )
+    return (
+        _(
+            "This instance has %(limit)s for consumers, shared out over the brokers that lead its partitions."
+            " Now at its share: %(brokers)s. Each fetch there waits %(delay)s on average."
+            " Nothing is lost and nothing is refused."
+        )
+        % words
+    )
+
+
+def _shares_words(shares: Mapping[int, float | None]) -> str:
+    """`broker 1 (1.4 MB/s), broker 3 (1.8 MB/s)`."""
+    described = [
+        _("broker %(id)d (%(share)s)") % {"id": broker, "share": rate_limit(share)} for broker, share in shares.items()
+    ]
+    return _(", ").join(described)
+
+
+def refusal_sentence(kind: str, quota: str, refused: int, brokers: Sequence[int]) -> str:
+    """Of produces that were refused and not delayed."""
+    words = {"n": count(refused), "brokers": ", ".join(str(broker) for broker in brokers)}
+    if kind == "frozen":
+        return _("Produce is refused while the instance is frozen: %(n)s times. Consumers go on.") % words
+    if quota == "disk_space":
+        return (
+            _(
+                "Produce was refused %(n)s times because a disk of these brokers is nearly full: %(brokers)s."
+                " That is not the doing of this instance, and its operators know."
+            )
+            % words
+        )
+    return (
+        _(
+            "Produce was refused %(n)s times because the storage of this instance is used up. Less retention, fewer"
+            " records or more storage end that. Consumers go on."
+        )
+        % words
+    )
+
+
+def broker_sentence(kind: str, mean_ms: float, brokers: Sequence[int]) -> str:
+    words = {"delay": delay(mean_ms), "brokers": ", ".join(str(broker) for broker in brokers)}
+    if kind == "change_rate":
+        return (
+            _(
+                "This instance creates or deletes partitions, or changes configurations and quotas, faster than brokers"
+                " %(brokers)s take it. Each waits %(delay)s on average. Fewer of them at a time end that."
+            )
+            % words
+        )
+    if kind == "connection_limit":
+        return (
+            _(
+                "Connections were closed at once, because this instance, or one address of it, has as many as it may"
+                " have to these brokers: %(brokers)s. Clients that share connections, or close those they do not use,"
+                " end that."
+            )
+            % words
+        )
+    if kind == "connection_rate":
+        return (
+            _(
+                "Clients open connections faster than these brokers accept them from one instance: %(brokers)s."
+                " A new connection waits %(delay)s on average. Clients that keep their connections end that."
+            )
+            % words
+        )
+    if kind == "authentication":
+        return (
+            _(
+                "Somebody gave wrong passwords too often to these brokers: %(brokers)s. Further ones of the same user"
+                " or address are refused for some minutes, without a look at them. Connections that are open go on."
+            )
+            % words
+        )
+    return (
+        _(
+            "This instance's requests take more than a quarter of the time of these brokers: %(brokers)s."
+            " Each waits %(delay)s on average. Fewer requests that name many topics, partitions or groups,"
+            " and smaller compressed batches, end that."
+        )
+        % words
+    )
+
+
+def quota_sentence(entry: Throttle, mean_ms: float, brokers: Sequence[int]) -> str:
+    words = {
+        "limit": amount_words(entry.quota, entry.whole_limit_per_s),
+        "delay": delay(mean_ms),
+        "brokers": ", ".join(str(broker) for broker in brokers),
+        "who": entity_words(entry.entity).capitalize(),
+        "level": scope_words(entry.kind, entry.quota, entry.level),
+    }
+    if entry.quota == "request_percentage":
+        return _("%(who)s may use %(limit)s (%(level)s). It waits %(delay)s on brokers %(brokers)s.") % words
+    if entry.quota == "controller_mutation_rate":
+        return _("%(who)s may change %(limit)s (%(level)s). It waits %(delay)s on brokers %(brokers)s.") % words
+    if entry.kind == "topic_quota":
+        return _("A topic has a limit of %(limit)s. Its clients wait %(delay)s on brokers %(brokers)s.") % words
+    if len(brokers) == 1:
+        if is_produce(entry.quota):
+            return _("%(who)s may produce %(limit)s (%(level)s). It waits %(delay)s on broker %(brokers)s.") % words
+        return _("%(who)s may consume %(limit)s (%(level)s). It waits %(delay)s on broker %(brokers)s.") % words
+    if is_produce(entry.quota):
+        return _("%(who)s may produce %(limit)s (%(level)s). It waits %(delay)s on brokers %(brokers)s.") % words
+    return _("%(who)s may consume %(limit)s (%(level)s). It waits %(delay)s on brokers %(brokers)s.") % words
