@@ -23,7 +23,7 @@ class RuleOut(serializers.Serializer):
 
     kind = serializers.CharField(
         help_text="`client_quota`, `instance_bandwidth`, `request_time`, `change_rate`, `connection_rate` (new"
-        " connections wait), `connection_limit` (connections are refused; nothing waits) or `authentication` (passwords"
+        " connections wait; of the quota `connection_creation_rate`, they are more than an address may open), `connection_limit` (connections are refused; nothing waits) or `authentication` (passwords"
         " are refused without a look at them, because too many were wrong)."
     )
     quota = serializers.CharField()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from django.utils.translation import gettext as _
 
 from instances.interfaces import Throttle, Throttles
+from quotas.addresses import CONNECTION_CREATION_RATE
 from tenants.formatting import delay, rate_limit
 
 ENDED_SHOWN_MS = 60_000
@@ -113,8 +114,8 @@ def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int) -> R
         limit = rate_limit(bandwidth_bytes_per_s)
         sentence = _bandwidth_sentence(first, mean_ms, bandwidth_bytes_per_s, shares)
     else:
-        limit = limit_words(first.kind)
-        sentence = _broker_sentence(first.kind, mean_ms, sorted(by_broker))
+        limit = limit_words(_cause(first))
+        sentence = _broker_sentence(_cause(first), mean_ms, sorted(by_broker))
     return Rule(
         title=_title(first),
         sentence=sentence,
@@ -139,13 +140,19 @@ def _is_produce(entry: Throttle) -> bool:
     return entry.quota.startswith("produce")
 
 
+def _cause(entry: Throttle) -> str:
+    """The kind of a rule, or the quota where a kind has several."""
+    return entry.quota if entry.quota == CONNECTION_CREATION_RATE else entry.kind
+
+
 def kind_words(kind: str) -> str:
-    """The name of a rule that is neither a quota nor bandwidth."""
+    """The name of a rule that is neither a quota of clients nor bandwidth."""
     return {
         "request_time": _("Request time"),
         "change_rate": _("Rate of changes"),
         "connection_limit": _("Connections"),
         "connection_rate": _("New connections"),
+        CONNECTION_CREATION_RATE: _("New connections of an address"),
         "authentication": _("Failed sign-ins of clients"),
     }.get(kind, "")
 
@@ -157,12 +164,13 @@ def limit_words(kind: str) -> str:
         "change_rate": _("changes a second on each broker"),
         "connection_limit": _("connections to one broker"),
         "connection_rate": _("new connections a second"),
+        CONNECTION_CREATION_RATE: _("new connections a second of one address"),
         "authentication": _("wrong passwords of a user or an address"),
     }.get(kind, "")
 
 
 def _title(entry: Throttle) -> str:
-    if name := kind_words(entry.kind):
+    if name := kind_words(_cause(entry)):
         return name
     if entry.kind != "client_quota":
         return _("Instance produce bandwidth") if _is_produce(entry) else _("Instance consume bandwidth")
@@ -250,6 +258,14 @@ def _broker_sentence(kind: str, mean_ms: float, brokers: list[int]) -> str:
             _(
                 "Clients open connections faster than these brokers accept them from one instance: %(brokers)s."
                 " A new connection waits %(delay)s on average. Clients that keep their connections end that."
+            )
+            % words
+        )
+    if kind == CONNECTION_CREATION_RATE:
+        return (
+            _(
+                "Connections come from an address faster than its limit lets in, at these brokers: %(brokers)s. Each is"
+                " kept unread for %(delay)s on average and closed. Clients that keep their connections end that."
             )
             % words
         )

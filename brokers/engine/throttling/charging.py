@@ -37,7 +37,17 @@ class Rule(NamedTuple):
         "connection_rate",
         "authentication",
     ]
-    quota: Quota | Literal["request_time", "change_rate", "connection_limit", "connection_rate", "authentication"]
+    quota: (
+        Quota
+        | Literal[
+            "request_time",
+            "change_rate",
+            "connection_limit",
+            "connection_rate",
+            "connection_creation_rate",
+            "authentication",
+        ]
+    )
     level: int | None
     entity: precedence.Entity | None
 
