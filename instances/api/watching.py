@@ -23,7 +23,8 @@ class RuleOut(serializers.Serializer):
 
     kind = serializers.CharField(
         help_text="`client_quota`, `instance_bandwidth`, `request_time`, `change_rate`, `connection_rate` (new"
-        " connections wait; of the quota `connection_creation_rate`, they are more than an address may open), `connection_limit` (connections are refused; nothing waits) or `authentication` (passwords"
+        " connections wait; with the quota `connection_creation_rate` an address opens more than it may),"
+        " `connection_limit` (connections are refused; nothing waits) or `authentication` (passwords"
         " are refused without a look at them, because too many were wrong)."
     )
     quota = serializers.CharField()
