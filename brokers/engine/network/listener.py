@@ -418,7 +418,10 @@ class Listeners:
         delay_ms = group.address_rates.charge(address, limit_per_s, round(self.loop.time() * 1000))
         if not delay_ms:
             return False
-        self.held.hold(group.name, accepted, delay_ms)
+        if self.count + self.held.count < self.limits.connections_max:
+            self.held.hold(group.name, accepted, delay_ms)
+        else:
+            accepted.close()
         _count(self.counters.refused, admission.ADDRESS_RATE)
         self.reports.refused(listener.name, address, admission.ADDRESS_RATE, len(listener.connections))
         self.on_held_back(group.name, admission.ADDRESS_RATE, delay_ms)

@@ -333,7 +333,7 @@ def test_new_connections_of_an_address_are_limited_and_let_go(
         ({"ip_kind": "default", "ip": "", "connections_per_s": ""}, "This field is required."),
     ],
 )
-def test_a_wrong_limit_of_an_address_is_told_beside_its_field(
+def test_a_wrong_limit_of_an_address_is_shown_beside_its_field(
     values: dict[str, str], words: str, ida: Client, instance: Instance, quota_admin_client: FakeQuotaAdminClient
 ) -> None:
     response = ida.post(reverse("page-address-quotas", args=[instance.pk]), values)
