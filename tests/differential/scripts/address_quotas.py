@@ -10,6 +10,10 @@ RATE = "connection_creation_rate"
 MANY = 100_000.0
 
 
+def wide_address(version: int) -> str:
+    return f"2001:db8::{version + 1}"
+
+
 def script(player: Player) -> None:
     for version in range(2):
         ask = VersionedQuotas(player, version)
@@ -20,7 +24,7 @@ def script(player: Player) -> None:
 
 
 def _right(ask: VersionedQuotas, version: int) -> None:
-    own, wide = f"192.0.2.{version}", f"2001:db8::{version + 1}"
+    own, wide = f"192.0.2.{version}", wide_address(version)
     ask.alter("three", ({"ip": own}, {RATE: 5.0}), ({"ip": wide}, {RATE: 6.0}), ({"ip": None}, {RATE: MANY}))
     ask.alter("a user beside them", ({"user": ask.user}, {"producer_byte_rate": 1.0}))
     ask.describe("everything")
@@ -90,7 +94,7 @@ def _removed(ask: VersionedQuotas, version: int) -> None:
     ask.alter(
         "all removed",
         ({"ip": f"192.0.2.{version}"}, {RATE: None}),
-        ({"ip": f"2001:db8::{version + 1}"}, {RATE: None}),
+        ({"ip": wide_address(version)}, {RATE: None}),
         ({"ip": None}, {RATE: None}),
         ({"user": ask.user}, {"producer_byte_rate": None}),
     )

@@ -152,7 +152,9 @@ async def alter_client_quotas(call: Call, request: AlterClientQuotasRequest) -> 
             code, message = wrong.code, str(wrong)
         except ClusterError as failure:
             code, message = failure.wire_code, str(failure)
-        results.append(QuotaAlterationResult(error_code=code, error_message=message, entity=entry.entity))
+        named = {part.entity_type: part.entity_name for part in entry.entity}
+        entity = [QuotaEntity(entity_type=kind, entity_name=name) for kind, name in named.items()]
+        results.append(QuotaAlterationResult(error_code=code, error_message=message, entity=entity))
     await until_seen(call.engine.current, written)
     return AlterClientQuotasResponse(entries=results)
 
