@@ -1,7 +1,7 @@
 """`make bench`: starts the product in a scratch directory and prints one JSON line per figure.
 
-  python -m benchmarks [--only sharing,start,loads,replication,neighbours,connections,provisioning,pages]
-                        [--gb 0.5]
+  python -m benchmarks [--only sharing,start,loads,replication,neighbours,floods,hot-partition,accuracy,…]
+                        [--gb 0.5] [--accuracy quick|whole]
                         [--peer HOST:PORT --peer-pids 1]
 
 With `--peer` the same loads run against another Kafka in the same sitting, and each load ends in a ratio line.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +20,25 @@ from benchmarks import (
     connections,
     engine_start,
     environment,
+    floods_beside,
+    hot_partition,
     load,
     neighbours,
     pages,
     provisioning,
+    quota_accuracy,
     replication,
     sharing,
-)
+)  # fmt: skip
 from benchmarks.product import Product, bootstrap_of, running
 
 BENCH_BANDWIDTH_MB_S_PER_BROKER = 600
 LOADS = "a,b,d,c,e,latency"
 
 
-def say(figures: dict[str, Any]) -> None:
-    print(json.dumps(figures), flush=True)
+def say(figures: dict[str, Any] | str) -> None:
+    """A line of figures, or a table."""
+    print(figures if isinstance(figures, str) else json.dumps(figures), flush=True)
 
 
 def bench_of(bootstrap: str, pids: list[int], gb: float) -> load.Bench:
@@ -42,7 +47,7 @@ def bench_of(bootstrap: str, pids: list[int], gb: float) -> load.Bench:
     )
 
 
-def bench_loads(product: Product, given: argparse.Namespace) -> None:
+def bench_loads(product: Product, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """All loads through a tenant port of an instance that no bandwidth limit holds back; a peer's in turn with ours."""
     bandwidth_mb_s = BENCH_BANDWIDTH_MB_S_PER_BROKER * given.brokers
     instance_id = product.create_instance(name="bench", bandwidth_mb_s=bandwidth_mb_s, storage_gb=100)
@@ -53,44 +58,83 @@ def bench_loads(product: Product, given: argparse.Namespace) -> None:
         # A peer's first run warms it up and is not counted.
         load.interleaved({"peer": benches["peer"]}, given.loads.split(","), 1)
     rss_mb = {f"{target}_rss_mb": bench.server.rss_mb() for target, bench in benches.items()}
-    say({"floor_cpu_s_per_gb": load.floor_cpu_s_per_gb(), **rss_mb})
+    yield {"floor_cpu_s_per_gb": load.floor_cpu_s_per_gb(), **rss_mb}
     result = load.interleaved(benches, given.loads.split(","), given.rounds)
     for name in given.loads.split(","):
         lines = {target: load.summary(name, runs[name]) for target, runs in result.items()}
         for target, figures in lines.items():
-            say({"target": target, **figures})
+            yield {"target": target, **figures}
         if given.peer:
-            ratios(name, lines["penstock"], lines["peer"])
-    say({f"{target}_rss_mb": bench.server.rss_mb() for target, bench in benches.items()})
+            yield ratios(name, lines["penstock"], lines["peer"])
+    yield {f"{target}_rss_mb": bench.server.rss_mb() for target, bench in benches.items()}
 
 
-def ratios(name: str, ours: dict[str, Any], peers: dict[str, Any]) -> None:
+def ratios(name: str, ours: dict[str, Any], peers: dict[str, Any]) -> dict[str, Any]:
     """Our server's cost over the peer's: of the median runs, and of the cheapest."""
     key = load.cost_key(name)
     least = f"{key}_least"
     of_median, of_least = ours[key] / peers[key], ours[least] / peers[least]
-    say({"load": name, "ratio_to_peer": round(of_median, 2), "ratio_of_least": round(of_least, 2)})
+    return {"load": name, "ratio_to_peer": round(of_median, 2), "ratio_of_least": round(of_least, 2)}
 
 
-def main() -> None:
+def steps(given: argparse.Namespace) -> dict[str, Callable[[Product], Iterator[dict[str, Any] | str]]]:
+    """What `--only` names, in this order."""
+
+    def replicated(product: Product) -> Iterator[dict[str, Any] | str]:
+        return replication.measure(
+            product,
+            gb=given.gb,
+            names=given.replicated_loads.split(","),
+            rounds=given.rounds,
+            peer=given.peer,
+            peer_pids=given.peer_pids,
+        )
+
+    def provisioned(product: Product) -> Iterator[dict[str, Any] | str]:
+        yield provisioning.provision(product, given.instances)
+        yield provisioning.crowd(product, given.crowd, existing=given.instances)
+
+    return {
+        "start": lambda product: iter([engine_start.measure(product)]),
+        "loads": lambda product: bench_loads(product, given),
+        "replication": replicated,
+        "neighbours": lambda product: neighbours.measure(product, given.peer, given.seconds),
+        "floods": lambda product: floods_beside.measure(product, given.seconds, given.rounds),
+        "hot-partition": lambda product: hot_partition.measure(product, given.brokers),
+        "accuracy": lambda product: quota_accuracy.measure(product, given.peer, given.accuracy, given.brokers),
+        "connections": lambda product: iter([connections.measure(product, given.connections)]),
+        "provisioning": provisioned,
+        "pages": lambda product: iter([pages.measure(product, given.rows)]),
+    }
+
+
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default="sharing,start,loads,replication,neighbours,connections,provisioning,pages")
+    parser.add_argument("--only", help="which of them, with commas between; otherwise all")
     parser.add_argument("--loads", default=LOADS)
     parser.add_argument("--replicated-loads", default=replication.LOADS, help="loads with three replicas, acks=all")
     parser.add_argument("--gb", type=float, default=0.5)
     parser.add_argument("--rounds", type=int, default=3, help="how often each load is run")
     parser.add_argument("--brokers", type=int, default=3, help="broker processes of the product")
     parser.add_argument("--seconds", type=float, default=30.0, help="how long each span beside a neighbour lasts")
+    parser.add_argument("--accuracy", choices=sorted(quota_accuracy.SIZES), default="quick", help="how many cells")
     parser.add_argument("--connections", type=int, default=2_000, help="clients kept open on one broker")
     parser.add_argument("--instances", type=int, default=50, help="instances to create one after the other")
     parser.add_argument("--crowd", type=int, default=100, help="instances alive at once")
     parser.add_argument("--rows", type=int, default=10_000, help="instances in the list that is paged through")
     parser.add_argument("--peer", help="bootstrap server of another Kafka")
     parser.add_argument("--peer-pids", type=lambda text: [int(pid) for pid in text.split(",")], default=[])
-    given = parser.parse_args()
-    wanted = set(given.only.split(","))
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = parsed()
+    known = steps(given)
+    wanted = set(given.only.split(",")) if given.only else known.keys()
+    if unknown := wanted - known.keys():
+        raise SystemExit(f"--only knows {', '.join(known)}; not {', '.join(sorted(unknown))}")
     print(environment.line(), flush=True)
     if "sharing" in wanted:
         for figures in sharing.measure():
@@ -102,30 +146,10 @@ def main() -> None:
         running(Path(scratch), brokers=given.brokers) as product,
     ):
         say({"benchmark": "manage.py up", "ready_after_s": round(product.ready_after_s, 2)})
-        if "start" in wanted:
-            say(engine_start.measure(product))
-        if "loads" in wanted:
-            bench_loads(product, given)
-        if "replication" in wanted:
-            for figures in replication.measure(
-                product,
-                gb=given.gb,
-                names=given.replicated_loads.split(","),
-                rounds=given.rounds,
-                peer=given.peer,
-                peer_pids=given.peer_pids,
-            ):
-                say(figures)
-        if "neighbours" in wanted:
-            for figures in neighbours.measure(product, given.peer, given.seconds):
-                say(figures)
-        if "connections" in wanted:
-            say(connections.measure(product, given.connections))
-        if "provisioning" in wanted:
-            say(provisioning.provision(product, given.instances))
-            say(provisioning.crowd(product, given.crowd, existing=given.instances))
-        if "pages" in wanted:
-            say(pages.measure(product, given.rows))
+        for name, measure in known.items():
+            if name in wanted:
+                for figures in measure(product):
+                    say(figures)
 
 
 if __name__ == "__main__":

@@ -113,14 +113,14 @@ class Spans:
 
     def summary(self, seconds: float) -> dict[str, Any]:
         latencies = {
-            f"{name}_p{percent}_ms": _middle([span.latency_ms(percent / 100) for span in spans])
+            f"{name}_p{percent}_ms": middle([span.latency_ms(percent / 100) for span in spans])
             for percent in (50, 99)
             for name, spans in (("alone", self.alone), ("beside_a_polite_one", self.polite), ("beside", self.beside))
         }
         return {
             "benchmark": "a neighbour held to 1 MB/s that offers 10",
             **latencies,
-            "held_to_mb_s": _middle([span.bytes_per_s(0, seconds) / 1e6 for span in self.held]),
+            "held_to_mb_s": middle([span.bytes_per_s(0, seconds) / 1e6 for span in self.held]),
             "throttle_told_ms_max": max(span.throttle_ms_max for span in self.held),
             "errors": sum(len(span.errors) for span in (*self.alone, *self.beside, *self.held)),
         }
@@ -136,7 +136,7 @@ def measure(product: Product, peer: str | None, seconds: float, rounds: int = 3)
     product.call("PUT", f"/instances/{instance_id}/quotas", {"entity": {"client_id": "greedy"}, "limits": limits})
     if peer:
         addresses["peer"] = peer
-        _limit(peer, "greedy")
+        limit_client(peer, "greedy", LIMIT_BYTES_PER_S)
     for bootstrap in addresses.values():
         admin = AdminClient({"bootstrap.servers": bootstrap})
         for made in admin.create_topics([NewTopic(topic, 1, 1) for topic in ("greedy", "modest")]).values():
@@ -149,14 +149,14 @@ def measure(product: Product, peer: str | None, seconds: float, rounds: int = 3)
         yield {"target": target, **result.summary(seconds)}
 
 
-def _limit(bootstrap: str, client_id: str) -> None:
-    """Holds a client of any Kafka to the limit (AlterClientQuotas, which the client libraries do not speak)."""
+def limit_client(bootstrap: str, client_id: str, bytes_per_s: int) -> None:
+    """Holds a client of any Kafka to a limit (AlterClientQuotas, which the client libraries do not speak)."""
     alteration = QuotaAlteration(
         entity=[QuotaEntity(entity_type="client-id", entity_name=client_id)],
-        ops=[QuotaOperation(key="producer_byte_rate", value=float(LIMIT_BYTES_PER_S))],
+        ops=[QuotaOperation(key="producer_byte_rate", value=float(bytes_per_s))],
     )
     body = encode_request(ApiKey.ALTER_CLIENT_QUOTAS, 0, AlterClientQuotasRequest(entries=[alteration]))
-    host, _, port = bootstrap.rpartition(":")
+    host, _, port = bootstrap.split(",")[0].rpartition(":")
     with socket.create_connection((host, int(port)), 10) as connection, connection.makefile("rb") as answers:
         connection.sendall(encode_request_frame(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, "benchmark", body))
         frame = answers.read(int.from_bytes(answers.read(4), "big"))
@@ -175,7 +175,7 @@ def _victim(bootstrap: str, seconds: float) -> subprocess.Popen[bytes]:
                  record_bytes=VICTIM_RECORD_BYTES, seconds=seconds)  # fmt: skip
 
 
-def _middle(figures: list[float]) -> float:
+def middle(figures: list[float]) -> float:
     return round(sorted(figures)[len(figures) // 2], 3)
 
 

@@ -23,6 +23,7 @@ from instances.limits import (
 )
 from instances.models import TOPIC_CHARS_MAX
 from instances.naming import is_valid_topic_name
+from quotas.addresses import CONNECTION_CREATION_RATE_MAX
 from quotas.interfaces import EntityPart
 from quotas.limits import ENTITY_NAME_CHARS_MAX
 
@@ -188,6 +189,32 @@ class QuotaForm(EntityForm):
         if all(values.get(name) is None for name in limits) and not self.errors:
             self.add_error("produce_mb_s", _("Give at least one limit."))
         return values
+
+
+class AddressForm(forms.Form):
+    """Whose limit of new connections is removed."""
+
+    KINDS = (("default", _("each without a limit of its own")), ("name", _("one address")))
+
+    ip_kind = forms.ChoiceField(label=_("Addresses"), choices=KINDS, initial="default")
+    ip = forms.CharField(label=_("Address"), max_length=ADDRESS_CHARS_MAX, required=False)
+
+    def clean(self) -> dict[str, object]:
+        values = super().clean() or {}
+        if values.get("ip_kind") == "name" and not values.get("ip") and "ip" not in self.errors:
+            self.add_error("ip", _("Say which one."))
+        return values
+
+    @property
+    def address(self) -> str | None:
+        """Out of valid values; None is the default."""
+        return self.cleaned_data["ip"] if self.cleaned_data["ip_kind"] == "name" else None
+
+
+class AddressQuotaForm(AddressForm):
+    connections_per_s = forms.IntegerField(
+        label=_("New connections"), min_value=0, max_value=CONNECTION_CREATION_RATE_MAX
+    )
 
 
 class ExplainForm(forms.Form):

@@ -38,6 +38,12 @@ urlpatterns = [
     path("instances/<str:instance_id>/operations/<str:operation_id>/", changing.steps_part, name="page-steps"),
     path("instances/<str:instance_id>/quotas/", quotas.quotas_page, name="page-quotas"),
     path("instances/<str:instance_id>/quotas/delete/", quotas.delete_quota, name="page-quota-delete"),
+    path("instances/<str:instance_id>/quotas/addresses/", quotas.addresses_page, name="page-address-quotas"),
+    path(
+        "instances/<str:instance_id>/quotas/addresses/delete/",
+        quotas.delete_address_quota,
+        name="page-address-quota-delete",
+    ),
     path("instances/<str:instance_id>/groups/", groups.groups_page, name="page-groups"),
     path("instances/<str:instance_id>/groups/one/", groups.group_page, name="page-group"),
     path("instances/<str:instance_id>/groups/reset/", offsets.reset_page, name="page-group-reset"),

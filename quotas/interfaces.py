@@ -41,14 +41,34 @@ class ClientQuota:
     limits: dict[str, float]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddressQuota:
+    """How many connections a second each broker lets in from one address, None where it has no limit; `address` None:
+    from each that has none of its own (QUO-52).
+    """
+
+    address: str | None
+    connections_per_s: int | None
+
+
 class ClientQuotaAdminClient(Protocol):
     """Client quotas of one instance in the data plane, by DescribeClientQuotas and AlterClientQuotas (QUO-71, QUO-72).
 
-    Both raise `tenants.errors.Unavailable` when no broker answers and `Invalid` when the broker refuses a value.
+    All raise `tenants.errors.Unavailable` when no broker answers and `Invalid` when the broker refuses a value.
     """
 
     def describe(self, instance_id: str) -> Sequence[ClientQuota]:
-        """Every quota of the instance."""
+        """Every quota of the instance but those of addresses."""
+        ...
+
+    def describe_addresses(self, instance_id: str) -> Sequence[AddressQuota]:
+        """Those of addresses."""
+        ...
+
+    def alter_address(
+        self, instance_id: str, address: str | None, connections_per_s: int | None, *, validate_only: bool
+    ) -> None:
+        """Set the limit of one address, or (None) of all others; without connections it is removed."""
         ...
 
     def alter(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quotas import explain, interfaces
 from quotas.explain import Effective
-from quotas.interfaces import ClientQuota, EntityPart, InstanceLike
+from quotas.interfaces import AddressQuota, ClientQuota, EntityPart, InstanceLike
 from quotas.precedence import Entity
 
 DEFAULT_NAME = "<default>"
@@ -18,6 +18,14 @@ def quota_list(instance: InstanceLike) -> list[ClientQuota]:
 def quota_of(instance: InstanceLike, user: EntityPart | None, client_id: EntityPart | None) -> ClientQuota | None:
     """The quota of exactly this entity, or None."""
     return next((quota for quota in quota_list(instance) if (quota.user, quota.client_id) == (user, client_id)), None)
+
+
+def address_quota_list(instance: InstanceLike) -> list[AddressQuota]:
+    """Limits of addresses, that of all others first."""
+    return sorted(
+        interfaces.client_quotas.it.describe_addresses(instance.pk),
+        key=lambda quota: (quota.address is not None, quota.address or ""),
+    )
 
 
 def effective_quota(instance: InstanceLike, *, user: str, client_id: str) -> tuple[Effective, ...]:
@@ -49,6 +57,11 @@ def entity_name(user: EntityPart | None, client_id: EntityPart | None) -> str:
         if part is not None:
             parts += [kind, DEFAULT_NAME if part.name is None else part.name]
     return "/".join(parts)
+
+
+def address_name(address: str | None) -> str:
+    """`ips/192.0.2.1`, `ips/<default>`."""
+    return f"ips/{DEFAULT_NAME if address is None else address}"
 
 
 _LEVELS: dict[tuple[str, ...], int] = {

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from django.utils.translation import gettext_noop
 
 from quotas import interfaces, selectors
+from quotas.addresses import CONNECTION_CREATION_RATE, CONNECTION_CREATION_RATE_MAX, canonical
 from quotas.interfaces import EntityPart, InstanceLike
 from quotas.limits import (
     BYTE_RATE_MAX,
@@ -55,10 +56,8 @@ def set_quota(
     _require_limits(limits)
     present = selectors.quota_list(instance)
     old = next((quota for quota in present if (quota.user, quota.client_id) == (user, client_id)), None)
-    if old is None and len(present) >= QUOTAS_PER_INSTANCE_MAX:
-        raise QuotaExceeded(
-            Message(gettext_noop("An instance has at most %(n)s client quotas."), n=QUOTAS_PER_INSTANCE_MAX)
-        )
+    if old is None:
+        _require_place(len(present) + len(selectors.address_quota_list(instance)))
     before = dict(old.limits) if old else {}
     wanted = {key: limits.get(key) for key in LARGEST if key in before or limits.get(key) is not None}
     after = {key: value for key, value in wanted.items() if value is not None}
@@ -94,9 +93,82 @@ def delete_quota(
         interfaces.client_quotas.it.alter(instance.pk, user, client_id, removal, validate_only=dry_run)
 
 
+@audit.atomic
+def set_address_quota(
+    *,
+    acting: Actor,
+    instance: InstanceLike,
+    address: str | None,
+    connections_per_s: int | None,
+    dry_run: bool = False,
+) -> None:
+    """So many connections a second from one address of the instance's clients, or (None) from each that has no limit of
+    its own; without connections the limit is removed, if there is one (PUT).
+
+    In force on every broker within a second, for connections that come from then on. Raises `Invalid` for what is no
+    address, or a value out of range.
+    """
+    access.require(acting, Scope.QUOTAS_WRITE)
+    interfaces.require_reachable.it(instance)
+    address = _require_address(address)
+    if connections_per_s is not None and not 0 <= connections_per_s <= CONNECTION_CREATION_RATE_MAX:
+        detail = Message(gettext_noop("Use 0 to %(most)s."), most=str(CONNECTION_CREATION_RATE_MAX))
+        pointer = f"/limits/{CONNECTION_CREATION_RATE}"
+        raise Invalid(detail, errors=[FieldError(pointer=pointer, detail=detail, code="out_of_range")])
+    present = selectors.address_quota_list(instance)
+    before = next((quota.connections_per_s for quota in present if quota.address == address), None)
+    if before == connections_per_s:
+        return
+    if before is None:
+        _require_place(len(present) + len(selectors.quota_list(instance)))
+    _alter_address(acting, instance, address, before, connections_per_s, dry_run)
+
+
+@audit.atomic
+def delete_address_quota(*, acting: Actor, instance: InstanceLike, address: str | None, dry_run: bool = False) -> None:
+    """Remove the limit of one address, or (None) of all others. Raises `NotFound` without one."""
+    access.require(acting, Scope.QUOTAS_WRITE)
+    interfaces.require_reachable.it(instance)
+    address = _require_address(address)
+    present = selectors.address_quota_list(instance)
+    before = next((quota.connections_per_s for quota in present if quota.address == address), None)
+    if before is None:
+        raise NotFound
+    _alter_address(acting, instance, address, before, None, dry_run)
+
+
+def _alter_address(
+    acting: Actor, instance: InstanceLike, address: str | None, before: int | None, after: int | None, dry_run: bool
+) -> None:
+    was, is_now = ({CONNECTION_CREATION_RATE: value} if value is not None else None for value in (before, after))
+    action = "quota.removed" if after is None else "quota.set"
+    ref = _ref(instance, selectors.address_name(address))
+    entry = audit.record(acting, action, ref, was, is_now, tenant=instance.tenant)
+    with audit.in_doubt(entry):
+        interfaces.client_quotas.it.alter_address(instance.pk, address, after, validate_only=dry_run)
+
+
 def quota_ref(instance: InstanceLike, user: EntityPart | None, client_id: EntityPart | None) -> tuple[str, str]:
     """How the audit log names a quota: `ins-…/users/alice/clients/<default>`."""
-    return "quota", f"{instance.pk}/{selectors.entity_name(user, client_id)}"[:300]
+    return _ref(instance, selectors.entity_name(user, client_id))
+
+
+def _ref(instance: InstanceLike, name: str) -> tuple[str, str]:
+    return "quota", f"{instance.pk}/{name}"[:300]
+
+
+def _require_place(count: int) -> None:
+    if count >= QUOTAS_PER_INSTANCE_MAX:
+        raise QuotaExceeded(
+            Message(gettext_noop("An instance has at most %(n)s client quotas."), n=QUOTAS_PER_INSTANCE_MAX)
+        )
+
+
+def _require_address(address: str | None) -> str | None:
+    try:
+        return None if address is None else canonical(address)
+    except ValueError:
+        raise Invalid.at("/entity/ip", "Use an IP address, such as 192.0.2.1.", code="not_an_address") from None
 
 
 def _require_entity(user: EntityPart | None, client_id: EntityPart | None) -> None:

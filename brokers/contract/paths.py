@@ -205,6 +205,24 @@ def quota_entity(instance_id: str, user: str | None, client_id: str | None, *, h
     raise ValueError("a quota entity names a user, a client id, or both")
 
 
+def ip_quota_entity(instance_id: str, address: str | None) -> str:
+    """The same of a limit for one address of the instance's clients, or (None) for each that has none of its own."""
+    return f"ips/{instance_id}.{DEFAULT_ENTITY if address is None else sanitise(address)}"
+
+
+def ip_quota_entity_parts(entity_path: str) -> tuple[str, str | None]:
+    """The reverse of `ip_quota_entity`: `(instance id, address or None)`.
+
+    Raises:
+        ValueError: not the path of a limit for addresses.
+    """
+    kind, _, node = entity_path.partition("/")
+    owner, dot, name = node.partition(".")
+    if kind != "ips" or "/" in node or not owner or not dot or not name:
+        raise ValueError(f"not a quota entity: {entity_path!r}")
+    return owner, None if name == DEFAULT_ENTITY else desanitise(name)
+
+
 def quota_entity_parts(entity_path: str) -> tuple[str, tuple[str | None, ...] | None, tuple[str | None, ...] | None]:
     """The reverse of `quota_entity`: `(instance id, user, client id)`, a part being None when it is not named, else a
     1-tuple of the tenant's name or of None for the default.

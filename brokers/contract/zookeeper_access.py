@@ -96,7 +96,7 @@ def _permissions(path: str) -> tuple[int, int]:
 
 def _control_elsewhere(path: str) -> int:
     """Quotas of a deleted instance are removed, and what a first instance needs may be made before any broker runs."""
-    if path.startswith(("/config/users", "/config/clients")):
+    if path.startswith(("/config/users", "/config/clients", "/config/ips")):
         return DELETE
     return CREATE if path in ("", "/brokers") else 0
 

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
 
 from brokers.dataplane.admin_client import ask_as_instance, change, require_ok
 from brokers.dataplane.scatter import ask_any
-from quotas.interfaces import ClientQuota, EntityPart
+from quotas.addresses import CONNECTION_CREATION_RATE
+from quotas.interfaces import AddressQuota, ClientQuota, EntityPart
 
 DESCRIBE_VERSION = 1
 ALTER_VERSION = 1
-USER, CLIENT_ID = "user", "client-id"
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+ANY_NAME = 2
 
 
 class QuotaAdminClient:
     """See `quotas.interfaces.ClientQuotaAdminClient`."""
 
     def describe(self, instance_id: str) -> Sequence[ClientQuota]:
-        answer = ask_any(
-            instance_id, lambda: DescribeClientQuotasRequest(components=[], strict=False, version=DESCRIBE_VERSION)
-        )
-        require_ok(answer.error_code, answer.error_message)
-        return [_quota(entry) for entry in answer.entries or ()]
+        entries = _described(instance_id)
+        return [_quota(entry) for entry in entries if all(part.entity_type != IP for part in entry.entity)]
+
+    def describe_addresses(self, instance_id: str) -> Sequence[AddressQuota]:
+        return [_address_quota(entry) for entry in _described(instance_id, IP)]
 
     def alter(
         self,
@@ -35,22 +37,42 @@ class QuotaAdminClient:
         *,
         validate_only: bool,
     ) -> None:
-        kind = AlterClientQuotasRequest.EntryData
-        entity = [
-            kind.EntityData(entity_type=name, entity_name=part.name)
-            for name, part in ((USER, user), (CLIENT_ID, client_id))
-            if part is not None
-        ]
-        ops = [
-            kind.OpData(key=key, value=float(value or 0.0), remove=value is None)
-            for key, value in sorted(limits.items())
-        ]
-        request = AlterClientQuotasRequest(
-            entries=[kind(entity=entity, ops=ops)], validate_only=validate_only, version=ALTER_VERSION
-        )
-        answer = ask_as_instance(instance_id, request) if validate_only else change(instance_id, request)[0]
-        (result,) = answer.entries
-        require_ok(result.error_code, result.error_message)
+        parts = {kind: part.name for kind, part in ((USER, user), (CLIENT_ID, client_id)) if part is not None}
+        _alter(instance_id, parts, limits, validate_only)
+
+    def alter_address(
+        self, instance_id: str, address: str | None, connections_per_s: int | None, *, validate_only: bool
+    ) -> None:
+        _alter(instance_id, {IP: address}, {CONNECTION_CREATION_RATE: connections_per_s}, validate_only)
+
+
+def _alter(
+    instance_id: str, parts: Mapping[str, str | None], limits: Mapping[str, float | None], validate_only: bool
+) -> None:
+    """`parts` of the entity by kind, None being the default."""
+    kind = AlterClientQuotasRequest.EntryData
+    entity = [kind.EntityData(entity_type=name, entity_name=part) for name, part in parts.items()]
+    ops = [
+        kind.OpData(key=key, value=float(value or 0.0), remove=value is None) for key, value in sorted(limits.items())
+    ]
+    request = AlterClientQuotasRequest(
+        entries=[kind(entity=entity, ops=ops)], validate_only=validate_only, version=ALTER_VERSION
+    )
+    answer = ask_as_instance(instance_id, request) if validate_only else change(instance_id, request)[0]
+    (result,) = answer.entries
+    require_ok(result.error_code, result.error_message)
+
+
+def _described(instance_id: str, *kinds: str) -> Sequence[Any]:
+    """Entries with exactly these kinds of parts; without any: all."""
+    component = DescribeClientQuotasRequest.ComponentData
+    components = [component(entity_type=kind, match_type=ANY_NAME, match=None) for kind in kinds]
+    answer = ask_any(
+        instance_id,
+        lambda: DescribeClientQuotasRequest(components=components, strict=bool(kinds), version=DESCRIBE_VERSION),
+    )
+    require_ok(answer.error_code, answer.error_message)
+    return answer.entries or ()
 
 
 def _quota(entry: Any) -> ClientQuota:
@@ -60,3 +82,9 @@ def _quota(entry: Any) -> ClientQuota:
         client_id=parts.get(CLIENT_ID),
         limits={value.key: value.value for value in entry.values},
     )
+
+
+def _address_quota(entry: Any) -> AddressQuota:
+    (part,) = entry.entity
+    (limit,) = entry.values
+    return AddressQuota(address=part.entity_name, connections_per_s=int(limit.value))

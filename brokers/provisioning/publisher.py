@@ -328,7 +328,7 @@ class Publisher:
 
     def forget_quotas(self, instance_id: str) -> None:
         """Remove every client quota of an instance that is gone (their names carry its id)."""
-        for kind in ("users", "clients"):
+        for kind in ("users", "clients", "ips"):
             root = self._at(f"/config/{kind}")
             if self._client.exists(root) is None:
                 continue

@@ -33,7 +33,8 @@ class RuleOut(serializers.Serializer):
 
     kind = serializers.CharField(
         help_text="`client_quota`, `topic_quota`, `instance_bandwidth`, `request_time`, `change_rate`,"
-        " `connection_rate` (new connections wait), `connection_limit` (connections are refused), `authentication`"
+        " `connection_rate` (new connections wait; with the quota `connection_creation_rate` an"
+        " address opens more than it may), `connection_limit` (connections are refused), `authentication`"
         " (passwords are refused without a look at them, because too many were wrong), `capacity` (produces are"
         " refused: the storage that was bought is used up, or a broker's disk is nearly full, as `quota` says) or"
         " `frozen` (produces are refused)."

@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST
 
-from instances.forms import EntityForm, ExplainForm, QuotaForm
+from instances.forms import AddressForm, AddressQuotaForm, EntityForm, ExplainForm, QuotaForm
 from instances.lifecycle.phases import REACHABLE
 from instances.limits import BYTES_PER_MB
 from instances.models import Instance
@@ -17,6 +17,7 @@ from instances.users.selectors import user_names
 from instances.views.common import instance_page, render_instance
 from instances.views.throttle_words import ANONYMOUS, entity_words, level_words
 from quotas import selectors, services
+from quotas.addresses import CONNECTION_CREATION_RATE
 from quotas.explain import Effective
 from quotas.interfaces import ClientQuota, EntityPart
 from tenants import access
@@ -34,6 +35,7 @@ SHOWN_KEYS = {
     "request_percentage": gettext_lazy("Request time"),
     "controller_mutation_rate": gettext_lazy("Partition changes"),
 }
+ADDRESS_FIELDS = {"/entity/ip": "ip", f"/limits/{CONNECTION_CREATION_RATE}": "connections_per_s"}
 FIELDS = {f"/limits/{key}": field for key, field in (RATES | OTHERS).items()} | {"/entity": "user_kind"}
 
 
@@ -64,14 +66,21 @@ def quotas_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         else:
             messages.success(request, _("The quota of %(who)s is in force.") % {"who": _who(user, client_id)})
             return redirect("page-quotas", instance.pk)
+    return _render(request, instance, form, AddressQuotaForm())
+
+
+def _render(request: HttpRequest, instance: Instance, form: QuotaForm, address_form: AddressQuotaForm) -> HttpResponse:
+    acting = request.actor  # type: ignore[attr-defined]
     asked = ExplainForm(request.GET if "explain" in request.GET else None)
     is_reachable = instance.current_phase in REACHABLE
     quotas = selectors.quota_list(instance) if is_reachable else []
     context = {
         "form": form,
+        "address_form": address_form,
         "ask": asked,
         "answers": _answers(instance, asked) if is_reachable and asked.is_valid() else [],
         "quotas": [_row(quota) for quota in quotas],
+        "addresses": selectors.address_quota_list(instance) if is_reachable else [],
         "user_names": user_names(instance) if access.permits(acting, Scope.USERS_READ) else (),
         "levels": [(level, level_words(level)) for level in range(1, 9)],
     }
@@ -82,8 +91,50 @@ def quotas_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         context,
         section="quotas",
         crumbs=[(_("Quotas"), None)],
-        status=422 if form.is_bound else 200,
+        status=422 if form.is_bound or address_form.is_bound else 200,
     )
+
+
+@instance_page(Scope.QUOTAS_READ)
+@require_http_methods(["GET", "POST"])
+def addresses_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """The same page; a POST says how many connections a second an address may open."""
+    form = AddressQuotaForm(request.POST or None)
+    if form.is_valid():
+        access.require(request.actor, Scope.QUOTAS_WRITE)  # type: ignore[attr-defined]
+        try:
+            services.set_address_quota(
+                acting=request.actor,  # type: ignore[attr-defined]
+                instance=instance,
+                address=form.address,
+                connections_per_s=form.cleaned_data["connections_per_s"],
+            )
+        except DomainError as error:
+            add_errors(form, error, ADDRESS_FIELDS)
+        else:
+            messages.success(request, _("The limit of %(who)s is in force.") % {"who": _address(form.address)})
+            return redirect("page-quotas", instance.pk)
+    return _render(request, instance, QuotaForm(), form)
+
+
+@instance_page(Scope.QUOTAS_WRITE)
+@require_POST
+def delete_address_quota(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Remove the limit of an address; that of all others holds for it then."""
+    form = AddressForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, _("There is no such quota."))
+        return redirect("page-quotas", instance.pk)
+    try:
+        services.delete_address_quota(acting=request.actor, instance=instance, address=form.address)  # type: ignore[attr-defined]
+        messages.success(request, _("The limit of %(who)s is removed.") % {"who": _address(form.address)})
+    except DomainError as error:
+        messages.error(request, wording(error))
+    return redirect("page-quotas", instance.pk)
+
+
+def _address(address: str | None) -> str:
+    return _("each address") if address is None else _("address %(name)s") % {"name": address}
 
 
 @instance_page(Scope.QUOTAS_WRITE)

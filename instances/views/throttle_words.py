@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from django.utils.translation import gettext as _
 
 from instances.interfaces import BYTES_PER_S, QUOTA_UNITS, Throttle
+from quotas.addresses import CONNECTION_CREATION_RATE
 from tenants.formatting import count, delay, rate_limit
 
 ANONYMOUS = "ANONYMOUS"
@@ -53,6 +54,8 @@ def kind_words(kind: str, quota: str) -> str:
     """The name of a rule that is neither a quota nor bandwidth."""
     if quota == "disk_space":
         return _("A broker's disk")
+    if quota == CONNECTION_CREATION_RATE:
+        return _("New connections of an address")
     return {
         "request_time": _("Request time"),
         "change_rate": _("Rate of changes"),
@@ -68,6 +71,8 @@ def limit_words(kind: str, quota: str) -> str:
     """Its limit, which is no rate."""
     if quota == "disk_space":
         return _("no limit of the instance")
+    if quota == CONNECTION_CREATION_RATE:
+        return _("new connections a second of one address")
     return {
         "request_time": _("a quarter of each broker's time"),
         "change_rate": _("changes a second on each broker"),
@@ -205,7 +210,7 @@ def refusal_sentence(kind: str, quota: str, refused: int, brokers: Sequence[int]
     )
 
 
-def broker_sentence(kind: str, mean_ms: float, brokers: Sequence[int]) -> str:
+def broker_sentence(kind: str, quota: str, mean_ms: float, brokers: Sequence[int]) -> str:
     words = {"delay": delay(mean_ms), "brokers": ", ".join(str(broker) for broker in brokers)}
     if kind == "change_rate":
         return (
@@ -221,6 +226,14 @@ def broker_sentence(kind: str, mean_ms: float, brokers: Sequence[int]) -> str:
                 "Connections were closed at once, because this instance, or one address of it, has as many as it may"
                 " have to these brokers: %(brokers)s. Clients that share connections, or close those they do not use,"
                 " end that."
+            )
+            % words
+        )
+    if quota == CONNECTION_CREATION_RATE:
+        return (
+            _(
+                "Connections come from an address faster than its limit lets in, at these brokers: %(brokers)s. Each is"
+                " kept unread for %(delay)s on average and closed. Clients that keep their connections end that."
             )
             % words
         )

@@ -124,7 +124,7 @@ def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int) -> R
     elif kind in REFUSING_KINDS:
         sentence = refusal_sentence(kind, quota, count, sorted(by_broker))
     else:
-        sentence = broker_sentence(kind, mean_ms, sorted(by_broker))
+        sentence = broker_sentence(kind, quota, mean_ms, sorted(by_broker))
     return Rule(
         title=title_words(kind, quota, first.entity),
         sentence=sentence,

@@ -9,17 +9,21 @@ from typing import Any
 from rest_framework import serializers
 
 from quotas import selectors
+from quotas.addresses import ADDRESS_CHARS_MAX, CONNECTION_CREATION_RATE, CONNECTION_CREATION_RATE_MAX
 from quotas.explain import UNITS
-from quotas.interfaces import ClientQuota, EntityPart
+from quotas.interfaces import AddressQuota, ClientQuota, EntityPart
 from quotas.limits import BYTE_RATE_MAX, ENTITY_NAME_CHARS_MAX, MUTATION_RATE_MAX, PERCENTAGE_MAX
 from tenants.api.strict import Integer, Number, StrictSerializer, Text
 
 
 class EntityIn(StrictSerializer):
-    """Whom a quota is for: a name, or null for the default of its kind. An absent part plays no role."""
+    """Whom a quota is for: a name, or null for the default of its kind. An absent part plays no role; an address stands
+    alone.
+    """
 
     user = Text(required=False, allow_null=True, max_length=ENTITY_NAME_CHARS_MAX)
     client_id = Text(required=False, allow_null=True, max_length=ENTITY_NAME_CHARS_MAX)
+    ip = Text(required=False, allow_null=True, max_length=ADDRESS_CHARS_MAX, help_text="An address of clients.")
 
 
 class LimitsIn(StrictSerializer):
@@ -43,25 +47,56 @@ class LimitsIn(StrictSerializer):
         " CreateTopics from version 6 on, CreatePartitions from 3 and DeleteTopics from 5 are refused with"
         " THROTTLING_QUOTA_EXCEEDED; older versions are done, and wait.",
     )
+    connection_creation_rate = Integer(
+        required=False,
+        allow_null=True,
+        min_value=0,
+        max_value=CONNECTION_CREATION_RATE_MAX,
+        help_text="New connections a second at each broker. The limit of an address, and the only one it has.",
+    )
 
 
 class QuotaIn(StrictSerializer):
     entity = EntityIn()
     limits = LimitsIn()
 
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """An address has the one limit, and whoever is no address the others."""
+        entity, limits = attrs["entity"], attrs["limits"]
+        if "ip" not in entity:
+            wrong = {CONNECTION_CREATION_RATE} & limits.keys()
+            text = "This is the limit of an address."
+        else:
+            if len(entity) > 1:
+                raise serializers.ValidationError({"entity": {"ip": "An address stands alone."}})
+            wrong = limits.keys() - {CONNECTION_CREATION_RATE}
+            text = "An address has no such limit."
+        wrong = {name for name in wrong if limits[name] is not None}
+        if wrong:
+            raise serializers.ValidationError({"limits": dict.fromkeys(sorted(wrong), text)})
+        return attrs
+
 
 class QuotaQuery(StrictSerializer):
-    """Whom the quota is for. `user=alice`, or `user_default=true` for the default; likewise for the client id."""
+    """Whom the quota is for. `user=alice`, or `user_default=true` for the default; likewise for the client id, or
+    `ip=192.0.2.1` alone.
+    """
 
     user = Text(required=False, max_length=ENTITY_NAME_CHARS_MAX)
     user_default = serializers.ChoiceField(required=False, choices=("true", "false"))
     client_id = Text(required=False, max_length=ENTITY_NAME_CHARS_MAX)
     client_id_default = serializers.ChoiceField(required=False, choices=("true", "false"))
+    ip = Text(required=False, max_length=ADDRESS_CHARS_MAX)
+    ip_default = serializers.ChoiceField(required=False, choices=("true", "false"))
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        for name in ("user", "client_id"):
+        kinds = ("user", "client_id", "ip")
+        for name in kinds:
             if name in attrs and attrs.get(f"{name}_default") == "true":
                 raise serializers.ValidationError({name: "A name and the default at the same time."})
+        named = [name for name in kinds if part_from_query(attrs, name) is not None]
+        if "ip" in named and len(named) > 1:
+            raise serializers.ValidationError({"ip": "An address stands alone."})
         return attrs
 
 
@@ -84,6 +119,7 @@ class EntityOut(serializers.Serializer):
 
     user = serializers.CharField(allow_null=True, required=False)
     client_id = serializers.CharField(allow_null=True, required=False)
+    ip = serializers.CharField(allow_null=True, required=False)
 
 
 class QuotaLimitsOut(serializers.Serializer):
@@ -91,19 +127,27 @@ class QuotaLimitsOut(serializers.Serializer):
     consumer_byte_rate = serializers.FloatField(allow_null=True)
     request_percentage = serializers.FloatField(allow_null=True)
     controller_mutation_rate = serializers.FloatField(allow_null=True)
+    connection_creation_rate = serializers.IntegerField(allow_null=True)
 
 
 class QuotaOut(serializers.Serializer):
     entity = EntityOut()
-    level = serializers.IntegerField(help_text="1 is asked first, 8 last.")
+    level = serializers.IntegerField(allow_null=True, help_text="1 is asked first, 8 last. Null: of an address.")
     limits = QuotaLimitsOut()
 
-    def to_representation(self, quota: ClientQuota) -> dict[str, Any]:
+    def to_representation(self, quota: ClientQuota | AddressQuota) -> dict[str, Any]:
+        if isinstance(quota, AddressQuota):
+            return self._of_address(quota.address, quota.connections_per_s)
         entity = {
             name: part.name for name, part in (("user", quota.user), ("client_id", quota.client_id)) if part is not None
         }
         limits = {key: quota.limits.get(key) for key in QuotaLimitsOut().fields}
         return {"entity": entity, "level": selectors.level_of(quota), "limits": limits}
+
+    @staticmethod
+    def _of_address(address: str | None, connections_per_s: int | None) -> dict[str, Any]:
+        limits = dict.fromkeys(QuotaLimitsOut().fields) | {CONNECTION_CREATION_RATE: connections_per_s}
+        return {"entity": {"ip": address}, "level": None, "limits": limits}
 
 
 class LevelOut(serializers.Serializer):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from quotas import interfaces, selectors, services
+from quotas.addresses import CONNECTION_CREATION_RATE, canonical
 from quotas.api import serializers as s
-from quotas.interfaces import ClientQuota
+from quotas.interfaces import AddressQuota, ClientQuota
 from tenants.api.base import ApiView, endpoint
 from tenants.choices import Scope
 
@@ -22,19 +24,23 @@ class Quotas(ApiView):
 
     @endpoint("list_quotas", Scope.QUOTAS_READ, page=s.QuotaOut, errors=DATA_PLANE_ERRORS)
     def get(self, request: Request, instance_id: str) -> Response:
-        """List client quotas, in the order in which the levels are asked."""
+        """List client quotas, in the order in which the levels are asked, and then those of addresses."""
         instance = interfaces.instance_access.it(self.actor, instance_id)
         interfaces.require_reachable.it(instance)
-        return self.page_items(selectors.quota_list(instance), s.QuotaOut, key=_key)
+        quotas = [*selectors.quota_list(instance), *selectors.address_quota_list(instance)]
+        return self.page_items(quotas, s.QuotaOut, key=_key)
 
     @endpoint("set_quota", Scope.QUOTAS_WRITE, body=s.QuotaIn, returns=s.QuotaOut, errors=DATA_PLANE_ERRORS)
     def put(self, request: Request, instance_id: str) -> Response:
-        """Set the limits of a user, a client id, or both.
+        """Set the limits of a user, a client id, or both; or how many connections a second an address may open.
 
-        Brokers act on it within a second, on open connections too.
+        Brokers act on it within a second, on open connections too; connections of an address that are open stay open.
         """
         instance = interfaces.instance_access.it(self.actor, instance_id)
-        entity, limits = self.body["entity"], self.body["limits"]
+        entity, limits = self.body["entity"], dict(self.body["limits"])
+        connections_per_s = limits.pop(CONNECTION_CREATION_RATE, None)
+        if "ip" in entity:
+            return self._put_address(instance, entity["ip"], connections_per_s)
         user, client_id = s.part_from(entity, "user"), s.part_from(entity, "client_id")
         services.set_quota(
             acting=self.actor,
@@ -47,10 +53,25 @@ class Quotas(ApiView):
         wanted = {key: float(value) for key, value in limits.items() if value is not None}
         return self.one(ClientQuota(user=user, client_id=client_id, limits=wanted), s.QuotaOut)
 
+    def _put_address(self, instance: Any, address: str | None, connections_per_s: int | None) -> Response:
+        services.set_address_quota(
+            acting=self.actor,
+            instance=instance,
+            address=address,
+            connections_per_s=connections_per_s,
+            dry_run=self.dry_run,
+        )
+        kept = None if address is None else canonical(address)
+        return self.one(AddressQuota(address=kept, connections_per_s=connections_per_s), s.QuotaOut)
+
     @endpoint("delete_quota", Scope.QUOTAS_WRITE, query=s.QuotaQuery, status=204, errors=DATA_PLANE_ERRORS)
     def delete(self, request: Request, instance_id: str) -> Response:
-        """Remove the limits of a user, a client id, or both."""
+        """Remove the limits of a user, a client id, or both, or that of an address."""
         instance = interfaces.instance_access.it(self.actor, instance_id)
+        ip = s.part_from_query(self.query, "ip")
+        if ip is not None:
+            services.delete_address_quota(acting=self.actor, instance=instance, address=ip.name, dry_run=self.dry_run)
+            return self.nothing()
         services.delete_quota(
             acting=self.actor,
             instance=instance,
@@ -80,8 +101,12 @@ class EffectiveQuota(ApiView):
         return self.one({"user": user, "client_id": client_id, "quotas": result}, s.EffectiveListOut)
 
 
-def _key(quota: ClientQuota) -> str:
-    """By level, then name. A page token holds it: of a long name there is a part, and what tells it from others."""
+def _key(quota: ClientQuota | AddressQuota) -> str:
+    """By level, then name; addresses come behind the levels. A page token holds it: of a long name there is a part, and
+    what tells it from others.
+    """
+    if isinstance(quota, AddressQuota):
+        return f"9 {selectors.address_name(quota.address)}"
     name = selectors.entity_name(quota.user, quota.client_id)
     if len(name) > KEY_CHARS_MAX:
         name = f"{name[:KEY_CHARS_MAX]} {hashlib.sha256(name.encode()).hexdigest()}"

@@ -14,6 +14,7 @@ from brokers.engine.partitions.topic_bounds import BOUNDS
 from brokers.engine.partitions.topic_config import ConfigSource
 from brokers.engine.protocol.apis import ADVERTISED_TENANT
 from tests.differential.difference import AS_LISTED, NOTHING_DROPPED, ONE_ERROR_CODE, Difference
+from tests.differential.meant_addresses import ADDRESSES
 from tests.differential.meant_authenticating import AUTHENTICATING
 from tests.differential.meant_coordinating import COORDINATING
 
@@ -77,6 +78,11 @@ def _first(field: str, **changes: Any) -> Callable[[Any], Any]:
         return answer
 
     return ours
+
+
+def _first_deleted(shown: Any) -> Any:
+    shown["answer"]["responses"][0]["topic_id"] = "id"
+    return shown
 
 
 def _constant(answer: Any) -> Callable[[Any], Any]:
@@ -210,6 +216,7 @@ INCREMENTAL_FETCHES = (
     "an unknown id stays",
 )
 DISKS_ARE_THE_OPERATORS = "a tenant shares the brokers' disks: how large and how full they are is the operator's"
+BY_NAME_WITH_ID = "a topic deleted by name is answered with its id too"
 BRIEF_DELETION = "a deleted topic is forgotten before the answer goes out, so its id is as unknown as any"
 
 DIFFERENCES: tuple[Difference, ...] = (
@@ -237,6 +244,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference("produce", "v1?: zstd that does not inflate", ONE_ERROR_CODE, _partition_error(2)),
     Difference("topics", "create *: assigned, negative index", ONE_ERROR_CODE, _first("topics", error_code=39)),
     Difference("configs", "alter *: an unknown operation", ONE_ERROR_CODE, _first("responses", error_code=42)),
+    *ADDRESSES,
     Difference("quotas", "describe *: match type *", ONE_ERROR_CODE, _constant({"error_code": 42, "entries": None})),
     Difference("quotas", "describe *: exactly nothing", ONE_ERROR_CODE, _constant({"error_code": 42, "entries": None})),
     Difference(
@@ -254,8 +262,12 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "topics",
         "delete v6: a topic",
-        "a topic deleted by name is answered with its id too",
+        BY_NAME_WITH_ID,
         _first("responses", topic_id="id"),
+    ),
+    *(
+        Difference("mutation_quotas", f"delete v6: {label}", BY_NAME_WITH_ID, _first_deleted)
+        for label in ("within", "beyond", "afterwards")
     ),
     *(Difference("fetch_sessions", f"v*: {label}", NO_SESSIONS, _sessionless) for label in FULL_FETCHES),
     *(

@@ -35,7 +35,7 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     TOPIC_ID: ("mapped", "Ids are the cluster's; one of another instance is answered as one that does not exist."),
     GROUP: ("mapped", "Stored under the instance's id, and shown without it; only ids of the instance are listed."),
     TRANSACTION: ("mapped", "Stored under the instance's id, and shown without it."),
-    QUOTA: ("mapped", "Users and client ids are the instance's own; stored under its id, and shown without it."),
+    QUOTA: ("mapped", "Users, client ids, addresses are the instance's own; stored under its id, shown without it."),
     USER: (
         "mapped",
         "Users are the instance's own: documents below its node, looked up there alone. A token proves one by the "

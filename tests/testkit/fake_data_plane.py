@@ -18,7 +18,7 @@ from instances.interfaces import (
     Traffic,
 )
 from instances.naming import is_valid_topic_name
-from quotas.interfaces import ClientQuota, EntityPart
+from quotas.interfaces import AddressQuota, ClientQuota, EntityPart
 from tenants.errors import Conflict, Invalid, NotFound, OutcomeUnknown, Unavailable
 
 KNOWN_CONFIGS = {"retention.ms": "604800000", "cleanup.policy": "delete", "min.insync.replicas": "1"}
@@ -159,6 +159,8 @@ class FakeQuotas:
     """`quotas.interfaces.ClientQuotaAdminClient` in memory."""
 
     quotas: dict[tuple[str, EntityPart | None, EntityPart | None], dict[str, float]] = field(default_factory=dict)
+    # By instance and address, None being the default.
+    addresses: dict[tuple[str, str | None], int] = field(default_factory=dict)
 
     def describe(self, instance_id: str) -> Sequence[ClientQuota]:
         return [
@@ -184,3 +186,20 @@ class FakeQuotas:
             self.quotas[instance_id, user, client_id] = kept
         else:
             self.quotas.pop((instance_id, user, client_id), None)
+
+    def describe_addresses(self, instance_id: str) -> Sequence[AddressQuota]:
+        return [
+            AddressQuota(address=address, connections_per_s=limit)
+            for (owner, address), limit in self.addresses.items()
+            if owner == instance_id
+        ]
+
+    def alter_address(
+        self, instance_id: str, address: str | None, connections_per_s: int | None, *, validate_only: bool
+    ) -> None:
+        if validate_only:
+            return
+        if connections_per_s is None:
+            self.addresses.pop((instance_id, address), None)
+        else:
+            self.addresses[instance_id, address] = connections_per_s

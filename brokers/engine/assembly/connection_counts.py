@@ -21,7 +21,7 @@ def samples(listeners: Listeners) -> Iterator[Sample]:
     for name, count in sorted(by_instance(listeners).items()):
         yield Sample("penstock_broker_connections_of_instance", "gauge", text, count, (("instance", name),))
     yield Sample("penstock_broker_connections_accepted", "counter", "Connections accepted.", counters.accepted)
-    text = "Connections closed at once: an instance, address, route or broker has all it may, or no list admits it."
+    text = "Connections refused: no list admits it, an instance, address, route or broker has all, or it came too fast."
     for cause in REFUSALS:
         count = counters.refused.get(cause, 0)
         yield Sample("penstock_broker_connections_refused", "counter", text, count, (("cause", cause),))

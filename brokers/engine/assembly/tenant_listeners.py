@@ -17,8 +17,12 @@ from brokers.engine.assembly.tls_routes import NO_CERTIFICATES, RouteRefused, Tl
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.handlers.context import Engine
+from brokers.engine.network.admission import ADDRESS_RATE
 from brokers.engine.network.listener import Listeners
 from brokers.engine.own_turns import PIECE_MS_MAX
+from brokers.engine.throttling.charging import Rule
+from brokers.engine.throttling.connections import ADDRESS_RATE_RULE, LIMIT_RULE, RATE_RULE
+from quotas.addresses import canonical
 
 log = structlog.get_logger(__name__)
 
@@ -54,6 +58,7 @@ class TenantListeners:
         self._has_awaited = asyncio.Event()
         self._serving = False
         listeners.on_held_back = self._on_held_back
+        listeners.connections_per_s = self._connections_per_s
 
     def __len__(self) -> int:
         return len(self._applied)
@@ -204,7 +209,15 @@ class TenantListeners:
         """The instance's ledger says so: "Why am I slow?"."""
         if listener in self._applied:
             accounting = self._engine.accountings.of(listener)
-            accounting.remember_connection(cause is not None, delay_ms, self._engine.clock.now_ms())
+            accounting.remember_connection(_rule_of(cause), delay_ms, self._engine.clock.now_ms())
+
+    def _connections_per_s(self, instance_id: str, address: str) -> float | None:
+        """As the image has it, so that a change is in force from the next connection on."""
+        quotas = self._engine.current.image.quotas
+        if not quotas.of_addresses(instance_id):
+            return None
+        # A client of this machine's network comes with the name of the card beside its address.
+        return quotas.connections_per_s(instance_id, canonical(address.partition("%")[0]))
 
     # -- acknowledgements ---------------------------------------------------------------------------------------------
 
@@ -259,3 +272,10 @@ class TenantListeners:
 def _rules(route: RouteDocument) -> tuple[object, ...]:
     """What of a route can change while its port stays open."""
     return route.allow_list, route.proxies, route.connections_max
+
+
+def _rule_of(cause: str | None) -> Rule:
+    """Which rule held connections back; `cause` as `network.listener.OnHeldBack`."""
+    if cause is None:
+        return RATE_RULE
+    return ADDRESS_RATE_RULE if cause == ADDRESS_RATE else LIMIT_RULE

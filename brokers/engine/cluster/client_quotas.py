@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from brokers.contract import documents, paths
 from brokers.contract.instance_limits import QUOTA_NAME_BYTES_MAX
 from brokers.engine.cluster import changes, errors
-from brokers.engine.cluster.quota_image import QuotaEntity
+from brokers.engine.cluster.quota_image import AnyEntity, IpEntity, path_of
 from brokers.engine.cluster.tree import (
     BadVersion,
     Create,
@@ -23,25 +23,37 @@ from brokers.engine.cluster.tree import (
     Set,
     Tree,
 )
+from quotas.addresses import CONNECTION_CREATION_RATE, CONNECTION_CREATION_RATE_MAX, canonical
 
-INTEGRAL_QUOTAS = frozenset({"producer_byte_rate", "consumer_byte_rate"})
-QUOTAS = INTEGRAL_QUOTAS | {"request_percentage", "controller_mutation_rate"}
+INTEGRAL_QUOTAS = frozenset({"producer_byte_rate", "consumer_byte_rate", CONNECTION_CREATION_RATE})
+QUOTAS = frozenset({"producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"})
+IP_QUOTAS = frozenset({CONNECTION_CREATION_RATE})
 _INTEGRAL_WITHIN = 1e-6
 _LONG_MAX = 2**63 - 1
 REMOVED_NAME_BYTES_MAX = 16 * 1024
 
 
-def validate(entity: QuotaEntity, limits: Mapping[str, float | None]) -> None:
+def quotas_of(entity: AnyEntity) -> frozenset[str]:
+    """What can be set for such an entity."""
+    return IP_QUOTAS if isinstance(entity, IpEntity) else QUOTAS
+
+
+def validate(entity: AnyEntity, limits: Mapping[str, float | None]) -> None:
     """
     Raises:
         errors.Refused: an empty or overlong name, no entity, an unknown quota, or a value that is none. Removing a
             quota that does not exist is no error.
     """
-    if not entity.has_user and not entity.has_client:
+    if isinstance(entity, IpEntity):
+        _validate_address(entity.address)
+        names: tuple[str | None, ...] = ()
+    elif entity.has_user or entity.has_client:
+        names = entity.user, entity.client_id
+    else:
         raise errors.Refused("Invalid empty client quota entity")
     # What has a longer name from before the limit can still be removed.
     bytes_max = REMOVED_NAME_BYTES_MAX if all(value is None for value in limits.values()) else QUOTA_NAME_BYTES_MAX
-    for name in (entity.user, entity.client_id):
+    for name in names:
         # The name itself is looked at first: to write it takes 100 ns a byte.
         if name is not None and not (0 < len(name) <= bytes_max and len(paths.sanitise(name)) <= bytes_max):
             raise errors.Refused(
@@ -51,12 +63,23 @@ def validate(entity: QuotaEntity, limits: Mapping[str, float | None]) -> None:
     for quota, value in limits.items():
         if value is None:
             continue
-        if quota not in QUOTAS:
+        if quota not in quotas_of(entity):
             raise errors.Refused(f"Invalid configuration key {quota}")
         if not math.isfinite(value) or value < 0 or value > _LONG_MAX:
             raise errors.Refused(f"Invalid value for {quota}: it must be a finite number of at least 0")
         if quota in INTEGRAL_QUOTAS and abs(value - round(value)) > _INTEGRAL_WITHIN:
             raise errors.Refused(f"Configuration {quota} must be a Long value")
+        if quota in IP_QUOTAS and value > CONNECTION_CREATION_RATE_MAX:
+            raise errors.Refused(f"Invalid value for {quota}: it is at most {CONNECTION_CREATION_RATE_MAX}")
+
+
+def _validate_address(address: str | None) -> None:
+    if address is None:
+        return
+    try:
+        canonical(address)
+    except ValueError:
+        raise errors.Refused("Invalid name of a client quota entity: it is not an IP address") from None
 
 
 def stored_value(quota: str, value: float) -> str:
@@ -64,20 +87,14 @@ def stored_value(quota: str, value: float) -> str:
     return str(round(value)) if quota in INTEGRAL_QUOTAS else repr(float(value))
 
 
-async def alter(tree: Tree, *, instance_id: str, entity: QuotaEntity, limits: Mapping[str, float | None]) -> int | None:
+async def alter(tree: Tree, *, instance_id: str, entity: AnyEntity, limits: Mapping[str, float | None]) -> int | None:
     """Sets, removes, and takes away what is left empty, with the change node, in one transaction.
 
     Answers the number of the change node, None when there was nothing to write.
     """
-    entity_path = paths.quota_entity(
-        instance_id,
-        entity.user,
-        entity.client_id,
-        has_user=entity.has_user,
-        has_client=entity.has_client,
-    )
+    entity_path = path_of(instance_id, entity)
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
-        operations = await _plan(tree, entity_path, limits)
+        operations = await _plan(tree, entity_path, quotas_of(entity), limits)
         if not operations:
             return None
         try:
@@ -88,13 +105,15 @@ async def alter(tree: Tree, *, instance_id: str, entity: QuotaEntity, limits: Ma
     raise errors.Conflict("The client quota could not be changed.")
 
 
-async def _plan(tree: Tree, entity_path: str, limits: Mapping[str, float | None]) -> list[Operation]:
+async def _plan(
+    tree: Tree, entity_path: str, settable: frozenset[str], limits: Mapping[str, float | None]
+) -> list[Operation]:
     path = f"/config/{entity_path}"
     node = await tree.get(path)
     before = _config(node)
     after = dict(before)
     for quota, value in limits.items():
-        if quota not in QUOTAS:
+        if quota not in settable:
             continue  # a removal, and what else is in the node is not ours to remove
         if value is None:
             after.pop(quota, None)

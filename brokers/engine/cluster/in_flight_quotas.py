@@ -8,21 +8,21 @@ from collections.abc import Mapping
 
 from brokers.contract.instance_limits import QUOTA_BYTES_MAX, QUOTA_ENTITIES_MAX
 from brokers.engine.cluster import errors
-from brokers.engine.cluster.quota_image import QuotaEntity, QuotaImage, weight_of
+from brokers.engine.cluster.quota_image import AnyEntity, QuotaImage, weight_of
 
 
 class InFlightQuotas:
     """By instance and entity: the limits that were set last, with the config change that announced them."""
 
     def __init__(self) -> None:
-        self._written: dict[str, dict[QuotaEntity, tuple[dict[str, float], int]]] = {}
+        self._written: dict[str, dict[AnyEntity, tuple[dict[str, float], int]]] = {}
 
     def check(
         self,
         quotas: QuotaImage,
         config_change: int,
         instance_id: str,
-        entity: QuotaEntity,
+        entity: AnyEntity,
         limits: Mapping[str, float | None],
     ) -> dict[str, float]:
         """What the entity has after `limits` are set, None being removed; `config_change` is that of the image.
@@ -31,16 +31,15 @@ class InFlightQuotas:
             errors.PolicyViolation: the instance has limits for as many users and clients as it may.
         """
         self._drop_shown(instance_id, config_change)
-        stored = quotas.of_instance(instance_id)
         ahead = self._written.get(instance_id, {})
-        before = ahead[entity][0] if entity in ahead else stored.get(entity, {})
+        before = ahead[entity][0] if entity in ahead else quotas.limits(instance_id, entity)
         after = {name: value for name, value in {**before, **limits}.items() if value is not None}
         added_bytes = weight_of(instance_id, entity, after) - weight_of(instance_id, entity, before)
         if added_bytes <= 0:
             return after
-        count, weight = len(stored), quotas.weights.get(instance_id, 0)
+        count, weight = quotas.count(instance_id), quotas.weights.get(instance_id, 0)
         for name, (written, _) in ahead.items():
-            shown = stored.get(name, {})
+            shown = quotas.limits(instance_id, name)
             count += bool(written) - bool(shown)
             weight += weight_of(instance_id, name, written) - weight_of(instance_id, name, shown)
         if not before and count >= QUOTA_ENTITIES_MAX:
@@ -54,7 +53,7 @@ class InFlightQuotas:
             )
         return after
 
-    def note(self, instance_id: str, entity: QuotaEntity, limits: dict[str, float], change: int) -> None:
+    def note(self, instance_id: str, entity: AnyEntity, limits: dict[str, float], change: int) -> None:
         """Written and announced."""
         self._written.setdefault(instance_id, {})[entity] = limits, change
 

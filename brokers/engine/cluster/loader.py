@@ -16,12 +16,13 @@ import structlog
 from brokers.contract import documents, paths
 from brokers.contract.documents import BrokerDocument, InstanceDocument, InstanceTopicDocument, TopicDocument
 from brokers.contract.partitions import PartitionKey
-from brokers.engine.cluster.client_quotas import QUOTAS
+from brokers.engine.cluster.client_quotas import quotas_of
 from brokers.engine.cluster.elected_roles import Role
 from brokers.engine.cluster.image import NO_BROKER, BrokerInfo, PartitionImage, TopicImage
-from brokers.engine.cluster.quota_image import QuotaEntity
+from brokers.engine.cluster.quota_image import AnyEntity, IpEntity, QuotaEntity
 from brokers.engine.cluster.tree import Node, Tree, Watch
 from instances import naming
+from quotas.addresses import canonical
 
 log = structlog.get_logger(__name__)
 
@@ -231,11 +232,11 @@ async def read_instances(tree: Tree, ids: Sequence[str]) -> dict[str, InstanceDo
     return result
 
 
-async def read_quotas(tree: Tree, entity_paths: Iterable[str]) -> dict[tuple[str, QuotaEntity], dict[str, float]]:
+async def read_quotas(tree: Tree, entity_paths: Iterable[str]) -> dict[tuple[str, AnyEntity], dict[str, float]]:
     """Limits by (instance id, entity); an entity that is gone or names no limit is empty."""
     wanted = list(entity_paths)
     nodes = await tree.get_many([f"/config/{path}" for path in wanted])
-    result: dict[tuple[str, QuotaEntity], dict[str, float]] = {}
+    result: dict[tuple[str, AnyEntity], dict[str, float]] = {}
     for path, node in zip(wanted, nodes, strict=True):
         try:
             key = quota_key(path)
@@ -248,7 +249,7 @@ async def read_quotas(tree: Tree, entity_paths: Iterable[str]) -> dict[tuple[str
                 config = understand(f"/config/{path}", node, documents.config_from_json)
             except Malformed:
                 continue
-            result[key] = _limits(path, config)
+            result[key] = _limits(path, config, quotas_of(key[1]))
     return result
 
 
@@ -256,20 +257,27 @@ async def list_quota_entities(tree: Tree) -> list[str]:
     """Every path of a client quota below `/config`, as change nodes name them."""
     users = sorted(await tree.children("/config/users") or [])
     clients = sorted(await tree.children("/config/clients") or [])
+    addresses = sorted(await tree.children("/config/ips") or [])
     below = await tree.children_many([f"/config/users/{user}/clients" for user in users])
     pairs = [
         f"users/{user}/clients/{client}"
         for user, children in zip(users, below, strict=True)
         for client in sorted(children or ())
     ]
-    return [*(f"users/{user}" for user in users), *pairs, *(f"clients/{client}" for client in clients)]
+    of_users = [f"users/{user}" for user in users]
+    return [
+        *of_users, *pairs, *(f"clients/{client}" for client in clients), *(f"ips/{address}" for address in addresses),
+    ]  # fmt: skip
 
 
-def quota_key(entity_path: str) -> tuple[str, QuotaEntity]:
+def quota_key(entity_path: str) -> tuple[str, AnyEntity]:
     """
     Raises:
         ValueError: not an instance's client quota.
     """
+    if entity_path.startswith("ips/"):
+        instance_id, address = paths.ip_quota_entity_parts(entity_path)
+        return instance_id, IpEntity(None if address is None else canonical(address))
     instance_id, user, client = paths.quota_entity_parts(entity_path)
     return instance_id, QuotaEntity(
         has_user=user is not None,
@@ -279,10 +287,10 @@ def quota_key(entity_path: str) -> tuple[str, QuotaEntity]:
     )
 
 
-def _limits(path: str, config: Mapping[str, str]) -> dict[str, float]:
+def _limits(path: str, config: Mapping[str, str], known: frozenset[str]) -> dict[str, float]:
     limits: dict[str, float] = {}
     for quota, text in config.items():
-        if quota not in QUOTAS:
+        if quota not in known:
             continue
         try:
             value = float(text)

@@ -1,21 +1,25 @@
-"""Client quotas as stored in ZooKeeper, looked up by the 8 levels of QUO-2. Names are the tenant's, instance by
-instance.
+"""Client quotas as stored in ZooKeeper, looked up by the 8 levels of QUO-2, and limits of addresses beside them. Names
+are the tenant's, instance by instance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from brokers.contract import paths
 from brokers.contract.instance_limits import NODE_BYTES
 from quotas import precedence
+from quotas.addresses import CONNECTION_CREATION_RATE, IpEntity
 from quotas.precedence import Entity as QuotaEntity
 from quotas.precedence import Match as QuotaMatch
 
-__all__ = ["QuotaEntity", "QuotaImage", "QuotaMatch"]
+__all__ = ["AnyEntity", "IpEntity", "QuotaEntity", "QuotaImage", "QuotaMatch"]
 
+# Whatever may have limits.
+AnyEntity = QuotaEntity | IpEntity
+E = TypeVar("E", QuotaEntity, IpEntity)
 
 # What is in the document of an entity without limits, and in a limit with its name and at most 25 digits.
 EMPTY_BYTES: Final = 40
@@ -27,53 +31,103 @@ class QuotaImage:
     """instance id → entity → limit by quota name, e.g. {"producer_byte_rate": 1048576.0}."""
 
     entities: Mapping[str, Mapping[QuotaEntity, Mapping[str, float]]] = field(default_factory=dict)
+    # The same for addresses.
+    addresses: Mapping[str, Mapping[IpEntity, Mapping[str, float]]] = field(default_factory=dict)
     # Of each instance with entities: what they weigh (`weight_of`).
     weights: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def of_instance(self, instance_id: str) -> Mapping[QuotaEntity, Mapping[str, float]]:
-        """Everything stored for the instance, for DescribeClientQuotas and for building lookups."""
+        """The client quotas of the instance, for DescribeClientQuotas and for building lookups."""
         return self.entities.get(instance_id, _NOTHING)
+
+    def of_addresses(self, instance_id: str) -> Mapping[IpEntity, Mapping[str, float]]:
+        """What addresses of the instance's clients may."""
+        return self.addresses.get(instance_id, _NO_ADDRESSES)
+
+    def limits(self, instance_id: str, entity: AnyEntity) -> Mapping[str, float]:
+        """What is set for exactly this entity."""
+        if isinstance(entity, IpEntity):
+            return self.of_addresses(instance_id).get(entity, _UNLIMITED)
+        return self.of_instance(instance_id).get(entity, _UNLIMITED)
+
+    def count(self, instance_id: str) -> int:
+        """How many entities of the instance have limits."""
+        return len(self.of_instance(instance_id)) + len(self.of_addresses(instance_id))
+
+    def connections_per_s(self, instance_id: str, address: str) -> float | None:
+        """How many connections a second may come from a client's address; None: as many as it likes (QUO-52)."""
+        limits = self.addresses.get(instance_id)
+        if limits is None:
+            return None
+        own = limits.get(IpEntity(address), _UNLIMITED).get(CONNECTION_CREATION_RATE)
+        return limits.get(_ANY_ADDRESS, _UNLIMITED).get(CONNECTION_CREATION_RATE) if own is None else own
 
     def lookup(self, instance_id: str, quota: str, user: str, client_id: str) -> QuotaMatch | None:
         """The rule that applies to a client of the instance, at which level; None = unlimited."""
         return precedence.resolve(self.of_instance(instance_id), quota, user, client_id)
 
-    def with_changes(self, changes: Mapping[tuple[str, QuotaEntity], Mapping[str, float]]) -> QuotaImage:
+    def with_changes(self, changes: Mapping[tuple[str, AnyEntity], Mapping[str, float]]) -> QuotaImage:
         """The next image; an entity without limits is gone, and an instance without entities too."""
-        changed: dict[str, dict[QuotaEntity, Mapping[str, float]]] = {}
+        clients: dict[tuple[str, QuotaEntity], Mapping[str, float]] = {}
+        addresses: dict[tuple[str, IpEntity], Mapping[str, float]] = {}
         weights = dict(self.weights)
         for (instance_id, entity), limits in changes.items():
-            of_instance = changed.get(instance_id)
-            if of_instance is None:
-                of_instance = changed[instance_id] = dict(self.entities.get(instance_id, {}))
-            added = weight_of(instance_id, entity, limits) - weight_of(instance_id, entity, of_instance.get(entity, {}))
+            before = self.limits(instance_id, entity)
+            added = weight_of(instance_id, entity, limits) - weight_of(instance_id, entity, before)
             weights[instance_id] = weights.get(instance_id, 0) + added
-            if limits:
-                of_instance[entity] = limits
+            if isinstance(entity, IpEntity):
+                addresses[instance_id, entity] = limits
             else:
-                of_instance.pop(entity, None)
-        entities = {**self.entities, **changed}
-        return QuotaImage({id: of_instance for id, of_instance in entities.items() if of_instance}, weights)
+                clients[instance_id, entity] = limits
+        return QuotaImage(_merged(self.entities, clients), _merged(self.addresses, addresses), weights)
 
     def without(self, instance_ids: Iterable[str]) -> QuotaImage:
         """Instance ids are never used again, so what a deleted instance leaves behind may be forgotten."""
         gone = frozenset(instance_ids)
         return QuotaImage(
             {id: limits for id, limits in self.entities.items() if id not in gone},
+            {id: limits for id, limits in self.addresses.items() if id not in gone},
             {id: weight for id, weight in self.weights.items() if id not in gone},
         )
 
 
-def weight_of(instance_id: str, entity: QuotaEntity, limits: Mapping[str, float]) -> int:
+def _merged(
+    before: Mapping[str, Mapping[E, Mapping[str, float]]], changes: Mapping[tuple[str, E], Mapping[str, float]]
+) -> Mapping[str, Mapping[E, Mapping[str, float]]]:
+    """By instance; those without changes are the same objects as before."""
+    if not changes:
+        return before
+    changed: dict[str, dict[E, Mapping[str, float]]] = {}
+    for (instance_id, entity), limits in changes.items():
+        of_instance = changed.get(instance_id)
+        if of_instance is None:
+            of_instance = changed[instance_id] = dict(before.get(instance_id, {}))
+        if limits:
+            of_instance[entity] = limits
+        else:
+            of_instance.pop(entity, None)
+    return {id: of_instance for id, of_instance in {**before, **changed}.items() if of_instance}
+
+
+def path_of(instance_id: str, entity: AnyEntity) -> str:
+    """Below `/config`."""
+    if isinstance(entity, IpEntity):
+        return paths.ip_quota_entity(instance_id, entity.address)
+    return paths.quota_entity(
+        instance_id, entity.user, entity.client_id, has_user=entity.has_user, has_client=entity.has_client
+    )
+
+
+def weight_of(instance_id: str, entity: AnyEntity, limits: Mapping[str, float]) -> int:
     """What an entity with these limits weighs in ZooKeeper: paths and documents. Nothing without limits."""
     if not limits:
         return 0
-    path = paths.quota_entity(
-        instance_id, entity.user, entity.client_id, has_user=entity.has_user, has_client=entity.has_client
-    )
     # A user with clients has a node of its own and one above its clients.
-    nodes = 3 if entity.has_user and entity.has_client else 1
-    return nodes * (len(path) + EMPTY_BYTES + NODE_BYTES) + LIMIT_BYTES * len(limits)
+    nodes = 3 if isinstance(entity, QuotaEntity) and entity.has_user and entity.has_client else 1
+    return nodes * (len(path_of(instance_id, entity)) + EMPTY_BYTES + NODE_BYTES) + LIMIT_BYTES * len(limits)
 
 
 _NOTHING: Mapping[QuotaEntity, Mapping[str, float]] = {}
+_NO_ADDRESSES: Mapping[IpEntity, Mapping[str, float]] = {}
+_UNLIMITED: Mapping[str, float] = {}
+_ANY_ADDRESS: Final = IpEntity(None)

@@ -40,7 +40,7 @@ from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.in_flight_creations import InFlightCreations
 from brokers.engine.cluster.in_flight_quotas import InFlightQuotas
 from brokers.engine.cluster.in_flight_users import InFlightUsers
-from brokers.engine.cluster.quota_image import QuotaEntity
+from brokers.engine.cluster.quota_image import AnyEntity
 from brokers.engine.cluster.reservations import NO_CREATION, Reservation
 from brokers.engine.cluster.topic_admin import AlteredConfig
 from brokers.engine.cluster.topic_plans import CreatedTopic, Place
@@ -268,7 +268,7 @@ class ClusterStore:
         image: ClusterImage,
         *,
         instance_id: str,
-        entity: QuotaEntity,
+        entity: AnyEntity,
         changes: Mapping[str, float | None],
         validate_only: bool = False,
     ) -> int | None:

@@ -157,7 +157,7 @@ class ClusterWatcher:
                 name for name in again if result[name] is None
             )
         instances = [name for kind, name in _split(entities) if kind == "instances"]
-        quota_paths = [path for path in entities if path.startswith(("users/", "clients/"))]
+        quota_paths = [path for path in entities if path.startswith(("users/", "clients/", "ips/"))]
         quotas = await loader.read_quotas(self._tree, quota_paths) if quota_paths else {}
         documents = await self._changed_documents(image, entities)
         configured = broker_config_loader.ids_of(

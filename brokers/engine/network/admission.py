@@ -20,7 +20,10 @@ ADDRESS: Final = "address"
 BROKER: Final = "broker"
 ROUTE: Final = "route"
 ALLOW_LIST: Final = "allow_list"
-REFUSALS: Final = (INSTANCE, ADDRESS, BROKER, ROUTE, ALLOW_LIST)
+ADDRESS_RATE: Final = "address_rate"
+REFUSALS: Final = (INSTANCE, ADDRESS, BROKER, ROUTE, ALLOW_LIST, ADDRESS_RATE)
+# They take their time of the instance's turn, and no place among its new connections.
+UNPACED: Final = frozenset({ALLOW_LIST, ADDRESS_RATE})
 
 
 @dataclass(frozen=True, slots=True)

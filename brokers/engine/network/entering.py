@@ -46,6 +46,9 @@ class EntryOwner(Protocol):
     def refuses(self, client_host: str) -> bool:
         """Whether this client may not come in; it is then counted and told."""
 
+    def holds_back(self, accepted: socket, client_host: str) -> bool:
+        """Whether this client's address opens connections faster than it may. The socket is then the owner's."""
+
     def enter(self, accepted: socket | TlsStream, client_host: str, make_session: MakeSession | None = None) -> None:
         """Everything before the first request is over. `make_session`, where a certificate said who has come."""
 
@@ -166,6 +169,8 @@ class Entering:
         self.client_host = client_host
         if self._owner.refuses(client_host):
             self.close("refused")
+        elif self._owner.holds_back(self._socket, client_host):
+            self._leave("held back")
         elif self._owner.rules.tls is not None:
             self._begin_handshake()
         else:
@@ -256,11 +261,15 @@ class Entering:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def _enter(self, accepted: socket | TlsStream) -> None:
-        self._closed = True
-        self._handshakes.end(self._owner.group, self)
-        self._owner.on_closed(self, "entered")
+        self._leave("entered")
         make_session, self._make_session = self._make_session, None
         self._owner.enter(accepted, self.client_host, make_session)
+
+    def _leave(self, reason: str) -> None:
+        """The socket is somebody else's from here on."""
+        self._closed = True
+        self._handshakes.end(self._owner.group, self)
+        self._owner.on_closed(self, reason)
 
     def _stop_waiting(self) -> None:
         if self._deadline is not None:

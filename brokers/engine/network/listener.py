@@ -12,14 +12,15 @@ from itertools import islice
 from time import perf_counter
 from typing import Final, Protocol
 
-from brokers.engine.network import endings
-from brokers.engine.network.admission import ADDRESS, ALLOW_LIST, BROKER, INSTANCE, ROUTE, CreationPace, Limits
+from brokers.engine.network import admission, endings
+from brokers.engine.network.admission import CreationPace, Limits
 from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.endings import Deadlines
 from brokers.engine.network.entering import Entering
 from brokers.engine.network.fair_turns import FairTurns, InstanceTurns
 from brokers.engine.network.handshakes import Handshakes
+from brokers.engine.network.held_connections import HeldConnections
 from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.network.listener_group import ListenerGroup
 from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules, MakeSession
@@ -54,9 +55,15 @@ class Counters:
 
 
 class OnHeldBack(Protocol):
-    """Told of a listener whose connections were refused, or not accepted for `delay_ms` (cause None)."""
+    """Told of a listener whose connections were refused, kept unread for `delay_ms` (`ADDRESS_RATE`), or not accepted
+    for so long (cause None).
+    """
 
     def __call__(self, listener: str, cause: str | None, delay_ms: int) -> object: ...
+
+
+# How many connections a second may come from an address of a group's clients; None: as many as it likes.
+RateOfAddress = Callable[[str, str], float | None]
 
 
 @dataclass(slots=True, eq=False)
@@ -120,9 +127,8 @@ class Listener:
                     self._pause(ACCEPT_PAUSE_S)
                     return False
                 break
-            is_stranger = self.owner.admit(self, accepted, str(address[0])) == ALLOW_LIST
-            # Strangers take their time of the instance's turn, and no place among its new connections.
-            delay_ms = 0 if is_stranger else self.owner.delay_ms(self)
+            cause = self.owner.admit(self, accepted, str(address[0]))
+            delay_ms = 0 if cause in admission.UNPACED else self.owner.delay_ms(self)
             if delay_ms:
                 self._pause(delay_ms / 1000)
                 return False
@@ -141,6 +147,9 @@ class Listener:
         if cause is not None:
             self.owner.note_refusal(self, client_host, cause)
         return cause is not None
+
+    def holds_back(self, accepted: socket.socket, client_host: str) -> bool:
+        return self.owner.holds_back(self, accepted, client_host)
 
     def enter(self, accepted: Accepted, client_host: str, make_session: MakeSession | None = None) -> None:
         self.owner.enter(self, accepted, client_host, make_session)
@@ -186,12 +195,14 @@ class Listeners:
         self.count = 0
         self.fair_turns = FairTurns(loop.call_soon)
         self.on_held_back: OnHeldBack = _unheard
+        self.connections_per_s: RateOfAddress = _unlimited
         self._pace = CreationPace(limits.creations_per_s_max)
         self._unread = UnreadBytes()
         self._deadlines = Deadlines(limits.idle_ms_max, limits.sweep_ms)
         self._listeners: dict[str, Listener] = {}
         self._groups: dict[str, ListenerGroup] = {}
         self.handshakes = Handshakes(loop)
+        self.held = HeldConnections(loop)
 
     def __iter__(self) -> Iterator[Listener]:
         return iter(self._listeners.values())
@@ -303,6 +314,7 @@ class Listeners:
             listener.group.listeners.remove(listener)
             if not listener.group.listeners:
                 del self._groups[listener.group.name]
+                self.held.end_all(listener.group.name)
         return listener
 
     def _close_some(self, listener: Listener, reason: str) -> None:
@@ -329,7 +341,10 @@ class Listeners:
     def admit(self, listener: Listener, accepted: socket.socket, address: str) -> str | None:
         """Why it was refused. A client whose peer is a proxy is known later, and judged then (`entering`)."""
         is_proxy = listener.rules.is_proxy(address)
-        cause = self._refusal(listener, address, is_proxy)
+        cause = None if is_proxy else self.refusal_of_client(listener, address)
+        if cause is None and not is_proxy and self.holds_back(listener, accepted, address):
+            return admission.ADDRESS_RATE
+        cause = cause or self._refusal_of_place(listener)
         if cause is not None:
             accepted.close()
             self.note_refusal(listener, address, cause)
@@ -371,30 +386,46 @@ class Listeners:
     def note_refusal(self, listener: Listener, address: str, cause: str) -> None:
         _count(self.counters.refused, cause)
         self.reports.refused(listener.name, address, cause, len(listener.connections))
-        if cause != ALLOW_LIST:  # strangers do not slow the instance's clients down
+        if cause != admission.ALLOW_LIST:  # strangers do not slow the instance's clients down
             self.on_held_back(listener.group.name, cause, 0)
 
-    def _refusal(self, listener: Listener, address: str, is_proxy: bool) -> str | None:
-        """Why one more from this address may not come in; None = it may."""
+    def _refusal_of_place(self, listener: Listener) -> str | None:
+        """Why there is no place for one more; None = there is."""
         group, rules = listener.group, listener.rules
-        if not is_proxy:
-            cause = self.refusal_of_client(listener, address)
-            if cause is not None:
-                return cause
         if rules.connections_max is not None and len(listener.connections) >= rules.connections_max:
-            return ROUTE
+            return admission.ROUTE
         if group.count >= group.connections_max:
-            return INSTANCE
-        return None if group.is_protected or self._has_room(listener) else BROKER
+            return admission.INSTANCE
+        return None if group.is_protected or self._has_room(listener) else admission.BROKER
 
     def refusal_of_client(self, listener: Listener, address: str) -> str | None:
-        """The same as far as it depends on who the client is."""
+        """Why this client may not come in; None = it may."""
         if not listener.rules.is_admitted(address):
-            return ALLOW_LIST
+            return admission.ALLOW_LIST
         group = listener.group
         if not group.is_protected and group.addresses.count(address) >= self.limits.connections_per_address_max:
-            return ADDRESS
+            return admission.ADDRESS
         return None
+
+    def holds_back(self, listener: Listener, accepted: socket.socket, address: str) -> bool:
+        """Whether connections come from this address faster than they may; this one is then neither the caller's any
+        more nor counted anywhere (QUO-52).
+        """
+        group = listener.group
+        limit_per_s = None if group.is_protected else self.connections_per_s(group.name, address)
+        if limit_per_s is None:
+            return False
+        delay_ms = group.address_rates.charge(address, limit_per_s, round(self.loop.time() * 1000))
+        if not delay_ms:
+            return False
+        if self.count + self.held.count < self.limits.connections_max:
+            self.held.hold(group.name, accepted, delay_ms)
+        else:
+            accepted.close()
+        _count(self.counters.refused, admission.ADDRESS_RATE)
+        self.reports.refused(listener.name, address, admission.ADDRESS_RATE, len(listener.connections))
+        self.on_held_back(group.name, admission.ADDRESS_RATE, delay_ms)
+        return True
 
     def delay_ms(self, listener: Listener) -> int:
         """One was accepted, or refused; how long to accept no other from this listener (QUO-51)."""
@@ -412,7 +443,10 @@ class Listeners:
         """Whether one more may come in through `listener`. When all are taken, whoever has most of them loses one that
         was quiet for long, so that nobody who opens as many as it may locks the others out (QUO-50).
         """
-        if self.count < self.limits.connections_max:
+        if self.count + self.held.count < self.limits.connections_max:
+            return True
+        if self.held.count:
+            self.held.end_one()
             return True
         others = [group for group in self._groups.values() if not group.is_protected]
         largest = max(others, key=lambda group: group.count)
@@ -455,6 +489,10 @@ class Listeners:
 
 def _count(counts: dict[str, int], what: str) -> None:
     counts[what] = counts.get(what, 0) + 1
+
+
+def _unlimited(group: str, address: str) -> float | None:
+    return None
 
 
 def _unheard(listener: str, cause: str | None, delay_ms: int) -> None:

@@ -7,6 +7,7 @@ from itertools import chain, islice
 from typing import Final, Protocol
 
 from brokers.engine.network import endings
+from brokers.engine.network.address_rates import AddressRates
 from brokers.engine.network.admission import Addresses, CreationPace, Limits
 from brokers.engine.network.buffers import UNREAD_BYTES_PER_INSTANCE_MAX, UnreadBytes
 from brokers.engine.network.fair_turns import FairTurns, InstanceTurns
@@ -41,6 +42,7 @@ class ListenerGroup:
     __slots__ = (
         "_closer",
         "_is_relieving",
+        "address_rates",
         "addresses",
         "connections_max",
         "is_protected",
@@ -68,6 +70,7 @@ class ListenerGroup:
         self.is_protected = fair_turns is None
         self.connections_max = connections_max or limits.connections_per_listener_max
         self.addresses = Addresses()
+        self.address_rates = AddressRates()
         self.pace = CreationPace(limits.creations_per_listener_per_s_max)
         self.unread = UnreadBytes(unread_of_all, UNREAD_BYTES_PER_INSTANCE_MAX)
         self.turns = InstanceTurns(fair_turns)

@@ -62,9 +62,10 @@ class InstanceAccounting:
         self.traffic.delayed(delay_ms, now_ms)
         self.ledger.record(request_time.RULE, None, user, client_id, delay_ms, now_ms)
 
-    def remember_connection(self, is_refused: bool, delay_ms: int, now_ms: int) -> None:
-        """Writes down that a connection was refused, or that new ones have to wait (`now_ms` is wall time)."""
-        rule = connections.LIMIT_RULE if is_refused else connections.RATE_RULE
+    def remember_connection(self, rule: Rule, delay_ms: int, now_ms: int) -> None:
+        """Writes down that a connection was refused or held back, or that new ones have to wait, by which of the rules
+        of `connections` (`now_ms` is wall time).
+        """
         self.ledger.record(rule, None, "", "", delay_ms, now_ms)
 
     def remember_refused_attempt(self, user: str, delay_ms: int, now_ms: int) -> None:

@@ -54,7 +54,14 @@ class Rule(NamedTuple):
     ]
     quota: (
         Quota
-        | Literal["request_time", "change_rate", "connection_limit", "connection_rate", "authentication"]
+        | Literal[
+            "request_time",
+            "change_rate",
+            "connection_limit",
+            "connection_rate",
+            "connection_creation_rate",
+            "authentication",
+        ]
         | Literal["storage", "disk_space", "frozen"]
     )
     level: int | None

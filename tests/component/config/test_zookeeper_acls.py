@@ -18,7 +18,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from brokers.contract.documents import InstanceAck, InstanceTopicDocument
 from brokers.contract.oauth import CONFIGURATION
 from brokers.contract.zookeeper_access import Credentials, TreeAccess
-from brokers.engine.cluster.quota_image import QuotaEntity
+from brokers.engine.cluster.quota_image import IpEntity, QuotaEntity
 from brokers.engine.cluster.tree import Create, Set
 from brokers.engine.cluster.zookeeper import Identity, ZooKeeperTree
 from brokers.provisioning.publisher import Publisher
@@ -26,6 +26,7 @@ from config.embedded.java import Java
 from config.embedded.process import StartFailed, free_port, wait_until
 from config.embedded.zookeeper import EmbeddedZooKeeper
 from config.embedded.zookeeper_acls import ForeignGuard, Guard
+from quotas.addresses import CONNECTION_CREATION_RATE
 from tests.testkit.cluster import CLUSTER_ID, Member, instance_document, is_complete
 from tests.testkit.oauth import Issuer
 from tests.testkit.own_zookeeper import own_zookeeper
@@ -196,6 +197,12 @@ async def test_the_life_of_an_instance_needs_no_right_that_a_role_does_not_have(
                 await member.store.alter_client_quotas(
                     member.image, instance_id=instance, entity=entity, changes=limits
                 )
+            await member.store.alter_client_quotas(
+                member.image,
+                instance_id=instance,
+                entity=IpEntity("192.0.2.1"),
+                changes={CONNECTION_CREATION_RATE: 5.0},
+            )
             await member.store.delete_topic(member.image, instance_id=instance, name="orders")
             await member.until(lambda image: topic.name not in image.topics)
             taken = Issuer().document()
@@ -211,6 +218,8 @@ async def test_the_life_of_an_instance_needs_no_right_that_a_role_does_not_have(
             await asyncio.to_thread(publisher.unpublish_instance, instance, later.leased_ports)
             await member.until(lambda image: instance not in image.instances)
             await asyncio.to_thread(publisher.forget_quotas, instance)
+            for kind in ("users", "clients", "ips"):
+                assert await tree.children(f"/config/{kind}") == []
             await asyncio.to_thread(publisher.forget_acks, instance)
             assert member.fatal == []
             await member.stop()

@@ -19,7 +19,7 @@ from instances.interfaces import (
     TopicSizes,
     Traffic,
 )
-from quotas.interfaces import ClientQuota, EntityPart
+from quotas.interfaces import AddressQuota, ClientQuota, EntityPart
 from tenants.errors import Conflict, NotFound
 
 NOW_MS = 1_790_000_000_500
@@ -152,6 +152,7 @@ class FakeQuotaAdminClient:
     """Client quotas by instance, in memory."""
 
     found: dict[str, dict[tuple[EntityPart | None, EntityPart | None], dict[str, float]]] = field(default_factory=dict)
+    addresses: dict[str, dict[str | None, int]] = field(default_factory=dict)
 
     def describe(self, instance_id: str) -> Sequence[ClientQuota]:
         kept = self.found.get(instance_id, {})
@@ -170,3 +171,16 @@ class FakeQuotaAdminClient:
             kept[user, client_id] = left
         else:
             kept.pop((user, client_id), None)
+
+    def describe_addresses(self, instance_id: str) -> Sequence[AddressQuota]:
+        kept = self.addresses.get(instance_id, {})
+        return [AddressQuota(address=address, connections_per_s=limit) for address, limit in kept.items()]
+
+    def alter_address(
+        self, instance_id: str, address: str | None, connections_per_s: int | None, *, validate_only: bool
+    ) -> None:
+        kept = self.addresses.setdefault(instance_id, {})
+        if connections_per_s is None:
+            kept.pop(address, None)
+        else:
+            kept[address] = connections_per_s

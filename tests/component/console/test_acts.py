@@ -310,6 +310,38 @@ def test_quotas_are_set_explained_and_removed(
     assert quota_admin_client.found[instance.pk] == {}
 
 
+def test_new_connections_of_an_address_are_limited_and_let_go(
+    ida: Client, instance: Instance, quota_admin_client: FakeQuotaAdminClient
+) -> None:
+    address = reverse("page-address-quotas", args=[instance.pk])
+    ida.post(address, {"ip_kind": "name", "ip": "192.0.2.1", "connections_per_s": "7"})
+    ida.post(address, {"ip_kind": "default", "ip": "", "connections_per_s": "20"})
+    assert quota_admin_client.addresses[instance.pk] == {"192.0.2.1": 7, None: 20}
+    page = text_of(ida.get(reverse("page-quotas", args=[instance.pk])))
+    assert "192.0.2.1" in page
+    assert "7/s" in page
+    assert "20/s" in page
+    ida.post(reverse("page-address-quota-delete", args=[instance.pk]), {"ip_kind": "default", "ip": ""})
+    assert quota_admin_client.addresses[instance.pk] == {"192.0.2.1": 7}
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"ip_kind": "name", "ip": "", "connections_per_s": "1"}, "Say which one."),
+        ({"ip_kind": "name", "ip": "somewhere", "connections_per_s": "1"}, "Use an IP address, such as 192.0.2.1."),
+        ({"ip_kind": "default", "ip": "", "connections_per_s": ""}, "This field is required."),
+    ],
+)
+def test_a_wrong_limit_of_an_address_is_shown_beside_its_field(
+    values: dict[str, str], words: str, ida: Client, instance: Instance, quota_admin_client: FakeQuotaAdminClient
+) -> None:
+    response = ida.post(reverse("page-address-quotas", args=[instance.pk]), values)
+    assert response.status_code == 422
+    assert words in text_of(response)
+    assert quota_admin_client.addresses.get(instance.pk, {}) == {}
+
+
 def test_a_quota_needs_an_entity_and_a_limit(ida: Client, instance: Instance) -> None:
     response = ida.post(reverse("page-quotas", args=[instance.pk]), {"user_kind": "none", "client_id_kind": "none"})
     assert response.status_code == 422

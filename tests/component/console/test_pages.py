@@ -19,7 +19,7 @@ ACCOUNT_PAGES = (
 INSTANCE_PAGES = (
     "page-instance", "page-traffic", "page-why", "page-topics-part", "page-throttle", "page-instance-settings",
     "page-instance-delete", "page-topics", "page-topic-create", "page-instance-resize", "page-cost-part", "page-usage",
-    "page-traffic-history", "page-quotas", "page-groups", "page-groups-part",
+    "page-traffic-history", "page-quotas", "page-address-quotas", "page-groups", "page-groups-part",
     "page-transactions", "page-users", "page-acls", "page-storage",
 )  # fmt: skip
 GROUP_PAGES = ("page-group", "page-group-reset", "page-group-delete")

@@ -61,16 +61,18 @@ def test_requests_that_take_too_much_time_are_told_apart_from_bandwidth(
     [
         ("connection_limit", "has as many as it may have to these brokers: 2.", "connections to one broker"),
         ("connection_rate", "these brokers accept them from one instance: 2.", "new connections a second"),
+        ("connection_creation_rate", "faster than its limit lets in, at these brokers: 2.", "second of one address"),
         ("authentication", "wrong passwords too often to these brokers: 2.", "wrong passwords of a user or an address"),
     ],
 )
 def test_connections_that_are_refused_or_wait_are_told(
     ida: Client, instance: Instance, observation: FakeObservation, kind: str, words: str, limit: str
 ) -> None:
+    rule = "connection_rate" if kind == "connection_creation_rate" else kind
     observation.entries = (
-        throttle(kind=kind, quota=kind, level=None, entity={}, broker_id=2, limit_per_s=None, user="", client_id=""),
+        throttle(kind=rule, quota=kind, level=None, entity={}, broker_id=2, limit_per_s=None, user="", client_id=""),
     )
     page = panel(ida, instance)
     assert words in page
-    assert f'<dt>Limit</dt><dd class="num">{limit}' in page
+    assert limit in page.partition("<dt>Limit</dt>")[2].partition("</dd>")[0]
     assert limit in panel(ida, instance, "page-throttle")

@@ -38,6 +38,13 @@ class TestQuotas(EndpointCases):
             body={"entity": {"user": "alice"}, "limits": {"producer_byte_rate": 1_000_000}},
         ),
         Case("DELETE", "/instances/{instance}/quotas?user=alice", Scope.QUOTAS_WRITE, status=204),
+        Case(
+            "PUT",
+            "/instances/{instance}/quotas",
+            Scope.QUOTAS_WRITE,
+            body={"entity": {"ip": "192.0.2.1"}, "limits": {"connection_creation_rate": 5}},
+        ),
+        Case("DELETE", "/instances/{instance}/quotas?ip=192.0.2.2", Scope.QUOTAS_WRITE, status=204),
         Case("GET", "/instances/{instance}/quotas/effective", Scope.QUOTAS_READ),
     )
 
@@ -48,6 +55,7 @@ class TestQuotas(EndpointCases):
     def places(self, owner: Member) -> dict[str, str]:
         instance = make_running(owner.tenant)
         self.client_quotas.alter(instance.pk, ALICE, None, {"producer_byte_rate": 5.0}, validate_only=False)
+        self.client_quotas.alter_address(instance.pk, "192.0.2.2", 5, validate_only=False)
         return {"instance": instance.pk}
 
 
@@ -119,6 +127,47 @@ def test_a_wrong_quota_is_named_and_changes_nothing(
     problem = assert_problem(put(api, instance, entity, limits), 400, "invalid_request")
     assert pointer in [error["pointer"] for error in problem["errors"]]
     assert client_quotas.quotas == {}
+    assert client_quotas.addresses == {}
+
+
+def test_an_address_has_one_limit_that_is_set_listed_and_removed(
+    api: Api, instance: Instance, client_quotas: FakeQuotas
+) -> None:
+    at, rate = f"/instances/{instance.pk}/quotas", "connection_creation_rate"
+    put(api, instance, {"user": "alice"}, {"producer_byte_rate": 1})
+    for address, per_s in (("::ffff:192.0.2.1", 7), (None, 9), ("2001:DB8::0:1", 0)):
+        shown = put(api, instance, {"ip": address}, {rate: per_s}).json()
+        assert (shown["level"], shown["limits"][rate], shown["limits"]["producer_byte_rate"]) == (None, per_s, None)
+    items = api.get(at).json()["items"]
+    assert [item["entity"] for item in items] == [
+        {"user": "alice"}, {"ip": None}, {"ip": "192.0.2.1"}, {"ip": "2001:db8::1"},
+    ]  # fmt: skip
+    assert [item["limits"][rate] for item in items] == [None, 9, 7, 0]
+    before = AuditEntry.objects.count()
+    put(api, instance, {"ip": "192.0.2.1"}, {rate: 7})
+    put(api, instance, {"ip": "192.0.2.1"}, {rate: 8}, "?dry_run=true")
+    assert AuditEntry.objects.count() == before
+    assert client_quotas.addresses[instance.pk, "192.0.2.1"] == 7
+    assert put(api, instance, {"ip": None}, {rate: None}).json()["limits"][rate] is None
+    assert_problem(api.delete(f"{at}?ip_default=true"), 404)
+    assert_problem(api.delete(f"{at}?ip=192.0.2.1&user=alice"), 400)
+    assert_problem(api.delete(f"{at}?ip=192.0.2.1&ip_default=true"), 400)
+    assert api.delete(f"{at}?ip=::ffff:192.0.2.1").status_code == 204
+    assert list(client_quotas.addresses) == [(instance.pk, "2001:db8::1")]
+    newest = AuditEntry.objects.order_by("-pk")[0]
+    assert (newest.action, newest.before, newest.after) == ("quota.removed", {rate: 7}, None)
+    assert newest.target_id == f"{instance.pk}/ips/192.0.2.1"
+
+
+def test_addresses_count_among_the_quotas_of_an_instance(
+    api: Api, instance: Instance, client_quotas: FakeQuotas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quotas.services.QUOTAS_PER_INSTANCE_MAX", 2)
+    put(api, instance, {"ip": None}, {"connection_creation_rate": 1})
+    put(api, instance, {"user": "alice"}, {"producer_byte_rate": 1})
+    assert put(api, instance, {"ip": "192.0.2.1"}, {"connection_creation_rate": 1}).status_code == 403
+    assert put(api, instance, {"user": "bob"}, {"producer_byte_rate": 1}).status_code == 403
+    assert put(api, instance, {"ip": None}, {"connection_creation_rate": 2}).status_code == 200
 
 
 def test_deleting_names_the_entity_in_the_query(api: Api, instance: Instance, client_quotas: FakeQuotas) -> None:

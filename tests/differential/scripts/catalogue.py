@@ -8,6 +8,7 @@ from typing import Final
 from tests.differential.play import Player
 from tests.differential.scripts import (
     acls,
+    address_quotas,
     alter_configs,
     cluster,
     commits,
@@ -29,6 +30,7 @@ from tests.differential.scripts import (
     log_dirs,
     markers,
     metadata,
+    mutation_quotas,
     oauth,
     odd_names,
     offset_expiry,
@@ -57,6 +59,7 @@ from tests.differential.scripts import (
 )
 
 SCRIPTS: Final[dict[str, Callable[[Player], None]]] = {
+    "address_quotas": address_quotas.script,
     "alter_configs": alter_configs.script,
     "cluster": cluster.script,
     "commits": commits.script,
@@ -76,6 +79,7 @@ SCRIPTS: Final[dict[str, Callable[[Player], None]]] = {
     "log_dirs": log_dirs.script,
     "markers": markers.script,
     "metadata": metadata.script,
+    "mutation_quotas": mutation_quotas.script,
     "odd_names": odd_names.script,
     "old_formats": old_formats.script,
     "partitions": partitions.script,

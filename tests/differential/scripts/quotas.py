@@ -22,10 +22,12 @@ Entity = dict[str, str | None]
 
 def script(player: Player) -> None:
     for version in range(2):
-        _Version(player, version).play()
+        VersionedQuotas(player, version).play()
 
 
-class _Version:
+class VersionedQuotas:
+    """Asks in one version, and writes down answers in an order of their own."""
+
     def __init__(self, player: Player, version: int) -> None:
         self.player = player
         self.version = version

@@ -183,7 +183,7 @@ def quotas_altered(asked: Asked) -> Change | None:
 
 def _quota_altered(asked: Asked, entry: QuotaAlteration) -> AuditItem | None:
     entity = stored_entity(entry.entity)
-    limits = asked.image.quotas.of_instance(asked.call.view.instance_id or "").get(entity, {})
+    limits = asked.image.quotas.limits(asked.call.view.instance_id or "", entity)
     after: dict[str, Any] = dict(limits)
     for operation in entry.ops:
         if operation.remove:
@@ -210,7 +210,7 @@ def _entity_name(entry: QuotaAlteration) -> str:
     """`users/alice/clients/<default>`, as the control plane names a quota."""
     named = {part.entity_type: part.entity_name for part in entry.entity}
     parts = []
-    for kind, shown in (("user", "users"), ("client-id", "clients")):
+    for kind, shown in (("user", "users"), ("client-id", "clients"), ("ip", "ips")):
         if kind in named:
             name = named[kind]
             parts += [shown, _DEFAULT_NAME if name is None else name]

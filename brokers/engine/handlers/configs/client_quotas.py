@@ -1,11 +1,13 @@
-"""DescribeClientQuotas and AlterClientQuotas of an instance's own users and client ids (QUO-71, QUO-72)."""
+"""DescribeClientQuotas and AlterClientQuotas of an instance's own users, client ids and addresses (QUO-71, QUO-72)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from brokers.contract.acls import ResourceType
 from brokers.engine.cluster.errors import ClusterError
+from brokers.engine.cluster.quota_image import AnyEntity, IpEntity, QuotaImage
 from brokers.engine.cluster.quota_image import QuotaEntity as Stored
 from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.common.read_your_writes import until_seen
@@ -26,6 +28,7 @@ from brokers.engine.protocol.messages.quotas import (
     QuotaFilterComponent,
     QuotaValue,
 )
+from quotas.addresses import canonical
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 EXACT, DEFAULT, ANY = 0, 1, 2
@@ -40,18 +43,21 @@ async def describe_client_quotas(call: Call, request: DescribeClientQuotasReques
         instance_id = _instance(call)
     except Wrong as wrong:
         return DescribeClientQuotasResponse(error_code=wrong.code, error_message=str(wrong), entries=None)
-    if wanted.keys() == {IP}:
-        return DescribeClientQuotasResponse(error_code=0, error_message=None, entries=[])
     entries = []
-    for entity, limits in sorted(
-        call.view.image.quotas.of_instance(instance_id).items(),
-        key=lambda item: tuple(part or "" for part in (item[0].user, item[0].client_id)),
-    ):
-        if _matches(entity, wanted, request.strict):
+    for entity, limits in _stored(call.view.image.quotas, instance_id):
+        if _matches(_parts(entity), wanted, request.strict):
             values = [QuotaValue(key=key, value=float(value)) for key, value in sorted(limits.items())]
-            entries.append(QuotaEntry(entity=_wire(entity), values=values))
+            parts = [QuotaEntity(entity_type=kind, entity_name=name) for kind, name in _parts(entity).items()]
+            entries.append(QuotaEntry(entity=parts, values=values))
         await turns.take()
     return DescribeClientQuotasResponse(error_code=0, error_message=None, entries=entries)
+
+
+def _stored(quotas: QuotaImage, instance_id: str) -> Iterator[tuple[AnyEntity, Mapping[str, float]]]:
+    """Everything with limits, users and clients by name before addresses."""
+    clients, addresses = quotas.of_instance(instance_id), quotas.of_addresses(instance_id)
+    yield from sorted(clients.items(), key=lambda item: (item[0].user or "", item[0].client_id or ""))
+    yield from sorted(addresses.items(), key=lambda item: item[0].address or "")
 
 
 def _check_right(call: Call) -> None:
@@ -92,27 +98,41 @@ async def _components(components: list[QuotaFilterComponent], turns: TurnBudget)
     return wanted
 
 
-def _matches(entity: Stored, wanted: dict[str, QuotaFilterComponent], strict: bool) -> bool:
-    parts = {USER: (entity.has_user, entity.user), CLIENT_ID: (entity.has_client, entity.client_id)}
-    if strict and any(present and kind not in wanted for kind, (present, _) in parts.items()):
+def _matches(parts: Mapping[str, str | None], wanted: dict[str, QuotaFilterComponent], strict: bool) -> bool:
+    if strict and not parts.keys() <= wanted.keys():
         return False
     for kind, component in wanted.items():
-        present, name = parts.get(kind, (False, None))
-        if not present:
+        if kind not in parts:
             return False
-        if component.match_type == EXACT and (name is None or name != component.match):
+        name = parts[kind]
+        if component.match_type == EXACT and name != _named(kind, component.match):
             return False
         if component.match_type == DEFAULT and name is not None:
             return False
     return True
 
 
-def _wire(entity: Stored) -> list[QuotaEntity]:
-    parts = []
+def _named(kind: str, name: str | None) -> str | None:
+    """How an entity of this name is stored; what is no address is the name of none."""
+    return _address(name) if kind == IP and name is not None else name
+
+
+def _address(name: str) -> str:
+    try:
+        return canonical(name)
+    except ValueError:
+        return name
+
+
+def _parts(entity: AnyEntity) -> dict[str, str | None]:
+    """By entity type; None is the default."""
+    if isinstance(entity, IpEntity):
+        return {IP: entity.address}
+    parts = {}
     if entity.has_user:
-        parts.append(QuotaEntity(entity_type=USER, entity_name=entity.user))
+        parts[USER] = entity.user
     if entity.has_client:
-        parts.append(QuotaEntity(entity_type=CLIENT_ID, entity_name=entity.client_id))
+        parts[CLIENT_ID] = entity.client_id
     return parts
 
 
@@ -132,7 +152,9 @@ async def alter_client_quotas(call: Call, request: AlterClientQuotasRequest) -> 
             code, message = wrong.code, str(wrong)
         except ClusterError as failure:
             code, message = failure.wire_code, str(failure)
-        results.append(QuotaAlterationResult(error_code=code, error_message=message, entity=entry.entity))
+        named = {part.entity_type: part.entity_name for part in entry.entity}
+        entity = [QuotaEntity(entity_type=kind, entity_name=name) for kind, name in named.items()]
+        results.append(QuotaAlterationResult(error_code=code, error_message=message, entity=entity))
     await until_seen(call.engine.current, written)
     return AlterClientQuotasResponse(entries=results)
 
@@ -158,18 +180,20 @@ async def _alter(call: Call, entry: QuotaAlteration, validate_only: bool) -> int
         return await alter(validate_only=False)
 
 
-def stored_entity(parts: list[QuotaEntity]) -> Stored:
+def stored_entity(parts: list[QuotaEntity]) -> AnyEntity:
     """What an AlterClientQuotas entry is about; of a kind named twice the last one counts (observed).
 
     Raises:
-        Wrong: no part, or a kind of part that an instance has no quotas for.
+        Wrong: no part, a kind of part that an instance has no quotas for, or an address beside something else.
     """
     named: dict[str, str | None] = {part.entity_type: part.entity_name for part in parts}
     if not named:
         raise Wrong(ErrorCode.INVALID_REQUEST, "Invalid empty client quota entity")
     for kind in named:
-        if kind == IP:
-            raise Wrong(ErrorCode.INVALID_REQUEST, "Quotas by address are not offered; use the topic's allow-lists.")
-        if kind not in (USER, CLIENT_ID):
+        if kind not in (USER, CLIENT_ID, IP):
             raise Wrong(ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {kind}")
+    if IP in named:
+        if len(named) > 1:
+            raise Wrong(ErrorCode.INVALID_REQUEST, "Invalid quota entity combination, IP cannot be combined")
+        return IpEntity(_named(IP, named[IP]))
     return Stored(USER in named, named.get(USER), CLIENT_ID in named, named.get(CLIENT_ID))

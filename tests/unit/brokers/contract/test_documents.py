@@ -283,6 +283,23 @@ def test_a_quota_entity_comes_back_from_its_path(
     )
 
 
+@given(st.none() | names)
+def test_a_limit_for_addresses_comes_back_from_its_path(address: str | None) -> None:
+    path = paths.ip_quota_entity("ins-7k2m9qxa", address)
+    assert paths.ip_quota_entity_parts(path) == ("ins-7k2m9qxa", address)
+
+
+def test_an_address_is_one_segment_of_a_path() -> None:
+    assert paths.ip_quota_entity("ins-7k2m9qxa", "2001:db8::1") == "ips/ins-7k2m9qxa.2001%3Adb8%3A%3A1"
+    assert paths.ip_quota_entity("ins-7k2m9qxa", None) == "ips/ins-7k2m9qxa.<default>"
+
+
+@pytest.mark.parametrize("path", ["", "ips", "ips/", "ips/x", "ips/.x", "ips/ins-a.", "users/ins-a.x", "ips/ins-a.x/y"])
+def test_what_is_not_a_limit_for_addresses_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match="quota entity"):
+        paths.ip_quota_entity_parts(path)
+
+
 def test_a_user_called_default_is_not_the_default() -> None:
     real = paths.quota_entity("ins-7k2m9qxa", "<default>", None, has_user=True, has_client=False)
     default = paths.quota_entity("ins-7k2m9qxa", None, None, has_user=True, has_client=False)

@@ -83,7 +83,7 @@ def test_whose_tokens_are_taken_is_said_by_the_control_plane_and_wishes_for_keys
 
 
 def test_quotas_of_an_instance_that_is_gone_are_removed_by_the_control_plane() -> None:
-    for path in ("/config/users", "/config/users/ins-1.a/clients", "/config/clients"):
+    for path in ("/config/users", "/config/users/ins-1.a/clients", "/config/clients", "/config/ips/ins-1.a"):
         assert rights(path)[1] & DELETE
     assert not rights("/config/topics")[1] & DELETE
 

@@ -27,9 +27,10 @@ from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.instance_documents import ACLS, USERS, change_of
-from brokers.engine.cluster.quota_image import QuotaEntity
+from brokers.engine.cluster.quota_image import IpEntity, QuotaEntity
 from brokers.engine.cluster.tree import Create, Delete, Operation, Set, Tree
 from brokers.engine.cluster.watcher import ClusterWatcher, Part
+from quotas.addresses import CONNECTION_CREATION_RATE
 from tests.testkit.cluster import CLUSTER_ID, Member, instance_document, is_complete, quiet
 from tests.testkit.fake_store import FakeEnsemble
 
@@ -46,7 +47,7 @@ Step = Callable[[Member], Awaitable[object]]
 
 KINDS = (
     *("create", "delete", "grow", "config", "allow", "state"),
-    *("quota", "user", "acl", "instance", "suspend", "broker"),
+    *("quota", "address", "user", "acl", "instance", "suspend", "broker"),
 )
 names = st.sampled_from(["orders", "a.b", "h.x", "x" * 240])
 instances = st.sampled_from(INSTANCES)
@@ -64,6 +65,7 @@ def steps(draw: st.DrawFn) -> Step:
                 "grow",
                 "config",
                 "quota",
+                "address",
                 "instance",
                 "allow",
                 "suspend",
@@ -99,6 +101,10 @@ def steps(draw: st.DrawFn) -> Step:
             return await store.alter_client_quotas(
                 image, instance_id=instance_id, entity=entity, changes={"producer_byte_rate": limit}
             )
+        if kind == "address":
+            changes = {CONNECTION_CREATION_RATE: None if amount == 1 else float(amount)}
+            address = IpEntity(None if has_user else f"10.0.0.{amount}")
+            return await store.alter_client_quotas(image, instance_id=instance_id, entity=address, changes=changes)
         if kind == "user":
             return await set_user(member, instance_id, user or "bob", disabled=has_user, is_there=amount > 1)
         if kind == "acl":

@@ -305,10 +305,12 @@ async def test_quotas_are_told_before_and_after(house: House, recorder: Recorder
     for value in (1_000.0, 2_000.0, None):
         parts: dict[str, str | None] = {"user": None, "client-id": "etl"}
         assert await set_quota(house.mine, parts, "producer_byte_rate", value) == 0
+    assert await set_quota(house.mine, {"ip": "192.0.2.1"}, "connection_creation_rate", 5.0) == 0
     assert [(item.action, item.name, item.before, item.after) for item in recorder.items()] == [
         ("quota.set", "users/<default>/clients/etl", None, {"producer_byte_rate": 1_000.0}),
         ("quota.set", "users/<default>/clients/etl", {"producer_byte_rate": 1_000.0}, {"producer_byte_rate": 2_000.0}),
         ("quota.removed", "users/<default>/clients/etl", {"producer_byte_rate": 2_000.0}, None),
+        ("quota.set", "ips/192.0.2.1", None, {"connection_creation_rate": 5.0}),
     ]
 
 

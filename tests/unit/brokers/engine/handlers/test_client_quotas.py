@@ -29,6 +29,41 @@ async def test_quotas_are_set_shown_and_removed_within_one_instance(house: House
     assert len((await quotas_of(house.mine)).entries) == 1
 
 
+async def test_addresses_have_a_limit_of_new_connections_and_none_of_users(house: House) -> None:
+    rate = "connection_creation_rate"
+    for address, per_s in (("2001:DB8::0:1", 5.0), ("192.0.2.1", 7.0), (None, 9.0)):
+        assert await set_quota(house.mine, {"ip": address}, rate, per_s) == 0
+    assert await set_quota(house.mine, {"user": "u"}, "producer_byte_rate", 1.0) == 0
+
+    exact = await quotas_of(house.mine, ("ip", 0, "2001:db8:0::1"))
+    default = await quotas_of(house.mine, ("ip", 1, None))
+    every = await quotas_of(house.mine, ("ip", 2, None), strict=True)
+
+    assert [part.entity_name for part in exact.entries[0].entity] == ["2001:db8::1"]
+    assert [(value.key, value.value) for value in exact.entries[0].values] == [(rate, 5.0)]
+    assert [part.entity_name for part in default.entries[0].entity] == [None]
+    assert [entry.entity[0].entity_name for entry in every.entries] == [None, "192.0.2.1", "2001:db8::1"]
+    assert len((await quotas_of(house.mine)).entries) == 4
+    assert len((await quotas_of(house.mine, ("user", 2, None))).entries) == 1
+    assert (await quotas_of(house.mine, strict=True)).entries == []
+    assert (await quotas_of(house.mine, ("ip", 0, "nonsense"))).entries == []
+    assert (await quotas_of(house.theirs)).entries == []
+    assert await set_quota(house.mine, {"ip": "::ffff:192.0.2.1"}, rate, None) == 0
+    assert len((await quotas_of(house.mine, ("ip", 2, None))).entries) == 2
+
+
+async def test_addresses_count_among_those_an_instance_has_limits_for(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_flight_quotas, "QUOTA_ENTITIES_MAX", 2)
+    rate = "connection_creation_rate"
+    assert await set_quota(house.mine, {"ip": "192.0.2.1"}, rate, 1.0) == 0
+    assert await set_quota(house.mine, {"client-id": "a"}, "producer_byte_rate", 1.0) == 0
+    assert await set_quota(house.mine, {"ip": "192.0.2.2"}, rate, 1.0) == ErrorCode.POLICY_VIOLATION
+    assert await set_quota(house.mine, {"ip": "192.0.2.1"}, rate, None) == 0
+    assert await set_quota(house.mine, {"ip": "192.0.2.2"}, rate, 1.0) == 0
+
+
 async def test_removing_a_limit_that_does_not_exist_is_no_error(house: House) -> None:
     for key in ("no_such_quota", "producer_byte_rate"):
         assert await set_quota(house.mine, {"user": "u"}, key, None) == 0
@@ -43,6 +78,15 @@ async def test_removing_a_limit_that_does_not_exist_is_no_error(house: House) ->
         ({"group": "g"}, "producer_byte_rate", 1.0),
         ({"user": "u"}, "no_such_quota", 1.0),
         ({"user": "u"}, "producer_byte_rate", 1.5),
+        ({"user": "u"}, "connection_creation_rate", 1.0),
+        ({"ip": "1.2.3.4", "user": "u"}, "connection_creation_rate", 1.0),
+        ({"ip": "1.2.3.4", "client-id": None}, "connection_creation_rate", 1.0),
+        ({"ip": "not.an.address"}, "connection_creation_rate", 1.0),
+        ({"ip": ""}, "connection_creation_rate", 1.0),
+        ({"ip": "1" * 30_000}, "connection_creation_rate", 1.0),
+        ({"ip": "1.2.3.4"}, "connection_creation_rate", -1.0),
+        ({"ip": "1.2.3.4"}, "connection_creation_rate", 1.5),
+        ({"ip": "1.2.3.4"}, "connection_creation_rate", 2.0**31),
     ],
 )
 async def test_a_quota_that_cannot_be_is_refused(

@@ -1,0 +1,330 @@
+"""Floods of one client id over raw sockets: as many questions as a broker lets in, from a process of its own.
+
+  python -m benchmarks.flood --bootstrap HOST:PORT --kind produce --client-id C --topic T --batch-bytes N \\
+      --clients 10 --seconds 60 [--moves-every 10]
+
+prints one JSON line: what was answered in each tenth of a second since the first answer (bytes of produces, otherwise
+answers), by error code how often, and how long the broker said to wait. No client library stands in between, so 100
+clients are 100 sockets and no threads.
+
+  produce      batches of one record to every partition of the topic, or to one after the other
+  requests     ApiVersions, 1,000,000 a minute
+  metadata     of all topics
+  mutations    each connection makes a topic of one partition and deletes it again
+  connections  opened, greeted and closed, one after the other
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import uvloop
+
+from benchmarks.raw_requests import (
+    API_VERSIONS,
+    Target,
+    create_topic,
+    delete_topic,
+    leaders_of,
+    metadata,
+    produce,
+    read_api_versions,
+    read_mutation,
+    read_produced,
+    read_throttled,
+)
+
+CLONE = Path(__file__).resolve().parent.parent
+KINDS = ("produce", "requests", "metadata", "mutations", "connections")
+SLOT_MS: Final = 100
+# Questions of a connection that are on their way at once.
+WINDOW: Final = 5
+REQUESTS_PER_S: Final = 1_000_000 / 60
+PACED_WINDOW: Final = 2_000
+PACE_S: Final = 0.01
+FIRST_ANSWER_S: Final = 30
+
+
+class Question(NamedTuple):
+    """A frame to send; `weight` is what its answer counts for, and `read` says its error code and throttle time."""
+
+    frame: bytes
+    weight: int
+    read: Callable[[bytes], tuple[int, int]]
+
+
+Ask = Callable[[], Question]
+
+
+@dataclass
+class Tally:
+    """What came back. `began_s` is the moment of the first answer."""
+
+    began_s: float | None = None
+    slots: list[int] = field(default_factory=list)
+    errors: Counter[int] = field(default_factory=Counter)
+    throttles_ms: list[int] = field(default_factory=list)
+    answers: int = 0
+    lost: int = 0
+
+    def note(self, now_s: float, weight: int, error: int, throttle_ms: int) -> None:
+        if self.began_s is None:
+            self.began_s = now_s
+        self.answers += 1
+        if throttle_ms:
+            self.throttles_ms.append(throttle_ms)
+        if error:
+            self.errors[error] += 1
+            return
+        slot = int((now_s - self.began_s) * 1000 / SLOT_MS)
+        while len(self.slots) <= slot:
+            self.slots.append(0)
+        self.slots[slot] += weight
+
+    def summary(self) -> dict[str, Any]:
+        ordered = sorted(self.throttles_ms) or [0]
+        return {
+            "slots": self.slots,
+            "answers": self.answers,
+            "lost": self.lost,
+            "errors": {str(code): times for code, times in sorted(self.errors.items())},
+            "throttled": len(self.throttles_ms),
+            "throttle_ms_mean": round(statistics.fmean(ordered), 1),
+            "throttle_ms_p50": ordered[len(ordered) // 2],
+            "throttle_ms_p99": ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))],
+            "throttle_ms_max": ordered[-1],
+        }
+
+
+class Link(asyncio.Protocol):
+    """One connection. Answers come in the order of the questions."""
+
+    def __init__(self, flood: Flood, ask: Ask, partition: int) -> None:
+        self.partition = partition
+        self._flood = flood
+        self._ask = ask
+        self._asked: list[Question] = []
+        self._received = bytearray()
+        self._transport: asyncio.WriteTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport), "a socket"
+        self._transport = transport
+        self.fill()
+
+    def fill(self) -> None:
+        """Asks up to the window, if it is this link's turn and nobody paces it."""
+        if not self._flood.is_paced and self._flood.is_turn_of(self.partition):
+            self.send(WINDOW - len(self._asked))
+
+    def send(self, wanted: int) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        questions = [self._ask() for _ in range(max(0, min(wanted, PACED_WINDOW - len(self._asked))))]
+        self._asked += questions
+        if questions:
+            self._transport.write(b"".join(question.frame for question in questions))
+
+    def data_received(self, data: bytes) -> None:
+        received, answered = self._received, 0
+        received += data
+        while len(received) >= 4 and len(received) >= (end := 4 + int.from_bytes(received[:4], "big")):
+            question = self._asked[answered]
+            answered += 1
+            self._flood.note(question.weight, *question.read(bytes(received[4:end])))
+            del received[:end]
+        del self._asked[:answered]
+        self.fill()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self._flood.is_over:
+            self._flood.tally.lost += 1
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Flood:
+    """All connections of one kind, and their tally."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.given = given
+        self.is_paced = given.kind == "requests"
+        self.tally = Tally()
+        self.is_over = False
+        self._links: list[Link] = []
+        self._partitions = 1
+        self._has_begun = asyncio.Event()
+
+    def note(self, weight: int, error: int, throttle_ms: int) -> None:
+        """An answer came."""
+        self.tally.note(self.now_s(), weight, error, throttle_ms)
+        self._has_begun.set()
+
+    def now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def is_turn_of(self, partition: int) -> bool:
+        if self.is_over:
+            return False
+        every_s, began_s = self.given.moves_every, self.tally.began_s
+        if not every_s:
+            return True
+        moved = 0 if began_s is None else int((self.now_s() - began_s) / every_s)
+        return partition == moved % self._partitions
+
+    async def run(self) -> Tally:
+        if self.given.kind == "connections":
+            work = [asyncio.create_task(self._open_and_close()) for _ in range(self.given.clients)]
+        else:
+            work = [asyncio.create_task(self._keep_asking())]
+            await self._connect()
+        await self._until_over()
+        self.is_over = True
+        for task in work:
+            task.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+        for link in self._links:
+            link.close()
+        return self.tally
+
+    async def _until_over(self) -> None:
+        async with asyncio.timeout(FIRST_ANSWER_S):
+            await self._has_begun.wait()
+        await asyncio.sleep(self.given.seconds)
+
+    async def _connect(self) -> None:
+        loop, given = asyncio.get_running_loop(), self.given
+        places = self._places()
+        for _ in range(given.clients):
+            for partition, (target, ask) in enumerate(places):
+                link = Link(self, ask(), partition)
+                self._links.append(link)
+                await loop.create_connection(lambda link=link: link, *target)  # type: ignore[misc]
+
+    def _places(self) -> list[tuple[Target, Callable[[], Ask]]]:
+        """Where each client connects to, and what makes its questions there."""
+        given, client_id = self.given, self.given.client_id
+        host, _, port = given.bootstrap.split(",")[0].rpartition(":")
+        first: Target = host, int(port)
+        if given.kind == "produce":
+            leaders = leaders_of(first, given.topic)
+            self._partitions = len(leaders)
+            return [
+                (
+                    target,
+                    _same(produce(client_id, given.topic, partition, given.batch_bytes), read_produced(given.topic)),
+                )
+                for partition, target in enumerate(leaders)
+            ]
+        if given.kind == "mutations":
+            run, numbers = time.time_ns(), count()
+            return [(first, lambda: _mutations(client_id, f"flood-{run}-{next(numbers)}"))]
+        if given.kind == "metadata":
+            return [(first, _same(metadata(client_id), read_throttled))]
+        return [(first, _same(API_VERSIONS, read_api_versions))]
+
+    async def _keep_asking(self) -> None:
+        """Sends what is paced, and wakes links whose turn begins."""
+        due_s, sent = self.now_s(), 0.0
+        while True:
+            await asyncio.sleep(PACE_S)
+            if self.is_paced and self._links:
+                wanted = (self.now_s() - due_s) * REQUESTS_PER_S - sent
+                sent += wanted
+                for link in self._links:
+                    link.send(round(wanted / len(self._links)))
+            elif self.given.moves_every:
+                for link in self._links:
+                    link.fill()
+
+    async def _open_and_close(self) -> None:
+        host, _, port = self.given.bootstrap.split(",")[0].rpartition(":")
+        while not self.is_over:
+            try:
+                reader, writer = await asyncio.open_connection(host, int(port))
+                writer.write(API_VERSIONS)
+                await reader.readexactly(4)
+                self.note(1, 0, 0)
+                writer.transport.abort()
+            except (OSError, asyncio.IncompleteReadError):
+                self.tally.lost += 1
+                await asyncio.sleep(PACE_S)
+
+
+def _same(frame: bytes, read: Callable[[bytes], tuple[int, int]]) -> Callable[[], Ask]:
+    """The same question again and again; its size is what quotas count."""
+    question = Question(frame, len(frame) - 4, read)
+    return lambda: lambda: question
+
+
+def _mutations(client_id: str, prefix: str) -> Ask:
+    def questions() -> Iterator[Question]:
+        for number in count():
+            name = f"{prefix}-{number}"
+            yield Question(create_topic(client_id, name), 1, read_mutation)
+            yield Question(delete_topic(client_id, name), 1, read_mutation)
+
+    return questions().__next__
+
+
+def begin(bootstrap: str, kind: str, client_id: str, *, seconds: float, **more: Any) -> subprocess.Popen[bytes]:
+    """A flood in a process of its own; `finish` waits for it."""
+    words = [
+        word
+        for name, value in more.items()
+        if value is not None
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
+    return subprocess.Popen(
+        [
+            sys.executable, "-m", "benchmarks.flood", "--bootstrap", bootstrap, "--kind", kind,
+            "--client-id", client_id, "--seconds", str(seconds), *words,
+        ],
+        stdout=subprocess.PIPE, cwd=CLONE,
+    )  # fmt: skip
+
+
+def finish(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """Raises SystemExit when the flood did not come to its end."""
+    out, _ = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"a flood ended with {process.returncode}")
+    result: dict[str, Any] = json.loads(out)
+    return result
+
+
+def per_s(flood: dict[str, Any], after_s: float, until_s: float) -> float:
+    """What was answered a second between two moments since the first answer."""
+    slots = flood["slots"][round(after_s * 1000 / SLOT_MS) : round(until_s * 1000 / SLOT_MS)]
+    return sum(slots) / (until_s - after_s)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.flood", description="One flood.")
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--kind", choices=KINDS, required=True)
+    parser.add_argument("--client-id", required=True)
+    parser.add_argument("--topic", default="flood")
+    parser.add_argument("--batch-bytes", type=int, default=100_000)
+    parser.add_argument("--clients", type=int, default=10)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--moves-every", type=float, default=0.0, help="seconds at each partition; 0: all at once")
+    print(json.dumps(uvloop.run(Flood(parser.parse_args()).run()).summary()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""What one tenant feels of another that floods the same brokers, flood by flood: acknowledgement latency and throughput
+of a client that uses a fifth of what its instance bought, alone and beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks import flood
+from benchmarks.neighbours import SETTLING_S, Paced, begin, finish, middle
+from benchmarks.product import Product, bootstrap_of
+
+MB = 1_000_000
+BOUGHT_MB_S = 5
+# Of its own share.
+QUIET_SHARE = 0.2
+QUIET_BYTES_PER_S, QUIET_RECORD_BYTES = int(QUIET_SHARE * BOUGHT_MB_S * MB), 1_000
+# What the metadata of the flooding instance is about.
+TOPICS = 100
+
+
+class Flood(NamedTuple):
+    """`more` is for `flood.begin`."""
+
+    title: str
+    kind: str
+    more: dict[str, Any]
+
+
+FLOODS = (
+    Flood("bytes, without an end", "produce", {"batch_bytes": 100_000, "clients": 10}),
+    Flood("batches of 100 bytes", "produce", {"batch_bytes": 100, "clients": 10}),
+    Flood("1,000,000 tiny requests a minute", "requests", {"clients": 10}),
+    Flood("connections, one after the other", "connections", {"clients": 50}),
+    Flood(f"metadata of {TOPICS} topics", "metadata", {"clients": 10}),
+    Flood("topics made and deleted", "mutations", {"clients": 5}),
+)
+
+
+def measure(product: Product, seconds: float, rounds: int) -> Iterator[dict[str, Any] | str]:
+    """Alone and beside in turns, so that the machine's moods hit both; a line for each flood, then the table."""
+    addresses = {}
+    for name in ("flooding", "quiet"):
+        instance_id = product.create_instance(name=name, bandwidth_mb_s=BOUGHT_MB_S, storage_gb=50)
+        addresses[name] = bootstrap_of(product.wait_running(instance_id))
+    _make_topics(addresses["flooding"], ["flood", *(f"beside-{number}" for number in range(TOPICS - 1))])
+    _make_topics(addresses["quiet"], ["quiet"])
+    finish(_quiet(addresses["quiet"], SETTLING_S * 2))
+    lines = []
+    for each in FLOODS:
+        alone, beside, floods = [], [], []
+        for _ in range(rounds):
+            alone.append(finish(_quiet(addresses["quiet"], seconds)))
+            other = flood.begin(addresses["flooding"], each.kind, "flood", seconds=seconds + SETTLING_S, **each.more)
+            beside.append(finish(_quiet(addresses["quiet"], seconds)))
+            floods.append(flood.finish(other))
+        lines.append(figures_of(each, alone, beside, floods, seconds))
+        yield {"benchmark": "a flood of another tenant", **lines[-1]}
+    yield table(lines)
+
+
+def figures_of(
+    each: Flood, alone: list[Paced], beside: list[Paced], floods: list[dict[str, Any]], seconds: float
+) -> dict[str, Any]:
+    """Latencies are the medians of the rounds; throughput is what was acknowledged of what was offered."""
+    latencies = {
+        f"{name}_p{percent}_ms": middle([span.latency_ms(percent / 100) for span in spans])
+        for percent in (50, 99)
+        for name, spans in (("alone", alone), ("beside", beside))
+    }
+    until_s = seconds - 1
+    return {
+        "flood": each.title,
+        **latencies,
+        "p99_ratio": round(latencies["beside_p99_ms"] / latencies["alone_p99_ms"], 2),
+        "throughput_percent": round(
+            100 * middle([span.bytes_per_s(0, until_s) for span in beside])
+            / middle([span.bytes_per_s(0, until_s) for span in alone]), 1,
+        ),
+        "flood_per_s": round(middle([flood.per_s(result, 0, seconds) for result in floods])),
+        "flood_throttled": sum(result["throttled"] for result in floods),
+        "flood_lost": sum(result["lost"] for result in floods),
+        "errors": sum(len(span.errors) for span in (*alone, *beside)),
+    }  # fmt: skip
+
+
+def _make_topics(bootstrap: str, names: list[str]) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for made in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+        made.result(60)
+
+
+def _quiet(bootstrap: str, seconds: float) -> Any:
+    return begin(
+        bootstrap, topic="quiet", client_id="quiet", bytes_per_s=QUIET_BYTES_PER_S, record_bytes=QUIET_RECORD_BYTES,
+        seconds=seconds,
+    )  # fmt: skip
+
+
+def table(lines: list[dict[str, Any]]) -> str:
+    """As docs/explanation/PERFORMANCE.md has it."""
+    head = "| flood | answered a second | alone p50 / p99 | beside p50 / p99 | p99 beside / alone | throughput beside |"
+    rows = [
+        f"| {line['flood']} | {line['flood_per_s']:,} | {line['alone_p50_ms']} / {line['alone_p99_ms']} ms "
+        f"| {line['beside_p50_ms']} / {line['beside_p99_ms']} ms | {line['p99_ratio']} "
+        f"| {line['throughput_percent']} % |"
+        for line in lines
+    ]
+    return "\n".join([head, "|---|---|---|---|---|---|", *rows])

@@ -1,0 +1,88 @@
+"""Whether an instance gets what it bought where its traffic is: one hot partition of three, and one that moves from
+broker to broker, under the even split of the bandwidth and under the one that follows demand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks import flood
+from benchmarks.product import Product, bootstrap_of
+from benchmarks.raw_requests import leaders_of
+
+BOUGHT_MB_S = 20
+POLICIES = ("static", "adaptive")
+TOPIC = "hot"
+BATCH_BYTES, CLIENTS = 100_000, 10
+# The hot spot has so long before it counts.
+GRACE_S = 3
+STANDING_S = 30
+MOVES_EVERY_S, MOVING_S = 10, 60
+SPAN_S = 10
+SLOTS_PER_SPAN = SPAN_S * 1000 // flood.SLOT_MS
+
+
+def measure(product: Product, brokers: int) -> Iterator[dict[str, Any] | str]:
+    """A line for each policy, standing and moving, then the table."""
+    instance_id = product.create_instance(name="hot", bandwidth_mb_s=BOUGHT_MB_S, storage_gb=50)
+    bootstrap = bootstrap_of(product.wait_running(instance_id))
+    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(TOPIC, brokers, 1)])[TOPIC].result(30)
+    host, _, port = bootstrap.split(",")[0].rpartition(":")
+    leaders = leaders_of((host, int(port)), TOPIC)
+    if len(set(leaders)) != brokers:
+        raise SystemExit(f"the partitions of {TOPIC} are led by {sorted(set(leaders))}")
+    result = {}
+    for policy in POLICIES:
+        product.call("PATCH", f"/instances/{instance_id}", {"settings": {"bandwidth_policy": policy}})
+        product.wait_running(instance_id)
+        standing = _flood(bootstrap, STANDING_S, MOVING_S)
+        moving = _flood(bootstrap, MOVING_S, MOVES_EVERY_S)
+        figures = result[policy] = {
+            "mb_s_after_3_s": _mb_s(flood.per_s(standing, GRACE_S, STANDING_S)),
+            "mb_s_first_3_s": _mb_s(flood.per_s(standing, 0, GRACE_S)),
+            "mb_s_over_10_s_most": _mb_s(most_over_a_span(standing["slots"])),
+            "moving_mb_s": _mb_s(flood.per_s(moving, 0, MOVING_S)),
+            "moving_used_percent": round(flood.per_s(moving, 0, MOVING_S) / BOUGHT_MB_S / 1e4, 1),
+            "moving_mb_s_over_10_s_most": _mb_s(most_over_a_span(moving["slots"])),
+            "errors": {**standing["errors"], **moving["errors"]},
+        }
+        yield {"benchmark": f"one hot partition, {BOUGHT_MB_S} MB/s bought", "policy": policy, **figures}
+    yield table(result)
+
+
+def _flood(bootstrap: str, seconds: int, moves_every: int) -> dict[str, Any]:
+    """On one partition at a time."""
+    return flood.finish(
+        flood.begin(
+            bootstrap, "produce", "hot", seconds=seconds + 1, topic=TOPIC, batch_bytes=BATCH_BYTES, clients=CLIENTS,
+            moves_every=moves_every,
+        )
+    )  # fmt: skip
+
+
+def most_over_a_span(slots: list[int]) -> float:
+    """Bytes a second of the fullest ten seconds."""
+    last = max(1, len(slots) - SLOTS_PER_SPAN + 1)
+    return max(sum(slots[at : at + SLOTS_PER_SPAN]) for at in range(last)) / SPAN_S
+
+
+def _mb_s(bytes_per_s: float) -> float:
+    return round(bytes_per_s / 1e6, 2)
+
+
+def table(result: dict[str, dict[str, Any]]) -> str:
+    """As docs/explanation/PERFORMANCE.md has it."""
+    lines = [
+        f"| policy | one hot partition, after {GRACE_S} s | the fullest {SPAN_S} s "
+        f"| moving every {MOVES_EVERY_S} s, used | the fullest {SPAN_S} s |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {policy} | {figures['mb_s_after_3_s']} MB/s | {figures['mb_s_over_10_s_most']} MB/s "
+        f"| {figures['moving_used_percent']} % | {figures['moving_mb_s_over_10_s_most']} MB/s |"
+        for policy, figures in result.items()
+    ]
+    return "\n".join(lines)

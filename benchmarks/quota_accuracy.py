@@ -1,0 +1,163 @@
+"""How exactly a byte limit is kept: what was admitted over 60 s and over each 10 s of them, and how long clients were
+made to wait, ours and another Kafka's under the same floods in turn.
+
+A cell is a number of clients that share one client id, the bytes of their batches, the limit, and the brokers that lead
+the topic's partitions. Time counts from the first answer, so the burst at the start is in. Where the clients could not
+offer the limit, the cell says so and counts for no median.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from itertools import product as combinations
+from typing import Any, NamedTuple
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks import flood
+from benchmarks.neighbours import limit_client
+from benchmarks.product import Product, bootstrap_of
+from benchmarks.raw_requests import leaders_of
+
+KB, MB = 1_000, 1_000_000
+WINDOW_S = 10
+QUIET_RESULT_SHARE = 0.9
+BANDWIDTH_MB_S_PER_BROKER = 600
+
+
+class Cell(NamedTuple):
+    clients: int
+    batch_bytes: int
+    limit_mb_s: float
+    brokers: int
+
+    @property
+    def name(self) -> str:
+        return f"c{self.clients}-b{self.batch_bytes}-l{self.limit_mb_s}-n{self.brokers}"
+
+
+WHOLE = tuple(
+    Cell(*each) for each in combinations((1, 10, 100), (KB, 16 * KB, 128 * KB, MB), (0.1, 1.0, 10.0, 50.0), (1, 3))
+)
+QUICK = (Cell(1, 16 * KB, 1.0, 1), Cell(10, 128 * KB, 10.0, 1), Cell(10, 16 * KB, 10.0, 3), Cell(100, KB, 1.0, 3))
+SIZES = {"quick": (QUICK, 20), "whole": (WHOLE, 60)}
+
+
+def measure(product: Product, peer: str | None, size: str, brokers: int) -> Iterator[dict[str, Any] | str]:
+    """A line of figures for each cell and target, then the tables. Cells that need more brokers are left out."""
+    cells, seconds = SIZES[size]
+    instance_id = product.create_instance(
+        name="accuracy", bandwidth_mb_s=BANDWIDTH_MB_S_PER_BROKER * brokers, storage_gb=100
+    )
+    addresses = {"penstock": bootstrap_of(product.wait_running(instance_id))}
+    if peer:
+        addresses["peer"] = peer
+    result: dict[tuple[Cell, str], dict[str, Any]] = {}
+    for cell in (cell for cell in cells if cell.brokers <= brokers):
+        limits = {"producer_byte_rate": int(cell.limit_mb_s * MB)}
+        product.call("PUT", f"/instances/{instance_id}/quotas", {"entity": {"client_id": cell.name}, "limits": limits})
+        if peer:
+            limit_client(peer, cell.name, int(cell.limit_mb_s * MB))
+        for target, bootstrap in addresses.items():
+            figures = result[cell, target] = _take(bootstrap, cell, seconds)
+            yield {"benchmark": "accuracy of a byte limit", "target": target, **cell._asdict(), **figures}
+    yield errors_table(result, tuple(addresses), seconds)
+    yield waits_table(result, tuple(addresses))
+
+
+def _take(bootstrap: str, cell: Cell, seconds: int) -> dict[str, Any]:
+    topic = _make_topic(bootstrap, cell)
+    figures = flood.finish(
+        flood.begin(
+            bootstrap,
+            "produce",
+            cell.name,
+            seconds=seconds + 1,
+            topic=topic,
+            batch_bytes=cell.batch_bytes,
+            clients=cell.clients,
+        )
+    )
+    AdminClient({"bootstrap.servers": bootstrap}).delete_topics([topic])[topic].result(30)
+    return figures_of(figures, cell, seconds)
+
+
+def figures_of(figures: dict[str, Any], cell: Cell, seconds: int) -> dict[str, Any]:
+    """Errors in percent of the limit; of spans, the median of their sizes and the one that is furthest off."""
+    limit = cell.limit_mb_s * MB
+    spans = [(flood.per_s(figures, at, at + WINDOW_S) / limit - 1) * 100 for at in range(0, seconds, WINDOW_S)]
+    whole = flood.per_s(figures, 0, seconds) / limit
+    return {
+        "error_percent": round((whole - 1) * 100, 1),
+        "span_error_percent": round(statistics.median(map(abs, spans)), 1),
+        "span_error_percent_worst": round(max(spans, key=abs), 1),
+        "is_offered": bool(figures["throttled"]) or whole >= QUIET_RESULT_SHARE,
+        "errors": figures["errors"],
+        "lost": figures["lost"],
+        **{name: figures[name] for name in figures if name.startswith("throttle")},
+    }
+
+
+def _make_topic(bootstrap: str, cell: Cell) -> str:
+    """A partition on each of so many brokers."""
+    topic = f"accuracy-{cell.name}"
+    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, cell.brokers, 1)])[topic].result(30)
+    host, _, port = bootstrap.split(",")[0].rpartition(":")
+    leaders = leaders_of((host, int(port)), topic)
+    if len(set(leaders)) != cell.brokers:
+        raise SystemExit(f"{topic} is led by {sorted(set(leaders))}, not by {cell.brokers} brokers")
+    return topic
+
+
+Results = dict[tuple[Cell, str], dict[str, Any]]
+
+
+def errors_table(result: Results, targets: Sequence[str], seconds: int) -> str:
+    """As docs/explanation/PERFORMANCE.md has it: by the number of brokers and the limit, over clients and batches."""
+    head = " | ".join(
+        f"{target}: {seconds} s, median | worst | {WINDOW_S} s, median | worst" for target in map(title, targets)
+    )
+    lines = [f"| brokers | limit, MB/s | cells | {head} |", "|---" * 3 + "|---" * 4 * len(targets) + "|"]
+    for brokers, limit in sorted({(cell.brokers, cell.limit_mb_s) for cell, _ in result}):
+        cells = [cell for cell in dict.fromkeys(cell for cell, _ in result) if cell[2:] == (limit, brokers)]
+        columns = []
+        for target in targets:
+            counted = [figures for cell in cells if (figures := result[cell, target])["is_offered"]]
+            columns += _errors(counted) if counted else ["not offered"] + [""] * 3
+        lines.append(f"| {brokers} | {limit:g} | {len(cells)} | {' | '.join(columns)} |")
+    return "\n".join(lines)
+
+
+def _errors(counted: Sequence[dict[str, Any]]) -> list[str]:
+    of_all = [figures["error_percent"] for figures in counted]
+    spans = [figures["span_error_percent"] for figures in counted]
+    worst = [figures["span_error_percent_worst"] for figures in counted]
+    return [
+        f"{statistics.median(of_all):+.1f} %",
+        f"{max(of_all, key=abs):+.1f} %",
+        f"±{statistics.median(spans):.1f} %",
+        f"{max(worst, key=abs):+.1f} %",
+    ]
+
+
+def waits_table(result: Results, targets: Sequence[str]) -> str:
+    """How long clients of the same flood are told to wait."""
+    head = " | ".join(f"{target}: waits | p50 | p99 | longest" for target in map(title, targets))
+    lines = [
+        f"| clients | batch, KB | limit, MB/s | brokers | {head} |",
+        "|---|---|---|---|" + "---|" * 4 * len(targets),
+    ]
+    for cell in dict.fromkeys(cell for cell, _ in result):
+        columns = []
+        for target in targets:
+            figures = result[cell, target]
+            columns += [str(figures["throttled"])]
+            columns += [f"{figures[f'throttle_ms_{name}']:,} ms" for name in ("p50", "p99", "max")]
+        place = f"{cell.clients} | {cell.batch_bytes // KB} | {cell.limit_mb_s:g} | {cell.brokers}"
+        lines.append(f"| {place} | {' | '.join(columns)} |")
+    return "\n".join(lines)
+
+
+def title(target: str) -> str:
+    return {"penstock": "Penstock", "peer": "Apache Kafka"}[target]

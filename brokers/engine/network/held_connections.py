@@ -1,0 +1,47 @@
+"""Connections that came faster than their address may: open and unread until their delay is over, then closed (QUO-52).
+
+Whoever opens one after the other waits for each, instead of trying again at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from socket import socket
+from typing import Final
+
+# Of one instance; the others are closed at once. Each is a descriptor, and costs its peer no more than us.
+HELD_PER_INSTANCE_MAX: Final = 100
+
+
+class HeldConnections:
+    """By the name of their group. They are among nobody's connections."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._held: dict[str, dict[socket, asyncio.TimerHandle]] = {}
+        self.count = 0
+
+    def hold(self, group: str, accepted: socket, delay_ms: int) -> None:
+        held = self._held.setdefault(group, {})
+        if len(held) >= HELD_PER_INSTANCE_MAX:
+            accepted.close()
+            return
+        held[accepted] = self._loop.call_later(delay_ms / 1_000, self._end, group, accepted)
+        self.count += 1
+
+    def _end(self, group: str, accepted: socket) -> None:
+        held = self._held[group]
+        held.pop(accepted).cancel()
+        if not held:
+            del self._held[group]
+        self.count -= 1
+        accepted.close()
+
+    def end_one(self) -> None:
+        """Somebody needs the descriptor: one of the group with most goes early."""
+        group = max(self._held, key=lambda name: len(self._held[name]))
+        self._end(group, next(iter(self._held[group])))
+
+    def end_all(self, group: str) -> None:
+        for accepted in tuple(self._held.get(group, ())):
+            self._end(group, accepted)
