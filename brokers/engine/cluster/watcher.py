@@ -125,8 +125,7 @@ class ClusterWatcher:
             await self._load()
             return
         image = self._current.image
-        brokers = controller = epoch = None
-        flow_master: tuple[int | None, int | None] = (None, None)
+        brokers = controller = epoch = flow_master = flow_master_epoch = None
         try:
             if Part.CHANGES in marked:
                 entities |= await self._read_log(Part.CHANGES)
@@ -145,7 +144,7 @@ class ClusterWatcher:
         if Part.CONTROLLER in marked:
             controller, epoch = await self._read_controller()
         if Part.FLOW_MASTER in marked:
-            flow_master = await self._read_flow_master()
+            flow_master, flow_master_epoch = await self._read_flow_master()
         topics = _topics(entities)
         # What was written about the others of its partitions meanwhile is not in the image either.
         topics |= dict.fromkeys(self._kept & topics.keys())
@@ -168,8 +167,8 @@ class ClusterWatcher:
             image.with_changes(
                 controller_id=controller,
                 controller_epoch=epoch,
-                flow_master_id=flow_master[0],
-                flow_master_epoch=flow_master[1],
+                flow_master_id=flow_master,
+                flow_master_epoch=flow_master_epoch,
                 brokers=brokers,
                 topics=result or None,
                 instances=await loader.read_instances(self._tree, instances) if instances else None,
