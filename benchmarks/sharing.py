@@ -16,6 +16,7 @@ import argparse
 import struct
 import time
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -147,14 +148,12 @@ def _flows(random: Random, brokers: int) -> list[int]:
 
 
 def variants(seed: int) -> Iterator[dict[str, Any]]:
-    """The moving hot spot under `adaptive` with reports more often, and with waits that a raised share ends."""
-    for report_ms in FASTER_REPORTS_MS:
-        for mutes_end_early in (False, True):
-            world = World(
-                sharing_scenarios.moving(seed), "adaptive", seed, report_ms=report_ms, mutes_end_early=mutes_end_early
-            )
-            world.run()
-            yield {**figures(world), "report_ms": report_ms, "waits_end_early": mutes_end_early}
+    """`adaptive` with reports more often."""
+    changing = (sharing_scenarios.moving(seed), sharing_scenarios.bursty(seed), sharing_scenarios.noisy(seed))
+    for scenario, report_ms in product(changing, FASTER_REPORTS_MS):
+        world = World(scenario, "adaptive", seed, report_ms)
+        world.run()
+        yield {**figures(world), "report_ms": report_ms}
 
 
 def measure(seed: int = SEED) -> Iterator[dict[str, Any]]:

@@ -104,21 +104,19 @@ class Client:
     broker: int
     starts_ms: float
     left_bytes: float
-    version: int = 0
 
 
 @dataclass(slots=True)
 class World:
-    """One run of a scenario. `mutes_end_early`: a raised share ends waits that it makes needless."""
+    """One run of a scenario. Who waits does so to the end, though a share is raised meanwhile."""
 
     scenario: Scenario
     policy: Policy
     seed: int = 1
     report_ms: int = REPORT_MS
-    mutes_end_early: bool = False
     brokers: list[Broker] = field(default_factory=list)
     shares: list[list[int]] = field(default_factory=list)
-    _events: list[tuple[float, int, int]] = field(default_factory=list)
+    _events: list[tuple[float, int]] = field(default_factory=list)
     _clients: list[Client] = field(default_factory=list)
     _phases: list[tuple[int, int, tuple[int, ...]]] = field(default_factory=list)
 
@@ -142,10 +140,8 @@ class World:
         idle = [Demand(count, 0, 0) for count in self.scenario.leaders]
         return share_out("static", self.scenario.bought_bps, idle, [0] * len(idle))
 
-    def _arrive(self, now_ms: float, number: int, version: int) -> None:
+    def _arrive(self, now_ms: float, number: int) -> None:
         client = self._clients[number]
-        if client.version != version:
-            return
         delay_ms = self.brokers[client.broker].admit(self.scenario.request_bytes, int(now_ms))
         client.starts_ms, client.left_bytes = now_ms + delay_ms, self.scenario.request_bytes
         self._schedule(number)
@@ -154,14 +150,13 @@ class World:
         """The client's request arrives when it was sent at the speed of each moment."""
         client = self._clients[number]
         left_bytes = client.left_bytes
-        client.version += 1
         for begin_ms, end_ms, wants in self._phases:
             if end_ms <= client.starts_ms:
                 continue
             from_ms = max(client.starts_ms, begin_ms)
             bytes_per_ms = wants[client.broker] / self.scenario.clients_per_broker / 1000
             if bytes_per_ms * (end_ms - from_ms) >= left_bytes:
-                heapq.heappush(self._events, (from_ms + left_bytes / bytes_per_ms, number, client.version))
+                heapq.heappush(self._events, (from_ms + left_bytes / bytes_per_ms, number))
                 return
             left_bytes -= bytes_per_ms * (end_ms - from_ms)
 
@@ -183,17 +178,6 @@ class World:
         for id, (broker, static) in enumerate(zip(self.brokers, self._static(), strict=True)):
             broker.unanswered = broker.unanswered + 1 if silent[id] else 0
             if not silent[id]:
-                self._limit(id, shares[id], now_ms)
+                broker.limit(shares[id], now_ms)
             elif broker.unanswered >= UNANSWERED_MAX:
-                self._limit(id, min(broker.share_bps, static), now_ms)
-
-    def _limit(self, id: int, share_bps: int, now_ms: int) -> None:
-        broker = self.brokers[id]
-        is_raised = share_bps > broker.share_bps
-        broker.limit(share_bps, now_ms)
-        if not (is_raised and self.mutes_end_early):
-            return
-        for number, client in enumerate(self._clients):
-            if client.broker == id and client.starts_ms > now_ms:
-                client.starts_ms = min(client.starts_ms, now_ms + broker.pace.debt_ms(now_ms))
-                self._schedule(number)
+                broker.limit(min(broker.share_bps, static), now_ms)

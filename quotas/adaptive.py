@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from quotas.allocation import in_proportion
 
-# A broker whose clients want nothing keeps this part of its part by partitions, so that they can begin: 2.5 %.
-FLOOR_DENOMINATOR: Final = 40
+# A broker whose clients want nothing keeps this part of its part by partitions, so that they can begin: 3.3 %.
+FLOOR_DENOMINATOR: Final = 30
 # Whoever has enough gets this part more than it uses, so that it can grow without waiting.
 HEADROOM_DENOMINATOR: Final = 16
 # Who uses so much of its share is held by it. More than what the headroom leaves: who has enough is never taken for
@@ -28,6 +28,8 @@ GROWTH_DENOMINATOR: Final = 4
 ESTIMATE_FACTOR: Final = 2
 # The same part by partitions may differ so much from broker to broker.
 ROUNDING: Final = 1
+# Who uses less than this part of a share above its part by partitions is taken for one whose clients are leaving: 1/2.
+LEAVING_DENOMINATOR: Final = 2
 # When nobody waits, so much of the way back is gone in each interval: 1/8. What differs by less than 1/64 of what was
 # bought, or by a few bytes, is gone at once.
 RETURN_DENOMINATOR: Final = 8
@@ -73,8 +75,8 @@ def _divide(bought_bps: int, demands: list[Demand], before: list[int]) -> list[i
     in_force = [share or part for share, part in zip(before, parts, strict=True)]
     held = [_is_held(demand, share, part) for demand, share, part in zip(demands, in_force, parts, strict=True)]
     needs = [
-        _held_need(demand, share) if is_held else _need(demand, share)
-        for demand, share, is_held in zip(demands, in_force, held, strict=True)
+        _held_need(demand, share) if is_held else _need(demand, share, part)
+        for demand, share, part, is_held in zip(demands, in_force, parts, held, strict=True)
     ]
     given, left = _fill(bought_bps, leaders, floors, needs)
     if not left:
@@ -107,9 +109,11 @@ def _held_need(demand: Demand, share: int) -> int:
     return max(wanted + wanted // HEADROOM_DENOMINATOR, share + share // GROWTH_DENOMINATOR)
 
 
-def _need(demand: Demand, share: int) -> int:
+def _need(demand: Demand, share: int, part: int) -> int:
+    """Of one whose clients are leaving a report has what was wanted before: it keeps its part by partitions at most."""
     wanted = max(demand.wanted_bps, demand.admitted_bps)
-    return min(share, wanted + wanted // HEADROOM_DENOMINATOR)
+    need = min(share, wanted + wanted // HEADROOM_DENOMINATOR)
+    return min(need, part) if LEAVING_DENOMINATOR * demand.admitted_bps < share and share > part else need
 
 
 def _fill(bought_bps: int, leaders: list[int], floors: list[int], needs: list[int]) -> tuple[list[int], int]:

@@ -2,8 +2,8 @@
 (CKA-22).
 
 The flow master is asked over a connection of its own; where this broker is the flow master it answers itself. Reports
-leave at whole seconds of the wall clock, so that those of all brokers are about the same time. A share that moved is
-reported again at once: others wait for what it gave up.
+leave at whole seconds of the wall clock, so that those of all brokers are about the same time, and half way between them
+for the limits whose demand moves. A share that moved is reported again at once: others wait for what it gave up.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from brokers.engine.protocol.messages.flow import FlowLine, ReportFlowRequest, R
 from brokers.engine.replication.interfaces import Connect
 from brokers.engine.replication.peers import Peers, PeerUnavailable
 from brokers.engine.throttling.client_shares import CONSUME, PRODUCE
-from brokers.engine.throttling.flow_share import INTERVAL_MS, FlowShare, ReportedFlow
+from brokers.engine.throttling.flow_share import INTERVAL_MS, REPORT_MS, FlowShare, ReportedFlow
 
 log = structlog.get_logger(__name__)
 
@@ -116,7 +116,8 @@ class FlowControl:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._until_next_s())
-            await self._report(await self._measure())
+            is_whole = self._engine.clock.now_ms() % INTERVAL_MS < REPORT_MS
+            await self._report(await self._measure(is_whole))
             for _ in range(FOLLOW_UPS_MAX):
                 self._pending = {k: flow for k, flow in self._pending.items() if flow.has_to_say or flow.is_waiting}
                 if not self._pending:
@@ -129,20 +130,20 @@ class FlowControl:
                 await self._report(list(self._pending.items()))
 
     def _until_next_s(self) -> float:
-        return (INTERVAL_MS - self._engine.clock.now_ms() % INTERVAL_MS) / 1000
+        return (REPORT_MS - self._engine.clock.now_ms() % REPORT_MS) / 1000
 
-    async def _measure(self) -> Due:
-        """Closes the interval of everything; what there is to report of it."""
+    async def _measure(self, is_whole: bool) -> Due:
+        """Closes the interval of everything, or of what moves; what there is to report of it."""
         due: Due = []
         monotonic_ms = self._engine.clock.monotonic_ms
         now_ms = monotonic_ms()
         for instance_id, accounting in tuple(self._engine.accountings):
             for direction, flow in enumerate(accounting.shares.flows):
-                if flow.measure(now_ms):
+                if (is_whole or flow.is_moving) and flow.measure(now_ms):
                     due.append(((instance_id, direction, ""), flow))
             if accounting.client_shares.flows:
                 for (direction, key), flow in accounting.client_shares:
-                    if flow.measure(now_ms):
+                    if (is_whole or flow.is_moving) and flow.measure(now_ms):
                         due.append(((instance_id, direction, key), flow))
             if monotonic_ms() - now_ms >= PIECE_MS_MAX:
                 await self._engine.own_turns.take()

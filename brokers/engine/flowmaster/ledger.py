@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, cast
 
 from brokers.engine.throttling.client_shares import KEYS_MAX
-from brokers.engine.throttling.flow_share import INTERVAL_MS, LEASE_MS, ReportedFlow
+from brokers.engine.throttling.flow_share import INTERVAL_MS, LEASE_MS, REPORT_MS, ReportedFlow
 from brokers.engine.throttling.layout import Layout
 from quotas.adaptive import Demand
 from quotas.policies import Policy, share_out
@@ -27,7 +27,7 @@ WAIT_MS: Final = LEASE_MS + INTERVAL_MS
 # Whoever says nothing for so long keeps its last share, and the others share the rest (CKA-35).
 SILENT_MS: Final = 2 * INTERVAL_MS + INTERVAL_MS // 2
 # Shares are computed again after an interval, and at once where somebody wants more or less by 1 part in so many.
-DECIDED_MS: Final = INTERVAL_MS * 9 // 10
+DECIDED_MS: Final = REPORT_MS * 9 // 10
 CHANGE_PART: Final = 8
 # While nobody wants so much of its static share, everybody has it (CKA-28).
 BUSY_PERCENT: Final = 80
@@ -254,7 +254,10 @@ class FlowLedger:
             # CKA-34: the layout is another one, and what clients do in it is not known yet.
             return static_bps
         silent = {id: part.bound_bps for id, part in parts.items() if self._is_silent(id, now_ms)}
-        has_room = all(part.demand.wanted_bps * 100 < static_bps[id] * BUSY_PERCENT for id, part in parts.items())
+        has_room = all(
+            part.demand.wanted_bps * 100 < static_bps[id] * BUSY_PERCENT and part.demand.wanted_bps <= part.in_force_bps
+            for id, part in parts.items()
+        )
         if has_room and not silent:
             return static_bps
         others = [id for id in sorted(parts) if id not in silent]

@@ -15,9 +15,11 @@ from brokers.engine.throttling.demand import wanted_bps
 from brokers.engine.throttling.layout import STATIC
 
 INTERVAL_MS: Final = 1_000
+# Where demand moves, reports are so far apart: a share follows it sooner, and what moves is little of all there is.
+REPORT_MS: Final = INTERVAL_MS // 2
 LEASE_MS: Final = 3 * INTERVAL_MS
 # Less than this of an interval goes on into the next one: what began in its midst says little.
-MEASURED_MS_MIN: Final = INTERVAL_MS * 4 // 5
+MEASURED_MS_MIN: Final = REPORT_MS * 4 // 5
 UNMEASURED: Final = -1
 # By then nobody has a share of a basis that was left: it was not answered any more.
 REMEMBERED_MS: Final = LEASE_MS + INTERVAL_MS
@@ -146,6 +148,15 @@ class FlowShare:
         """Nobody moved or wanted anything in the last interval, and the master has nothing to hear."""
         is_unknown = self.given_bps is not None or self._cap_bps is not None or self.is_lost or self._is_unheard
         return not self.admitted_bps and not self.wanted_bps and not is_unknown
+
+    @property
+    def is_moving(self) -> bool:
+        """Somebody waited for it here since the last report, or the flow master gave it and it is not the static one."""
+        limiter = self.limiter
+        if limiter is None or self.policy == STATIC:
+            return False
+        is_given = self.given_bps is not None and self.given_bps != int(self.static_bps)
+        return is_given or limiter.waits_until_ms > self._began_ms
 
     def measure(self, now_ms: int) -> bool:
         """Closes the interval; whether there is something to report."""

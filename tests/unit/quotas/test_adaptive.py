@@ -49,13 +49,13 @@ IDLE, HOT = [0, 0, 0], [1800, 0, 0]
 # 900 are bought. What clients of three brokers want in each interval, and the shares after it.
 SEQUENCES: dict[str, tuple[list[list[int]], list[list[int]]]] = {
     "idle": ([IDLE] * 2, [[300, 300, 300]] * 2),
-    "hot": ([HOT] * 3, [[884, 8, 8]] * 3),
-    "hot, then idle": ([HOT, IDLE, IDLE, IDLE], [[884, 8, 8], [811, 45, 44], [747, 77, 76], [691, 105, 104]]),
+    "hot": ([HOT] * 3, [[880, 10, 10]] * 3),
+    "hot, then idle": ([HOT, IDLE, IDLE, IDLE], [[880, 10, 10], [808, 46, 46], [744, 78, 78], [688, 106, 106]]),
     "hot beside light": ([[1800, 100, 100]] * 2, [[688, 106, 106]] * 2),
-    "the hot spot moves": ([HOT, [0, 1800, 0], [0, 1800, 0]], [[884, 8, 8], [9, 882, 9], [8, 884, 8]]),
-    "a second one": ([HOT, [1800, 1800, 0], [1800, 1800, 0]], [[884, 8, 8], [756, 136, 8], [446, 446, 8]]),
+    "the hot spot moves": ([HOT, [0, 1800, 0], [0, 1800, 0]], [[880, 10, 10], [11, 878, 11], [10, 880, 10]]),
+    "a second one": ([HOT, [1800, 1800, 0], [1800, 1800, 0]], [[880, 10, 10], [720, 170, 10], [445, 445, 10]]),
     "all want more": ([[1800, 1800, 1800]] * 2, [[300, 300, 300]] * 2),
-    "half of it fits": ([[500, 0, 0]] * 3, [[882, 9, 9], [853, 24, 23], [827, 37, 36]]),
+    "half of it fits": ([[500, 0, 0]] * 3, [[878, 11, 11], [849, 26, 25], [824, 38, 38]]),
 }
 
 
@@ -77,9 +77,9 @@ def test_what_was_never_shared_out_begins_with_the_parts_by_partitions() -> None
 def test_shares_of_another_layout_or_another_purchase_are_no_obstacle() -> None:
     idle = [Demand(1, 0, 0), Demand(1, 0, 0)]
 
-    assert adapt(200, idle, [98, 2]) == [184, 16], "as if they were of the new purchase"
-    assert adapt(50, idle, [98, 2]) == [25, 25]
-    assert adapt(100, [*idle, Demand(2, 0, 0)], [98, 2, 0]) == [25, 25, 50]
+    assert adapt(200, idle, [97, 3]) == [182, 18], "as if they were of the new purchase"
+    assert adapt(50, idle, [97, 3]) == [25, 25]
+    assert adapt(100, [*idle, Demand(2, 0, 0)], [97, 3, 0]) == [25, 25, 50]
 
 
 def test_what_others_gave_up_and_nobody_took_yet_goes_to_who_waits() -> None:
@@ -114,6 +114,14 @@ def test_a_partition_is_hot_at_once_where_another_one_was() -> None:
     shares = followed(MB20, [[2 * MB20, 0, 0]] * 3)[-1]
 
     assert adapt(MB20, seen([0, 2 * MB20, 0], shares), shares)[1] >= 0.95 * MB20
+
+
+def test_who_leaves_in_the_midst_of_an_interval_keeps_its_part_by_partitions_at_most() -> None:
+    """What it wanted before says nothing of what is to come."""
+    shares = followed(MB20, [[2 * MB20, 0, 0]] * 3)[-1]
+    leaving, beginning = Demand(1, 6_500_000, 10_200_000), Demand(1, 600_000, 2_000_000)
+
+    assert adapt(MB20, [leaving, beginning, Demand(1, 0, 0)], shares) == [6_666_668, 13_111_108, 222_224]
 
 
 def test_who_sends_one_large_request_at_a_time_is_not_taken_for_idle() -> None:
