@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from brokers.engine.throttling.charging import Limiter, Rule, charge
-from brokers.engine.throttling.flow_share import INTERVAL_MS, LEASE_MS, UNMEASURED, FlowShare
+from brokers.engine.throttling.flow_share import (
+    INTERVAL_MS,
+    LEASE_MS,
+    MEASURED_MS_MIN,
+    REPORT_MS,
+    UNMEASURED,
+    FlowShare,
+)
 from quotas.pacing import Pace
 
 MB = 1_000_000
@@ -71,9 +78,9 @@ def test_another_layout_is_static_at_once_and_says_nothing_of_demand_for_an_inte
     flow.answered(BASIS, 18 * MB, False, 1_000, 1_010)
     flow.rebase(BOUGHT, 10 * MB, BASIS + 1, "adaptive", 1_500)
     assert (limits(flow)[0], flow.reason) == (10 * MB, "layout_changed")
-    assert flow.measure(2_000)
+    assert flow.measure(1_500 + MEASURED_MS_MIN - 1)
     assert flow.report().admitted_bps == UNMEASURED
-    assert flow.measure(3_000)
+    assert flow.measure(2_000)
     assert flow.report().admitted_bps == 0
 
 
@@ -152,3 +159,16 @@ def test_what_was_reported_and_not_answered_is_reported_again() -> None:
     assert flow.measure(2_000)
     flow.answered(BASIS + 1, STATIC, False, 2_000, 2_010)
     assert not flow.measure(3_000)
+
+
+def test_what_moves_is_reported_between_whole_intervals_and_what_stands_still_is_not() -> None:
+    flow = shared()
+    limiter = flow.limiter
+    assert limiter is not None
+    assert not flow.is_moving
+    limiter.note_wait(300, 1_100)
+    assert flow.is_moving, "somebody waits"
+    assert flow.measure(1_000 + REPORT_MS)
+    assert not flow.is_moving
+    flow.answered(BASIS, 18 * MB, False, 1_500, 1_510)
+    assert flow.is_moving, "others have to give it up, or get it back"
