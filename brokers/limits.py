@@ -85,11 +85,12 @@ OBSERVE_BYTES_MAX = 16 * 1024 * 1024
 OBSERVE_CACHE_S = 1
 OBSERVE_THREADS = 16
 
-# Traffic is collected so often; seconds of it are kept for longer than the live chart reaches. One round asks a broker
-# for so many pages.
+# Traffic is collected so often; seconds of it are kept for longer than the live chart reaches. What a round is behind
+# it takes up in spans of so long, and in so many pages of each broker: the next round goes on.
 SAMPLE_TRAFFIC_EVERY_S = 5
 SAMPLES_KEPT_S = 20 * 60
-SAMPLE_PAGES_MAX = 50
+SAMPLE_SPAN_MS = 30_000
+SAMPLE_PAGES_MAX = 60
 
 # A broker is late when it has not been seen for three looks of the beat task.
 OBSERVE_EVERY_S = 5

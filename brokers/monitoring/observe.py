@@ -10,6 +10,7 @@ import http.client
 import json
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -213,10 +214,16 @@ def _ask_traffic(instance_id: str) -> LatestTraffic:
     for cluster_id in {target.cluster_id for target in targets}:
         numbers = [target.number for target in targets if target.cluster_id == cluster_id]
         spans |= second_samples.spans(cluster_id, numbers)
-    since_ms = {number: max(0, known[-1][1] - STEP_MS) if known else 0 for number, known in spans.items()}
+    oldest_ms = time.time_ns() // 1_000_000 - RING_MS
+    since_ms = {number: _kept_to_ms(known, oldest_ms) for number, known in spans.items()}
     path = f"/v1/instances/{instance_id}/traffic?since_ms="
     answers = ask_each([(target, f"{path}{since_ms[target.number]}") for target in targets])
     return LatestTraffic(answers=answers, spans=spans, since_ms=since_ms)
+
+
+def _kept_to_ms(known: Spans, oldest_ms: int) -> int:
+    """From where on a broker is asked: behind what is kept, or for all it has while that does not reach back as far."""
+    return max(0, known[-1][1] - STEP_MS) if known and known[0][0] <= oldest_ms else 0
 
 
 class Observed:

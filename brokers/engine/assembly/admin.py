@@ -38,6 +38,7 @@ from brokers.engine.replication.roles import Roles
 from brokers.engine.telemetry import metrics
 from brokers.engine.telemetry.admin_http import Reply, Request
 from brokers.engine.telemetry.metrics import Sample
+from brokers.engine.throttling.traffic import NEVER_MS
 from brokers.native import finder as native
 from brokers.native import notes
 
@@ -84,8 +85,7 @@ class AdminPort:
         if request.path == "/v1/storage":
             return Reply.json(self._storage())
         if request.path == "/v1/traffic":
-            since_ms = request.number("since_ms", 0)
-            return Reply.json(traffic_page(self.engine, self.started_at_ms, since_ms, request.query.get("after", "")))
+            return Reply.json(self._traffic_of_all(request))
         if request.path == "/v1/delays":
             return Reply.json(self._delays())
         if request.path == "/v1/partitions":
@@ -201,6 +201,15 @@ class AdminPort:
             "alive_since_ms": self.started_at_ms,
             "points": [] if accounting is None else accounting.traffic.points(since_ms, now_ms),
         }
+
+    def _traffic_of_all(self, request: Request) -> dict[str, Any]:
+        return traffic_page(
+            self.engine,
+            self.started_at_ms,
+            since_ms=request.number("since_ms", 0),
+            until_ms=request.number("until_ms", NEVER_MS),
+            after=request.query.get("after", ""),
+        )
 
     def _throttles(self, instance_id: str) -> dict[str, Any]:
         now_ms = self.engine.clock.now_ms()

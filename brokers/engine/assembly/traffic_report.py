@@ -15,14 +15,14 @@ from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.engine.throttling.traffic import STEP_MS
 
 # Points and causes of one answer: it is made in one turn of the event loop, in a few milliseconds.
-POINTS_PER_PAGE_MAX: Final = 4_000
+POINTS_PER_PAGE_MAX: Final = 2_000
 # What a cause weighs beside a point.
 CAUSE_WEIGHT: Final = 8
 
 
-def traffic_page(engine: Engine, started_at_ms: int, since_ms: int, after: str) -> dict[str, Any]:
-    """Of the instances with ids behind `after`: their seconds from `since_ms` on, and whole, the minutes in which
-    somebody was held back since then. One instance is never cut in two.
+def traffic_page(engine: Engine, started_at_ms: int, *, since_ms: int, until_ms: int, after: str) -> dict[str, Any]:
+    """Of the instances with ids behind `after`: their seconds in `[since_ms, until_ms)`, and whole, the minutes in
+    which somebody was held back last in that span. One instance is never cut in two.
     """
     now_ms = engine.clock.now_ms()
     instances: dict[str, dict[str, Any]] = {}
@@ -30,8 +30,8 @@ def traffic_page(engine: Engine, started_at_ms: int, since_ms: int, after: str) 
     for instance_id, accounting in sorted(engine.accountings):
         if instance_id <= after:
             continue
-        points = accounting.traffic.points(since_ms, now_ms)
-        minutes = accounting.ledger.minutes.since(since_ms)
+        points = accounting.traffic.points(since_ms, now_ms, until_ms)
+        minutes = accounting.ledger.minutes.noted(since_ms, until_ms)
         if not points and not minutes:
             continue
         instances[instance_id] = {"points": points, "throttled": minutes}

@@ -87,12 +87,12 @@ class ThrottledMinutes:
         cause.whole_limit_per_s = whole_limit_per_s
         cause.note((user, client_id), count, delay_ms)
 
-    def since(self, since_ms: int) -> list[dict[str, Any]]:
-        """The minutes in which something was noted since then, whole, by time."""
+    def noted(self, since_ms: int, until_ms: int) -> list[dict[str, Any]]:
+        """The minutes in which the last thing was noted in `[since_ms, until_ms)`, whole, by time."""
         return [
             {"minute_ms": at_ms, "causes": [_cause_json(rule, cause) for rule, cause in minute.causes.items()]}
             for at_ms, minute in sorted(self._minutes.items())
-            if minute.noted_ms >= since_ms
+            if since_ms <= minute.noted_ms < until_ms
         ]
 
 

@@ -13,6 +13,7 @@ STEP_MS: Final = 1_000
 _COLUMNS: Final = 4
 MINUTE_MS: Final = 60_000
 MINUTES_KEPT: Final = 15
+NEVER_MS: Final = 2**53
 
 
 class Traffic:
@@ -62,13 +63,13 @@ class Traffic:
         if len(minutes) > MINUTES_KEPT:
             del minutes[min(minutes)]
 
-    def points(self, since_ms: int, now_ms: int) -> list[list[int]]:
-        """`[t_ms, produce_bytes, consume_bytes, delay_ms_max]` of whole and running seconds from `since_ms` on, by
-        time.
+    def points(self, since_ms: int, now_ms: int, until_ms: int = NEVER_MS) -> list[list[int]]:
+        """`[t_ms, produce_bytes, consume_bytes, delay_ms_max]` of whole and running seconds in `[since_ms, until_ms)`,
+        by time.
         """
         oldest_ms = max(since_ms, now_ms - SECONDS_KEPT * STEP_MS)
         result = []
-        if self._second and self._second * STEP_MS >= oldest_ms:
+        if self._second and oldest_ms <= self._second * STEP_MS < until_ms:
             result.append(self._current())
         rows = self._rows
         at = self._next
@@ -76,7 +77,8 @@ class Traffic:
             at = (at or len(rows)) - _COLUMNS
             if rows[at] < oldest_ms:
                 break
-            result.append(list(rows[at : at + _COLUMNS]))
+            if rows[at] < until_ms:
+                result.append(list(rows[at : at + _COLUMNS]))
         result.sort()
         return result
 

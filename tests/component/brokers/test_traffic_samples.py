@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from django.core.cache import cache
 
+from brokers.limits import SAMPLE_SPAN_MS
 from brokers.models import Broker, Cluster, PortLease
 from brokers.monitoring import observe, second_samples, traffic_samples
 from brokers.monitoring.observe import Answers, Observed, Target
@@ -42,7 +43,7 @@ class FakeBroker:
     def answer(self, path: str, now_ms: int) -> dict[str, Any]:
         parts = urlsplit(path)
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
-        since_ms = int(query.get("since_ms", 0))
+        since_ms, until_ms = int(query.get("since_ms", 0)), int(query.get("until_ms", 2**53))
         head = {"now_ms": now_ms, "step_ms": 1_000, "alive_since_ms": self.alive_since_ms}
         if "/instances/" in parts.path:
             rows = self.points.get(parts.path.split("/")[3], [])
@@ -50,7 +51,7 @@ class FakeBroker:
         ids = sorted(id for id in {*self.points, *self.minutes} if id > query.get("after", ""))
         shown = {
             id: {
-                "points": [row for row in self.points.get(id, []) if row[0] >= since_ms],
+                "points": [row for row in self.points.get(id, []) if since_ms <= row[0] < until_ms],
                 "throttled": self.minutes.get(id, []),
             }
             for id in ids[: self.page]
@@ -78,6 +79,9 @@ class Fleet:
                 bodies[target.number] = self.brokers[target.number].answer(path, self.now_ms)
         return Answers(bodies=bodies, silent=tuple(silent))
 
+    def collect(self) -> int:
+        return traffic_samples.collect(self.now_ms)
+
     def traffic(self) -> Any:
         cache.delete(f"observe:{self.instance.pk}:latest")
         return Observed().traffic(self.instance.pk, 0)
@@ -101,7 +105,7 @@ def test_a_restart_takes_away_nothing_but_the_seconds_without_a_process(fleet: F
     at_ms = fleet.now_ms - 10_000
     for number in fleet.brokers:
         fleet.brokers[number].points[fleet.instance.pk] = [[at_ms, 100 * number, 7, 5]]
-    assert traffic_samples.collect() == 1
+    assert fleet.collect() == 1
     kept_to_ms = fleet.now_ms
     fleet.now_ms += 8_000
     fleet.brokers[second] = FakeBroker(fleet.now_ms - 2_000)
@@ -121,9 +125,9 @@ def test_collecting_twice_or_by_two_keeps_the_same(fleet: Fleet) -> None:
     broker.points[fleet.instance.pk] = [[fleet.now_ms - age * 1_000, age, 0, 0] for age in range(30, 0, -1)]
     broker.minutes[fleet.instance.pk] = [{"minute_ms": minute_ms, "causes": [CAUSE]}]
     for _ in range(3):
-        traffic_samples.collect()
+        fleet.collect()
     broker.minutes[fleet.instance.pk] = [{"minute_ms": minute_ms, "causes": [CAUSE | {"count": 2}]}]
-    traffic_samples.collect()
+    fleet.collect()
 
     kept = second_samples.rows(fleet.instance.pk, [number], 0, fleet.now_ms)
     assert [row[1] for row in kept[number]] == list(range(30, 0, -1))
@@ -133,20 +137,21 @@ def test_collecting_twice_or_by_two_keeps_the_same(fleet: Fleet) -> None:
 
 
 def test_only_what_is_new_is_asked_for(fleet: Fleet) -> None:
-    traffic_samples.collect()
+    fleet.collect()
     fleet.asked.clear()
     fleet.now_ms += 5_000
-    traffic_samples.collect()
+    fleet.collect()
     since_ms = fleet.now_ms - 5_000 - traffic_samples.OVERLAP_MS
-    assert fleet.asked == [f"/v1/traffic?since_ms={since_ms}&after="] * 2
+    until_ms = since_ms + SAMPLE_SPAN_MS
+    assert fleet.asked == [f"/v1/traffic?since_ms={since_ms}&until_ms={until_ms}&after="] * 2
 
 
 def test_a_lost_cache_is_filled_from_what_brokers_remember(fleet: Fleet) -> None:
     number = min(fleet.brokers)
     fleet.brokers[number].points[fleet.instance.pk] = [[fleet.now_ms - 700_000, 9, 0, 0]]
-    traffic_samples.collect()
+    fleet.collect()
     cache.clear()
-    traffic_samples.collect()
+    fleet.collect()
     assert second_samples.rows(fleet.instance.pk, [number], 0, fleet.now_ms)[number][0][1] == 9
     assert [point[1] for point in fleet.traffic().points] == [9]
 
@@ -154,15 +159,45 @@ def test_a_lost_cache_is_filled_from_what_brokers_remember(fleet: Fleet) -> None
 def test_a_silent_broker_is_known_as_far_as_it_was_heard(fleet: Fleet) -> None:
     first, second = fleet.brokers
     fleet.brokers[second].points[fleet.instance.pk] = [[fleet.now_ms - 5_000, 9, 0, 0]]
-    traffic_samples.collect()
+    fleet.collect()
     kept_to_ms = fleet.now_ms
     fleet.brokers[second].is_silent = True
     fleet.now_ms += 30_000
-    traffic_samples.collect()
+    fleet.collect()
     seen = fleet.traffic()
     assert [point[1] for point in seen.points] == [9]
     assert seen.known_by_broker[second][-1][1] == kept_to_ms
     assert seen.known_by_broker[first][-1][1] == fleet.now_ms
+
+
+def test_who_is_far_behind_goes_on_in_the_next_round(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic_samples, "SAMPLE_PAGES_MAX", 10)
+    number = min(fleet.brokers)
+    fleet.brokers[number].points[fleet.instance.pk] = [
+        [fleet.now_ms - age * 1_000, age, 0, 0] for age in range(890, 0, -1)
+    ]
+    first_ms = fleet.now_ms - observe.RING_MS
+    ends = []
+    for _ in range(3):
+        fleet.collect()
+        ends.append(second_samples.spans(fleet.cluster.pk, [number])[number])
+    assert ends[0] == ((first_ms, first_ms + 10 * SAMPLE_SPAN_MS),)
+    assert ends[2][0][0] == first_ms
+    fleet.collect()
+    assert second_samples.spans(fleet.cluster.pk, [number])[number] == ((first_ms, fleet.now_ms),)
+    kept = second_samples.rows(fleet.instance.pk, [number], 0, fleet.now_ms)[number]
+    assert [row[1] for row in kept] == list(range(890, 0, -1))
+
+
+def test_while_less_is_kept_than_a_broker_remembers_a_page_asks_for_all_of_it(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = min(fleet.brokers)
+    fleet.brokers[number].points[fleet.instance.pk] = [[fleet.now_ms - 100_000, 9, 0, 0]]
+    monkeypatch.setattr(observe.time, "time_ns", lambda: fleet.now_ms * 1_000_000)
+    second_samples.keep_spans(fleet.cluster.pk, {number: ((fleet.now_ms - 10_000, fleet.now_ms),)})
+    assert [point[1] for point in fleet.traffic().points] == [9]
+    assert fleet.asked[0].endswith("since_ms=0")
 
 
 def test_an_answer_in_pages_is_kept_whole(fleet: Fleet) -> None:
@@ -171,7 +206,7 @@ def test_an_answer_in_pages_is_kept_whole(fleet: Fleet) -> None:
     fleet.brokers[number].page = 2
     for instance_id in others:
         fleet.brokers[number].points[instance_id] = [[fleet.now_ms - 5_000, 9, 0, 0]]
-    assert traffic_samples.collect() == 4
+    assert fleet.collect() == 4
     for instance_id in others:
         assert second_samples.rows(instance_id, [number], 0, fleet.now_ms)[number]
 
@@ -179,5 +214,5 @@ def test_an_answer_in_pages_is_kept_whole(fleet: Fleet) -> None:
 def test_what_brokers_tell_of_instances_that_are_gone_is_left_out(fleet: Fleet) -> None:
     number = min(fleet.brokers)
     fleet.brokers[number].minutes["ins-00000000"] = [{"minute_ms": BEGAN_MS, "causes": [CAUSE]}]
-    traffic_samples.collect()
+    fleet.collect()
     assert not ThrottledMinute.objects.exists()

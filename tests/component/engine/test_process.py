@@ -125,6 +125,11 @@ def test_a_producer_is_held_to_its_quota_without_an_error(cluster: EngineCluster
     assert entry["rule"]["level"] == 1
     assert entry["rule"]["entity"] == {"user": "ANONYMOUS", "client_id": "greedy"}
     assert entry["limit_bytes_per_s"] == limit
+    assert entry["whole_limit_per_s"] == limit
+    of_all = cluster.brokers[0].admin("/v1/traffic?since_ms=0")
+    assert sum(point[1] for point in of_all["instances"][instance.id]["points"]) >= sent_bytes
+    causes = [cause for minute in of_all["instances"][instance.id]["throttled"] for cause in minute["causes"]]
+    assert {cause["kind"] for cause in causes} >= {"client_quota"}
     delays = cluster.brokers[0].admin("/v1/delays")["instances"][instance.id]
     assert max(delay_ms for _minute, delay_ms in delays) > 0
     assert abs(delays[-1][0] - time.time() * 1_000) < 120_000

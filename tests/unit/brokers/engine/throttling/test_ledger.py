@@ -19,7 +19,7 @@ from brokers.engine.throttling.charging import Limiter, Rule
 from brokers.engine.throttling.ledger import Ledger
 from brokers.engine.throttling.refusals import DISK_RULE, FROZEN_RULE, STORAGE_RULE, refusal_rule
 from brokers.engine.throttling.throttled_minutes import MINUTE_MS, ThrottledMinutes
-from brokers.engine.throttling.traffic import Traffic
+from brokers.engine.throttling.traffic import NEVER_MS, Traffic
 from quotas.precedence import Entity
 
 BANDWIDTH = Rule("instance_bandwidth", charging.PRODUCER_BYTE_RATE, None, None)
@@ -95,13 +95,13 @@ def test_a_minute_has_each_cause_with_those_who_waited_longest() -> None:
         minutes.note((BANDWIDTH, "u", client), 20.0, 1, delay_ms, NOW_MS + 59_000)
     minutes.note((BANDWIDTH, "u", "a"), 20.0, 1, 5, NOW_MS + MINUTE_MS)
 
-    first, second = minutes.since(0)
+    first, second = minutes.noted(0, NEVER_MS)
 
     assert (first["minute_ms"], second["minute_ms"]) == (NOW_MS, NOW_MS + MINUTE_MS)
     (cause,) = first["causes"]
     assert (cause["count"], cause["waited_ms"], cause["longest_ms"], cause["whole_limit_per_s"]) == (5, 560, 400, 20.0)
     assert cause["clients"] == [["u", "b", 2, 500], ["u", "c", 1, 30], ["u", "d", 1, 20]]
-    assert [minute["minute_ms"] for minute in minutes.since(NOW_MS + MINUTE_MS)] == [NOW_MS + MINUTE_MS]
+    assert [minute["minute_ms"] for minute in minutes.noted(NOW_MS + MINUTE_MS, NEVER_MS)] == [NOW_MS + MINUTE_MS]
     json.dumps(first)
 
 
@@ -111,7 +111,7 @@ def test_invented_names_do_not_make_a_minute_grow_and_lose_no_count() -> None:
         minutes.note((client_rule(f"u{number}"), f"u{number}", f"c{number}"), 1.0, 1, 1, NOW_MS)
         minutes.note((BANDWIDTH, f"u{number}", f"c{number}"), 1.0, 1, 1, NOW_MS)
 
-    (minute,) = minutes.since(0)
+    (minute,) = minutes.noted(0, NEVER_MS)
 
     assert len(minute["causes"]) <= throttled_minutes.RULES_PER_MINUTE_MAX + 2
     assert sum(cause["count"] for cause in minute["causes"]) == 2_000
@@ -125,8 +125,8 @@ def test_a_quarter_of_an_hour_is_kept() -> None:
     for number in range(60):
         minutes.note((BANDWIDTH, "u", "a"), 1.0, 1, 1, NOW_MS + number * MINUTE_MS)
 
-    assert len(minutes.since(0)) == throttled_minutes.MINUTES_KEPT
-    assert minutes.since(0)[-1]["minute_ms"] == NOW_MS + 59 * MINUTE_MS
+    assert len(minutes.noted(0, NEVER_MS)) == throttled_minutes.MINUTES_KEPT
+    assert minutes.noted(0, NEVER_MS)[-1]["minute_ms"] == NOW_MS + 59 * MINUTE_MS
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(1, 9)), max_size=60), st.integers(0, 2_000))
@@ -153,9 +153,11 @@ def test_a_full_ring_answers_from_the_latest_second_on() -> None:
     assert len(ring.points(0, 2_999_000)) == 901
 
 
-def page(accountings: AccountingRegistry, now_ms: int, since_ms: int = 0, after: str = "") -> dict[str, Any]:
+def page(
+    accountings: AccountingRegistry, now_ms: int, since_ms: int = 0, after: str = "", until_ms: int = NEVER_MS
+) -> dict[str, Any]:
     engine = SimpleNamespace(clock=SimpleNamespace(now_ms=lambda: now_ms), accountings=accountings)
-    return traffic_page(engine, 7, since_ms, after)  # type: ignore[arg-type]
+    return traffic_page(engine, 7, since_ms=since_ms, until_ms=until_ms, after=after)  # type: ignore[arg-type]
 
 
 def test_one_answer_has_all_instances_that_did_something() -> None:
@@ -171,6 +173,22 @@ def test_one_answer_has_all_instances_that_did_something() -> None:
     assert answer["instances"]["ins-b"]["throttled"][0]["causes"][0]["kind"] == "request_time"
     assert (answer["alive_since_ms"], answer["next"]) == (7, None)
     assert page(accountings, NOW_MS + 5_000, since_ms=NOW_MS + 1_000)["instances"] == {}
+
+
+def test_spans_one_after_the_other_tell_everything_once() -> None:
+    accountings = AccountingRegistry()
+    for second in range(100):
+        accountings.of("ins-a").traffic.produced(second, NOW_MS + second * 1_000)
+        accountings.of("ins-a").ledger.record(BANDWIDTH, 7.0, "u", "a", 5, NOW_MS + second * 1_000)
+    points, minutes = [], []
+
+    for since_ms in range(NOW_MS, NOW_MS + 120_000, 30_000):
+        did = page(accountings, NOW_MS + 100_000, since_ms, until_ms=since_ms + 30_000)["instances"]
+        points += did.get("ins-a", {"points": []})["points"]
+        minutes += did.get("ins-a", {"throttled": []})["throttled"]
+
+    assert [point[1] for point in points] == list(range(100))
+    assert [minute["causes"][0]["count"] for minute in minutes] == [60, 40]
 
 
 def test_an_answer_is_bounded_and_goes_on_where_it_ended() -> None:
