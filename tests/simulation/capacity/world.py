@@ -256,8 +256,10 @@ class World:
             self.start(broker)
 
     def move(self) -> None:
-        """Another broker leads a partition; not again before all have reported what they see."""
-        if not self.unaware:
+        """Another broker leads a partition; not again before all have reported what they see. Who stands still is away
+        by the time that others lead what it led.
+        """
+        if not self.unaware and not any(broker.is_paused for broker in self.brokers.values()):
             self.unaware = set(BROKERS)
             instance = self.random.choice(self.instances)
             instance.led_since_ms = self.now_ms
@@ -277,7 +279,7 @@ class World:
                 self.elect()
             case "pause":
                 broker = random.choice(list(self.brokers.values()))
-                broker.is_paused = not broker.is_paused
+                broker.is_paused = not broker.is_paused and not self.unaware
             case "delete":
                 log = random.choice(random.choice(self.instances).logs)
                 del log.segments[: random.randint(0, len(log.segments) - 1)]
