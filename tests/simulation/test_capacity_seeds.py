@@ -58,11 +58,7 @@ def freed_bytes_are_freed_again(patch: pytest.MonkeyPatch) -> None:
 
 def floor_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     choose = shortening.segments_to_delete
-    patch.setattr(
-        shortening,
-        "segments_to_delete",
-        lambda logs, wanted, *, now_ms, floor_ms: choose(logs, wanted, now_ms=now_ms, floor_ms=0),
-    )
+    patch.setattr(shortening, "segments_to_delete", lambda *logs, **more: choose(*logs, **(more | {"floor_ms": 0})))
 
 
 def every_broker_frees_all(patch: pytest.MonkeyPatch) -> None:

@@ -171,7 +171,9 @@ class StorageCapacity:
         everything = not self._is_complete or now_ms - self._everything_measured_ms >= IDLE_INTERVAL_MS
         if everything:
             self._everything_measured_ms = now_ms
-        wanted = [id for id, room in self.credits.rooms.items() if everything or is_in_use(room)]
+        wanted = [
+            id for id, room in self.credits.rooms.items() if everything or is_in_use(room) or self.use.is_outdated(id)
+        ]
         used_bytes = await self.use.measure(wanted)
         lines = self.credits.lines(used_bytes)
         parts = [lines[at : at + LINES_MAX] for at in range(0, len(lines), LINES_MAX)] or [[]]
@@ -223,6 +225,7 @@ class StorageCapacity:
                 change.used_bytes,
                 change.free_bytes,
                 change.is_full,
+                change.reported_bytes,
                 change.counted_bytes,
             )
             for change in response.changes

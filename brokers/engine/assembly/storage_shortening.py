@@ -23,6 +23,7 @@ from brokers.engine.capacity.shortening import (
     StorageFigures,
     excess_bytes,
     is_shortened,
+    is_urgent,
     piece_bytes,
     segments_to_delete,
 )
@@ -68,7 +69,7 @@ class _State:
     is_over: bool = False
     is_shortened: bool = False
     hope_until_ms: int = 0
-    used_bytes: int = 0
+    reported_bytes: int = 0
     shortened_ms: int | None = None
     logged_ms: int | None = None
     topics: dict[str, int] = field(default_factory=dict)
@@ -148,12 +149,13 @@ class StorageShortening:
         if total is None or room is None or total.counted_bytes == UNKNOWN:
             return
         self._note_leaders(instance, state)
-        figures = StorageFigures(bought_bytes, total.used_bytes, total.counted_bytes, self._storage.use.of(instance_id))
-        yield from self._decide(instance, state, led, figures, total.used_bytes)
+        held_bytes = self._storage.use.of(instance_id)
+        figures = StorageFigures(bought_bytes, total.reported_bytes, total.counted_bytes, held_bytes)
+        yield from self._decide(instance, state, led, figures)
         room.is_shortened = self._engine.clock.monotonic_ms() < state.hope_until_ms
 
     def _decide(
-        self, instance: InstanceImage, state: _State, led: list[Partition], figures: StorageFigures, used_bytes: int
+        self, instance: InstanceImage, state: _State, led: list[Partition], figures: StorageFigures
     ) -> Generator[None, None, None]:
         """What is seen in two rounds is so. While the controller is not heard, or a leader has changed lately and its
         partition may be counted twice, nothing goes.
@@ -163,11 +165,11 @@ class StorageShortening:
         state.is_shortened = state.is_over and (was_over or state.is_shortened)
         is_heard = now_ms - self._storage.answered_ms <= ANSWER_MS_MAX
         is_known = is_heard and now_ms - state.led_since_ms >= MOVED_MS
-        if not (state.is_shortened and is_known) or used_bytes < state.used_bytes:
+        if not (state.is_shortened and is_known) or figures.reported_bytes < state.reported_bytes:
             state.hope_until_ms = now_ms + HOPE_MS
-        state.used_bytes = used_bytes
+        state.reported_bytes = figures.reported_bytes
         if state.is_shortened and is_known:
-            yield from self._delete(instance, state, led, excess_bytes(figures))
+            yield from self._delete(instance, state, led, figures)
 
     def _note_leaders(self, instance: InstanceImage, state: _State) -> None:
         if state.image is instance:
@@ -211,16 +213,18 @@ class StorageShortening:
             self._engine.table.apply_retention_to(partition, now_ms)
 
     def _delete(
-        self, instance: InstanceImage, state: _State, led: list[Partition], wanted_bytes: int
+        self, instance: InstanceImage, state: _State, led: list[Partition], figures: StorageFigures
     ) -> Generator[None, None, None]:
         floor_ms = instance.document.settings.storage_retention_minutes_min * MS_PER_MINUTE
+        wanted_bytes = excess_bytes(figures)
         if wanted_bytes <= 0:
             return
         logs: dict[PartitionKey, list[OldSegment]] = {}
         for partition in led:
             logs[partition.topic, partition.index] = self._old_segments(partition)
             yield
-        chosen = segments_to_delete(logs, wanted_bytes, now_ms=self._engine.clock.now_ms(), floor_ms=floor_ms)
+        now_ms = self._engine.clock.now_ms()
+        chosen = segments_to_delete(logs, wanted_bytes, now_ms=now_ms, floor_ms=floor_ms, is_urgent=is_urgent(figures))
         freed_bytes = 0
         for partition in led:
             gone = logs[partition.topic, partition.index][: chosen.get((partition.topic, partition.index), 0)]
@@ -228,7 +232,7 @@ class StorageShortening:
                 self._delete_from(instance, state, partition, gone)
                 freed_bytes += sum(segment.stored_bytes for segment in gone)
                 yield
-        if freed_bytes < wanted_bytes:
+        if freed_bytes * 2 < wanted_bytes:
             for partition in led:
                 self._close_old(partition, floor_ms)
                 yield

@@ -61,6 +61,13 @@ class StorageUse:
         self.bytes_by_instance[instance_id] = result
         return result
 
+    def is_outdated(self, instance_id: str) -> bool:
+        """Whether this broker may lead other partitions of it than when it was measured. The one that led them reports
+        less in a second, and is believed when the others have reported.
+        """
+        known = self._led.get(instance_id)
+        return known is None or known.of is not self._engine.current.image.instances.get(instance_id)
+
     def _led_of(self, instance: InstanceImage) -> list[tuple[str, int, int]]:
         me = self._engine.broker_id
         return [

@@ -26,8 +26,12 @@ MOVE_MS: Final = 1_000
 # What a broker had that has gone is counted until others lead its partitions; and a new controller, which does not know
 # what that was, hands out nothing for so long.
 GONE_MS: Final = 5_000
+# A report counts for so long where less must not be taken for more.
+FRESH_MS: Final = 3_000
 # What a controller of an earlier version does not say.
 UNKNOWN: Final = -1
+# Of one broker, what it used less is told apart so often; then the last ones are one.
+LOWERED_MAX: Final = 8
 # Instances of which one answer tells without being asked.
 REVIEWED_MAX: Final = 200
 
@@ -53,8 +57,9 @@ class ReportedUse(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The answer to a line: `delta_bytes` comes to what is left. `used_bytes` and `free_bytes` are the instance's;
-    `counted_bytes` of what is used are the broker's, as the controller believes it.
+    """The answer to a line: `delta_bytes` comes to what is left. `used_bytes` and `free_bytes` are the instance's.
+    `reported_bytes` is no more than what it uses, `counted_bytes` of them by the broker that is answered: as live
+    brokers reported last, without what is counted only so that nothing is handed out twice.
     """
 
     instance_id: str
@@ -63,6 +68,7 @@ class Change(NamedTuple):
     used_bytes: int
     free_bytes: int
     is_full: bool
+    reported_bytes: int = UNKNOWN
     counted_bytes: int = UNKNOWN
 
 
@@ -76,16 +82,22 @@ class Filled(NamedTuple):
 
 @dataclass(slots=True)
 class _Share:
-    """One broker's part of one instance. `pending_bytes`: granted by change `number`, not reported as applied yet.
-    `before_bytes`: what it used before that went down, at `lowered_ms`.
+    """One broker's part of one instance. `pending_bytes`: granted by change `number`, not reported as applied yet;
+    `delta_bytes`: all that this change made of what is left. `lowered`: by how much its use went down and when, oldest
+    first, as far as that is not believed yet.
     """
 
     used_bytes: int = 0
     left_bytes: int = 0
     number: int = 0
     pending_bytes: int = 0
-    before_bytes: int = 0
-    lowered_ms: int = 0
+    delta_bytes: int = 0
+    lowered: list[tuple[int, int]] = field(default_factory=list)
+
+    def lower(self, by_bytes: int, now_ms: int) -> None:
+        if len(self.lowered) >= LOWERED_MAX:
+            by_bytes += self.lowered.pop()[0]
+        self.lowered.append((by_bytes, now_ms))
 
 
 @dataclass(slots=True)
@@ -148,12 +160,14 @@ class StorageLedger:
         """A report of `broker_id` is here; its lines are taken next. `is_complete`: with it everything was told."""
         reporter = self._reporters.setdefault(broker_id, _Reporter(epoch=epoch))
         if reporter.epoch != epoch:
-            # Another process, which knows of no grant of ours. Its parts stand until it tells of them.
+            # Another process, which knows of no grant of ours. Its parts stand until it tells of them, with what the
+            # one before may have appended.
             reporter.epoch, reporter.is_complete = epoch, False
             for account in self._accounts.values():
                 share = account.shares.get(broker_id)
                 if share is not None:
-                    share.left_bytes = share.pending_bytes = share.number = 0
+                    share.lower(max(0, share.left_bytes) + share.pending_bytes, now_ms)
+                    share.left_bytes = share.pending_bytes = share.delta_bytes = share.number = 0
         reporter.is_complete = reporter.is_complete or is_complete
         reporter.reported_ms = now_ms
 
@@ -186,7 +200,7 @@ class StorageLedger:
     def _change(self, account: _Account, broker_id: int, line: ReportedUse, bought: Bought, now_ms: int) -> Change:
         share = account.shares[broker_id]
         used_bytes = sum(self._used(account, id, each) for id, each in account.shares.items())
-        if any(each.before_bytes for each in account.shares.values()):
+        if any(each.lowered for each in account.shares.values()):
             self._lowered.add(line.instance_id)
         else:
             self._lowered.discard(line.instance_id)
@@ -202,31 +216,44 @@ class StorageLedger:
             delta_bytes = 0
         if delta_bytes:
             share.number += 1
-            share.pending_bytes = max(0, delta_bytes)
-        counted_bytes = self._used(account, broker_id, share)
+            share.pending_bytes, share.delta_bytes = max(0, delta_bytes), delta_bytes
         return Change(
-            line.instance_id, share.number, delta_bytes, used_bytes, free_bytes, account.is_full, counted_bytes
+            line.instance_id,
+            share.number,
+            delta_bytes,
+            used_bytes,
+            free_bytes,
+            account.is_full,
+            self._reported(account, now_ms),
+            share.used_bytes,
         )
+
+    def _reported(self, account: _Account, now_ms: int) -> int:
+        """Who has not reported for a while may lead nothing any more."""
+        fresh = {
+            id for id, each in self._reporters.items() if each.gone_ms is None and now_ms - each.reported_ms <= FRESH_MS
+        }
+        return sum(share.used_bytes for id, share in account.shares.items() if id in fresh)
 
     @staticmethod
     def _update(share: _Share, line: ReportedUse, now_ms: int) -> None:
-        if line.used_bytes < share.used_bytes:
-            share.before_bytes = max(share.before_bytes, share.used_bytes)
-            share.lowered_ms = now_ms
+        had_bytes = share.left_bytes + (share.delta_bytes if line.applied == share.number else 0)
+        # What was appended since the last report, and may be in a partition that others lead by this one.
+        used_bytes = share.used_bytes + max(0, had_bytes - line.left_bytes)
+        if line.used_bytes < used_bytes:
+            share.lower(used_bytes - line.used_bytes, now_ms)
         share.used_bytes, share.left_bytes = line.used_bytes, line.left_bytes
         # One report is under way at a time: a change that this one does not know of was lost, and never comes.
-        share.number, share.pending_bytes = line.applied, 0
+        share.number, share.pending_bytes, share.delta_bytes = line.applied, 0, 0
 
     def _used(self, account: _Account, broker_id: int, share: _Share) -> int:
         """What a broker uses, or used until lately: less is believed when all others have reported since."""
-        if share.before_bytes <= share.used_bytes:
-            share.before_bytes = 0
-            return share.used_bytes
-        others = (each for id, each in self._reporters.items() if id != broker_id and each.gone_ms is None)
-        if all(other.reported_ms >= share.lowered_ms + MOVE_MS for other in others):
-            share.before_bytes = 0
-            return share.used_bytes
-        return share.before_bytes
+        if share.lowered:
+            others = [each for id, each in self._reporters.items() if id != broker_id and each.gone_ms is None]
+            known_ms = min((other.reported_ms for other in others), default=None)
+            while share.lowered and (known_ms is None or known_ms >= share.lowered[0][1] + MOVE_MS):
+                del share.lowered[0]
+        return share.used_bytes + sum(by_bytes for by_bytes, _ in share.lowered)
 
     def _delta(self, account: _Account, line: ReportedUse, free_bytes: int, budget_bytes: int) -> int:
         brokers = len(account.shares)

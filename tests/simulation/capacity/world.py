@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from brokers.engine.assembly.storage_capacity import is_in_use
-from brokers.engine.assembly.storage_shortening import HOPE_MS, MOVED_MS
+from brokers.engine.assembly.storage_shortening import ANSWER_MS_MAX, HOPE_MS, MOVED_MS
 from brokers.engine.capacity import shortening
 from brokers.engine.capacity.credits import StorageCredits
 from brokers.engine.capacity.ledger import GONE_MS, Bought, Change, ReportedUse, StorageLedger
@@ -25,6 +26,11 @@ FLOOR_MS: Final = 20_000
 MOST: Final = 1.02
 IDLE_MS: Final = 5_000
 TAKEN_AGAIN_MS: Final = 5_000
+PAST_MS: Final = 10_000
+# Of what was bought, however late reports are: a segment of each broker less than the release.
+LEFT_PERCENT: Final = shortening.RELEASE_PERCENT - 10
+# Of a writer in a step.
+WRITES_MAX: Final = 10
 
 
 class Broken(AssertionError):
@@ -49,9 +55,17 @@ class Log:
         self.segments[-1][1] = now_ms
 
 
+class Moment(NamedTuple):
+    """What an instance stored, and what was appended and freed until then. With replicas."""
+
+    stored_bytes: int
+    appended_bytes: int
+    freed_bytes: int
+
+
 @dataclass
 class Instance:
-    """`speed` is bytes a step of each writer; 0: nobody writes."""
+    """`speed` is bytes a step of each writer; 0: nobody writes. `past`: the last ten seconds."""
 
     name: str
     bought_bytes: int
@@ -60,6 +74,9 @@ class Instance:
     speed: int = 0
     refused: int = 0
     led_since_ms: int = 0
+    appended_bytes: int = 0
+    freed_bytes: int = 0
+    past: deque[Moment] = field(default_factory=lambda: deque(maxlen=PAST_MS // STEP_MS))
 
     @property
     def stored_bytes(self) -> int:
@@ -77,6 +94,8 @@ class Broker:
     is_complete: bool = False
     is_paused: bool = False
     everything_ms: int = 0
+    answered_ms: int = 0
+    measured_ms: dict[str, int] = field(default_factory=dict)
     credits: StorageCredits = field(default_factory=StorageCredits)
     over: dict[str, bool] = field(default_factory=dict)
     shortened: dict[str, bool] = field(default_factory=dict)
@@ -130,6 +149,7 @@ class World:
         code = broker.credits.rooms[instance.name].spend(size_bytes * REPLICAS)
         if code == OK:
             log.append(size_bytes, self.now_ms, instance.piece_bytes)
+            instance.appended_bytes += size_bytes * REPLICAS
         elif code == FULL:
             instance.refused += 1
         return code
@@ -141,7 +161,14 @@ class World:
         is_everything = not broker.is_complete or self.now_ms - broker.everything_ms >= IDLE_MS
         if is_everything:
             broker.everything_ms = self.now_ms
-        measured = [each for each in self.instances if is_everything or is_in_use(broker.credits.rooms[each.name])]
+        measured = [
+            each
+            for each in self.instances
+            if is_everything
+            or is_in_use(broker.credits.rooms[each.name])
+            or broker.measured_ms.get(each.name, 0) <= each.led_since_ms
+        ]
+        broker.measured_ms |= {each.name: self.now_ms for each in measured}
         lines = broker.credits.lines({each.name: self.used(broker, each) for each in measured})
         lost = self.random.random()
         if broker.is_paused or lost < self.loss:
@@ -157,6 +184,7 @@ class World:
             broker.is_complete = False
         else:
             broker.credits.apply(self.term, lines, changes)
+            broker.answered_ms = self.now_ms
 
     def answer(self, broker: Broker, lines: list[ReportedUse]) -> list[Change]:
         bought = {each.name: Bought(each.bought_bytes, len(BROKERS)) for each in self.instances}
@@ -177,34 +205,41 @@ class World:
         if total is None or broker.is_paused or not instance.shrinks:
             return
         figures = shortening.StorageFigures(
-            instance.bought_bytes, total.used_bytes, total.counted_bytes, self.used(broker, instance)
+            instance.bought_bytes, total.reported_bytes, total.counted_bytes, self.used(broker, instance)
         )
         was_over, was = broker.over.get(name, False), broker.shortened.get(name, False)
         is_over = broker.over[name] = shortening.is_shortened(figures, was)
         is_shortened = broker.shortened[name] = is_over and (was_over or was)
-        is_known = self.now_ms - instance.led_since_ms >= self.moved_ms
-        if not (is_shortened and is_known) or total.used_bytes < broker.used_before.get(name, 0):
+        is_heard = self.now_ms - broker.answered_ms <= ANSWER_MS_MAX
+        is_known = is_heard and self.now_ms - instance.led_since_ms >= self.moved_ms
+        if not (is_shortened and is_known) or total.reported_bytes < broker.used_before.get(name, 0):
             broker.hope_until_ms[name] = self.now_ms + HOPE_MS
-        broker.used_before[name] = total.used_bytes
-        if is_shortened and is_known and self.delete_oldest(broker, instance, shortening.excess_bytes(figures)):
+        broker.used_before[name] = total.reported_bytes
+        if is_shortened and is_known and self.delete_oldest(broker, instance, figures):
             broker.hope_until_ms[name] = self.now_ms + HOPE_MS
         room.is_shortened = self.now_ms < broker.hope_until_ms.get(name, 0)
 
-    def delete_oldest(self, broker: Broker, instance: Instance, wanted_bytes: int) -> int:
+    def delete_oldest(self, broker: Broker, instance: Instance, figures: shortening.StorageFigures) -> int:
         """How many segments went."""
         logs = {
             (instance.name, at): [shortening.OldSegment(size * REPLICAS, newest) for size, newest in log.segments[:-1]]
             for at, log in enumerate(instance.logs)
             if log.leader == broker.id
         }
-        chosen = shortening.segments_to_delete(logs, wanted_bytes, now_ms=self.now_ms, floor_ms=FLOOR_MS)
-        stored_bytes = instance.stored_bytes
+        chosen = shortening.segments_to_delete(
+            logs,
+            shortening.excess_bytes(figures),
+            now_ms=self.now_ms,
+            floor_ms=FLOOR_MS,
+            is_urgent=shortening.is_urgent(figures),
+        )
         for (_, at), count in chosen.items():
             gone = instance.logs[at].segments[:count]
             del instance.logs[at].segments[:count]
+            instance.freed_bytes += sum(size for size, _ in gone) * REPLICAS
             self.check_age(gone)
         if chosen:
-            self.check_not_too_much(instance, stored_bytes)
+            self.check_not_too_much(instance)
         return sum(chosen.values())
 
     # -- what happens to them ------------------------------------------------------------------------------------------
@@ -221,8 +256,10 @@ class World:
             self.start(broker)
 
     def move(self) -> None:
-        """Another broker leads a partition; not again before all have reported what they see."""
-        if not self.unaware:
+        """Another broker leads a partition; not again before all have reported what they see. Who stands still is away
+        by the time that others lead what it led.
+        """
+        if not self.unaware and not any(broker.is_paused for broker in self.brokers.values()):
             self.unaware = set(BROKERS)
             instance = self.random.choice(self.instances)
             instance.led_since_ms = self.now_ms
@@ -242,7 +279,7 @@ class World:
                 self.elect()
             case "pause":
                 broker = random.choice(list(self.brokers.values()))
-                broker.is_paused = not broker.is_paused
+                broker.is_paused = not broker.is_paused and not self.unaware
             case "delete":
                 log = random.choice(random.choice(self.instances).logs)
                 del log.segments[: random.randint(0, len(log.segments) - 1)]
@@ -256,11 +293,14 @@ class World:
 
     def write_all(self) -> None:
         for instance in self.instances:
+            instance.past.append(Moment(instance.stored_bytes, instance.appended_bytes, instance.freed_bytes))
             if self.random.random() < 0.01:
                 instance.speed = self.random.choice((0, 10, 1_000, 30_000, 400_000))
             for log in instance.logs:
                 left = instance.speed
-                while left > 0:
+                for _ in range(WRITES_MAX):
+                    if left <= 0:
+                        break
                     size_bytes = min(left, self.random.randint(1, max(1, instance.bought_bytes // 200)))
                     if self.write(instance, log, size_bytes) != OK:
                         break
@@ -285,13 +325,13 @@ class World:
         for instance in self.instances:
             for log in instance.logs:
                 log.segments = [[0, self.now_ms]]
+        refused = [(instance, log) for instance in self.instances for log in instance.logs]
         for _ in range(TAKEN_AGAIN_MS // STEP_MS):
             self.now_ms += STEP_MS
             self.report_due()
-        for instance in self.instances:
-            for log in instance.logs:
-                if self.write(instance, log, instance.bought_bytes // 1_000) != OK:
-                    raise Broken(f"{instance.name} is refused {TAKEN_AGAIN_MS} ms after all was deleted")
+            refused = [each for each in refused if self.write(*each, each[0].bought_bytes // 1_000) != OK]
+        if refused:
+            raise Broken(f"{refused[0][0].name} is refused {TAKEN_AGAIN_MS} ms after all was deleted")
 
     def close(self) -> None:
         """There is nothing outside."""
@@ -310,13 +350,16 @@ class World:
         if any(self.now_ms - newest < FLOOR_MS for _, newest in gone):
             raise Broken(f"{self.now_ms} ms: a record went that is younger than the floor")
 
-    def check_not_too_much(self, instance: Instance, before_bytes: int) -> None:
-        """What was below the release stays: all brokers together delete a segment each beyond it at most."""
-        largest = max((size for log in instance.logs for size, _ in log.segments), default=0)
-        slack_bytes = len(BROKERS) * REPLICAS * max(largest, instance.piece_bytes + instance.bought_bytes // 200)
-        least_bytes = instance.bought_bytes * shortening.RELEASE_PERCENT // 100 - slack_bytes
-        if instance.stored_bytes < min(least_bytes, before_bytes):
-            raise Broken(f"{self.now_ms} ms: {instance.stored_bytes:,} left of {instance.bought_bytes:,}")
+    def check_not_too_much(self, instance: Instance) -> None:
+        """With what came in the last ten seconds, so much is left. Reports may be as old that say what tenants have
+        deleted themselves.
+        """
+        left_bytes = max(
+            at.stored_bytes + instance.appended_bytes - at.appended_bytes - (instance.freed_bytes - at.freed_bytes)
+            for at in instance.past
+        )
+        if left_bytes * 100 < instance.bought_bytes * LEFT_PERCENT:
+            raise Broken(f"{self.now_ms} ms: shortened though {instance.stored_bytes:,} of {instance.bought_bytes:,}")
 
 
 def run(seed: int, steps: int) -> World:

@@ -33,6 +33,7 @@ class StorageChange:
     used_bytes: int = int64()
     free_bytes: int = int64()
     is_full: bool = boolean()
+    reported_bytes: int = int64(since=1, default=-1)
     counted_bytes: int = int64(since=1, default=-1)
 
 

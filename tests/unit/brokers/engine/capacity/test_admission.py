@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brokers.engine.capacity.credits import StorageCredits
-from brokers.engine.capacity.ledger import GONE_MS, Bought, Change, ReportedUse, StorageLedger
+from brokers.engine.capacity.ledger import FRESH_MS, GONE_MS, Bought, Change, ReportedUse, StorageLedger
 from brokers.engine.capacity.room import ASKED, FULL, OK, StorageRoom
 
 NAME = "ins-aaaaaaaa"
@@ -247,7 +247,11 @@ def test_answer_says_how_much_of_the_figure_is_the_brokers_own() -> None:
         world.now_ms += 1_000
         world.exchange(id)
     total = _answered(world)
-    assert (total.used_bytes, total.counted_bytes) == (500_000, 300_000)
+    assert (total.used_bytes, total.reported_bytes, total.counted_bytes) == (500_000, 500_000, 300_000)
     world.nodes[1].used_bytes = 100_000
     total = _answered(world)
-    assert (total.used_bytes, total.counted_bytes) == (500_000, 300_000), "less is believed when all others reported"
+    assert total.used_bytes == 500_000, "less is believed when all others reported"
+    assert (total.reported_bytes, total.counted_bytes) == (300_000, 100_000)
+    world.now_ms += FRESH_MS + 1
+    total = _answered(world)
+    assert (total.reported_bytes, total.counted_bytes) == (100_000, 100_000), "who is not heard may lead nothing"

@@ -27,15 +27,26 @@ def aged(*ages_ms: int, size: int = 100) -> list[OldSegment]:
     return [OldSegment(size, NOW_MS - age_ms) for age_ms in ages_ms]
 
 
-def chosen(logs: dict[tuple[str, int], list[OldSegment]], wanted_bytes: int) -> dict[tuple[str, int], int]:
-    return segments_to_delete(logs, wanted_bytes, now_ms=NOW_MS, floor_ms=FLOOR_MS)
+def chosen(
+    logs: dict[tuple[str, int], list[OldSegment]], wanted_bytes: int, *, is_urgent: bool = False
+) -> dict[tuple[str, int], int]:
+    return segments_to_delete(logs, wanted_bytes, now_ms=NOW_MS, floor_ms=FLOOR_MS, is_urgent=is_urgent)
 
 
 def test_oldest_segments_of_all_topics_go_first() -> None:
     logs = {A: aged(900_000, 500_000, 100_000), B: aged(800_000, 700_000), C: aged(600_000)}
 
     assert chosen(logs, 300) == {A: 1, B: 2}
-    assert chosen(logs, 301) == {A: 1, B: 2, C: 1}
+    assert chosen(logs, 350) == {A: 1, B: 2, C: 1}
+
+
+def test_last_segment_goes_if_half_of_it_is_wanted_or_if_nothing_else_helps() -> None:
+    logs = {A: aged(900_000, 800_000)}
+
+    assert chosen(logs, 49) == {}
+    assert chosen(logs, 149) == {A: 1}
+    assert chosen(logs, 150) == {A: 2}
+    assert chosen(logs, 101, is_urgent=True) == {A: 2}
 
 
 def test_segment_younger_than_the_floor_stays_with_all_behind_it() -> None:
@@ -64,10 +75,13 @@ def test_no_more_goes_than_is_wanted_and_part_of_the_last_segment(
 
     assert all(NOW_MS - segment.largest_timestamp_ms >= FLOOR_MS for segment in gone)
     freed_bytes = sum(segment.stored_bytes for segment in gone)
-    if freed_bytes < wanted_bytes:
-        assert all(NOW_MS - segment.largest_timestamp_ms < FLOOR_MS for segment in kept)
+    if freed_bytes * 2 < wanted_bytes and kept:
+        kept = [min(kept, key=lambda segment: segment.largest_timestamp_ms)]
+        assert kept[0].stored_bytes > 2 * (wanted_bytes - freed_bytes) or all(
+            NOW_MS - segment.largest_timestamp_ms < FLOOR_MS for segment in kept
+        )
     if gone:
-        assert freed_bytes - max(segment.stored_bytes for segment in gone) < wanted_bytes
+        assert freed_bytes - max(segment.stored_bytes for segment in gone) // 2 <= wanted_bytes + 1
 
 
 def figures(used_bytes: int, counted_bytes: int, held_bytes: int | None = None) -> StorageFigures:
@@ -109,6 +123,6 @@ def test_brokers_together_free_what_is_beyond_the_release_and_a_segment_each(hel
 
 
 def test_active_segment_is_closed_at_a_part_of_what_was_bought() -> None:
-    assert piece_bytes(3_000_000_000, 3) * 3 == 3_000_000_000 * (SHORTEN_PERCENT - RELEASE_PERCENT) // 100
+    assert piece_bytes(3_000_000_000, 3) * 3 * 5 == 3_000_000_000 * (SHORTEN_PERCENT - RELEASE_PERCENT) // 100
     assert piece_bytes(1_000_000, 3) == PIECE_BYTES_MIN
-    assert piece_bytes(1_000_000_000, 0) == 50_000_000
+    assert piece_bytes(1_000_000_000, 0) == 10_000_000
