@@ -19,7 +19,7 @@ BOUGHT_MB_S = 5
 QUIET_SHARE = 0.2
 QUIET_BYTES_PER_S, QUIET_RECORD_BYTES = int(QUIET_SHARE * BOUGHT_MB_S * MB), 1_000
 # What the metadata of the flooding instance is about.
-TOPICS = 100
+TOPICS = 20
 
 
 class Flood(NamedTuple):

@@ -106,7 +106,7 @@ def _key(quota: ClientQuota | AddressQuota) -> str:
     what tells it from others.
     """
     if isinstance(quota, AddressQuota):
-        return f"9 {selectors.address_name(quota.address)}"
+        return f"9 {quota.address or ''}"
     name = selectors.entity_name(quota.user, quota.client_id)
     if len(name) > KEY_CHARS_MAX:
         name = f"{name[:KEY_CHARS_MAX]} {hashlib.sha256(name.encode()).hexdigest()}"

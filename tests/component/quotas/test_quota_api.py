@@ -113,7 +113,13 @@ def test_the_same_quota_again_is_no_change(api: Api, instance: Instance) -> None
     [
         ({}, {"producer_byte_rate": 1}, "/entity"),
         ({"user": 5}, {}, "/entity/user"),
-        ({"ip": "10.0.0.1"}, {}, "/entity/ip"),
+        ({"ip": "10.0.0.1"}, {"producer_byte_rate": 1}, "/limits/producer_byte_rate"),
+        ({"ip": "10.0.0.1", "user": "a"}, {"connection_creation_rate": 1}, "/entity/ip"),
+        ({"ip": "somewhere"}, {"connection_creation_rate": 1}, "/entity/ip"),
+        ({"ip": "1" * 46}, {"connection_creation_rate": 1}, "/entity/ip"),
+        ({"ip": None}, {"connection_creation_rate": -1}, "/limits/connection_creation_rate"),
+        ({"ip": None}, {"connection_creation_rate": 2**31}, "/limits/connection_creation_rate"),
+        ({"user": "a"}, {"connection_creation_rate": 1}, "/limits/connection_creation_rate"),
         ({"user": "a"}, {"producer_byte_rate": -1}, "/limits/producer_byte_rate"),
         ({"user": "a"}, {"producer_byte_rate": 1.5}, "/limits/producer_byte_rate"),
         ({"user": "a"}, {"producer_byte_rate": 2**53 + 1}, "/limits/producer_byte_rate"),
@@ -154,7 +160,7 @@ def test_an_address_has_one_limit_that_is_set_listed_and_removed(
     assert_problem(api.delete(f"{at}?ip=192.0.2.1&ip_default=true"), 400)
     assert api.delete(f"{at}?ip=::ffff:192.0.2.1").status_code == 204
     assert list(client_quotas.addresses) == [(instance.pk, "2001:db8::1")]
-    newest = AuditEntry.objects.order_by("-pk")[0]
+    newest = AuditEntry.objects.order_by("-time")[0]
     assert (newest.action, newest.before, newest.after) == ("quota.removed", {rate: 7}, None)
     assert newest.target_id == f"{instance.pk}/ips/192.0.2.1"
 
