@@ -177,7 +177,7 @@ def server_certificate(pem: str, key_pem: str, password: bytes, now: datetime) -
     ):
         _refuse(CERTIFICATE_FIELD, faults.NOT_FOR_SERVERS, "usage")
     try:
-        issuer = _short(leaf.issuer.rfc4514_string())
+        issued_by = _short(leaf.issuer.rfc4514_string())
     except _NOT_READABLE:
         _refuse(CERTIFICATE_FIELD, faults.UNREADABLE_CERTIFICATE, "pem")
     encrypted = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password))
@@ -186,7 +186,7 @@ def server_certificate(pem: str, key_pem: str, password: bytes, now: datetime) -
         encrypted_key_pem=encrypted.decode(),
         summary={
             "subject": _name(_read(leaf, CERTIFICATE_FIELD).subject),
-            "issuer": issuer,
+            "issuer": issued_by,
             "not_before": _shown(leaf.not_valid_before_utc),
             "not_after": _shown(min(each.not_valid_after_utc for each in chain)),
             "fingerprint_sha256": leaf.fingerprint(SHA256()).hex(),
