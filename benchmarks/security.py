@@ -4,9 +4,10 @@
                                 [--kafka HOST:PORT --kafka-tls HOST:PORT --kafka-ca FILE --kafka-pids 1]
 
 One broker with four instances: plaintext, users, TLS, users behind TLS; those with users have 200 access control
-entries besides. The loads of `benchmarks.load` run at each in turn, so that a mood of the machine hits all
-alike; memory is not filled before them. Apache Kafka needs a listener with TLS beside the open one (a PEM keystore is
-the broker's own certificate file). Then the decisions alone, in this process: nanoseconds a produce.
+entries besides. The loads of `benchmarks.load` run at each in turn, every other round in the opposite order, so that a
+mood of the machine hits all alike; memory is not filled before them. What one costs beside another is the ratio of the
+two in each round: its median, and between which it lies. Apache Kafka needs a listener with TLS beside the open one (a
+PEM keystore is the broker's own certificate file). Then the decisions alone, in this process: nanoseconds a produce.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import json
 import socket
 import ssl
+import statistics
 import tempfile
 import timeit
 from pathlib import Path
@@ -131,20 +133,25 @@ def measure(given: argparse.Namespace, home: Path) -> None:
             key = load.cost_key(name)
             for ours, theirs in RATIOS:
                 if ours in lines and theirs in lines:
-                    of_median, of_least = (lines[ours][each] / lines[theirs][each] for each in (key, f"{key}_least"))
-                    say(
-                        {"load": name, "ratio": f"{ours} / {theirs}", "of_median": round(of_median, 2),
-                         "of_least": round(of_least, 2)}
-                    )  # fmt: skip
+                    rounds = zip(result[ours][name], result[theirs][name], strict=True)
+                    spread = spread_of([our_run[key] / their_run[key] for our_run, their_run in rounds])
+                    say({"load": name, "ratio": f"{ours} / {theirs}", **spread})
+
+
+def spread_of(ratios: list[float]) -> dict[str, float]:
+    """Of what the two of each round cost."""
+    ordered = sorted(ratios)
+    named = {"median": statistics.median(ordered), "least": ordered[0], "most": ordered[-1]}
+    return {"rounds": len(ordered), **{name: round(ratio, 3) for name, ratio in named.items()}}
 
 
 def in_turn(benches: dict[str, load.Bench], names: list[str], rounds: int) -> dict[str, load.Rounds]:
-    """As `load.interleaved`, without taking the memory of others."""
+    """As `load.interleaved`, without taking the memory of others, there and back."""
     result: dict[str, load.Rounds] = {target: {} for target in benches}
     for bench in benches.values():
         bench.warm_up()
-    for _ in range(rounds):
-        for target, bench in benches.items():
+    for number in range(rounds):
+        for target, bench in list(benches.items())[:: -1 if number % 2 else 1]:
             for name, figures in bench.run(names, lambda: None):
                 result[target].setdefault(name, []).append(figures)
     return result

@@ -266,8 +266,8 @@ def _publish_audit() -> None:
             "audit_kinds_per_minute_max",
             audit_limits.TALLIES_PER_INSTANCE_MAX,
             "kinds",
-            "Users and addresses whose failed sign-ins, or refused changes, are told apart in a minute by one broker; "
-            "those of all others are counted together.",
+            "Users, addresses and reasons of failed sign-ins, or of refused changes, that one broker tells apart in a "
+            "minute; those of all others are counted together.",
         ),
         Limit(
             "audit_rows_of_clients_kept_days",

@@ -157,8 +157,23 @@ def _many(row: _Row) -> str:
     return text % {"count": row.requests, "names": _list(names)}
 
 
+def _why_refused(reason: object) -> str:
+    """Of a client's certificate; "" for what this version has no words for."""
+    return {
+        "no_certificate": _("no certificate was shown"),
+        "untrusted": _("the certificate is of no authority of the route"),
+        "unreadable": _("the certificate cannot be read"),
+        "expired": _("the certificate has expired"),
+        "revoked": _("the certificate is revoked"),
+        "names_nobody": _("the certificate names no user"),
+        "user_shut_out": _("the user is disabled or has expired"),
+    }.get(str(reason), "")
+
+
 def _sign_in_failed(row: _Row) -> str:
-    return ngettext("%(n)s failed sign-in", "%(n)s failed sign-ins", row.requests) % {"n": row.requests}
+    words = ngettext("%(n)s failed sign-in", "%(n)s failed sign-ins", row.requests) % {"n": row.requests}
+    why = _why_refused(row.after.get("reason"))
+    return _("%(words)s: %(why)s") % {"words": words, "why": why} if why else words
 
 
 def _sign_in_refused(row: _Row) -> str:

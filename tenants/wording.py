@@ -41,6 +41,25 @@ SENTENCES = (
     gettext_noop("Only a route with security mtls asks clients for certificates."),
     gettext_noop("Only a route with security tls, sasl_tls or mtls has a certificate."),
     gettext_noop("The route has none."),
+    gettext_noop('A key set is a JSON object with a list "keys" (RFC 7517).'),
+    gettext_noop("It is not a JSON object."),
+    gettext_noop("It is not JSON."),
+    gettext_noop("It is not for signatures."),
+    gettext_noop("It has a secret part. Pin public keys only, and replace this key: it has been sent."),
+    gettext_noop("Only public keys of the types RSA, EC and OKP prove tokens."),
+    gettext_noop("Curves are P-256, P-384, P-521, Ed25519 and Ed448."),
+    gettext_noop("Its algorithm is none that the key can have."),
+    gettext_noop("The set has no key that can prove a token."),
+    gettext_noop("The host has no public address."),
+    gettext_noop("It is not a URL."),
+    gettext_noop("The address must begin with https://."),
+    gettext_noop("The address must have neither a user nor a fragment."),
+    gettext_noop("There was no answer in time."),
+    gettext_noop("There was no answer."),
+    gettext_noop("It does not speak TLS."),
+    gettext_noop("Its certificate is not from an authority that is trusted here."),
+    gettext_noop("Its answer is compressed, which was not asked for."),
+    gettext_noop("Give either jwks_url or jwks: the keys must come from one place."),
     gettext_noop("Replicas have moved since this was planned. Plan again."),
     gettext_noop("A rolling restart is under way in this cluster."),
     gettext_noop("A later rebalance builds on this one."),
@@ -170,8 +189,19 @@ SHAPES = (
     gettext_noop("Broker %(id)s would have sold %(sold)s of %(limit)s %(unit)s."),
     gettext_noop("The brokers answered: %(words)s"),
     gettext_noop("The brokers of this instance have no room for %(bandwidth)s MB/s and %(storage)s GB."),
-    gettext_noop("%(which)s has an RSA key of %(n)s bits; use %(least)s to %(most)s."),
-    gettext_noop("A list of %(issuer)s is signed by no authority of this route."),
+    gettext_noop("A key set has at most %(n)s bytes."),
+    gettext_noop("A key set has at most %(n)s keys."),
+    gettext_noop("The set has no key that can prove a token. %(why)s"),
+    gettext_noop('Two keys have the id "%(id)s".'),
+    gettext_noop("Its id is not a text of 1 to %(n)s bytes."),
+    gettext_noop("A key of type %(type)s has the members %(names)s."),
+    gettext_noop("Its members make no key of type %(type)s."),
+    gettext_noop("An RSA key has %(least)s to %(most)s bits."),
+    gettext_noop("The exponent of an RSA key has at most %(most)s bits."),
+    gettext_noop("Key %(n)s: %(why)s"),
+    gettext_noop("The port must be %(port)s or at least %(least)s."),
+    gettext_noop("It answered with status %(status)s; redirects are not followed."),
+    gettext_noop("Its answer has more than %(n)s bytes."),
     gettext_noop("The instance is %(phase)s."),
     gettext_noop("The plan %(plan)s reaches %(most)s."),
     gettext_noop('There is no topic "%(name)s".'),
@@ -217,7 +247,9 @@ def localized(sentence: str) -> str:
 
 
 def _value(value: object) -> object:
-    """A value of a message: one that is text may be a sentence of a broker."""
+    """A value of a message: a message itself, or text that may be a sentence of a broker."""
+    if isinstance(value, Message):
+        return localized(value)
     return _message(value) if isinstance(value, str) else value
 
 

@@ -12,7 +12,7 @@ from typing import Final
 CHANGES_LISTED_BURST: Final = 1_000
 CHANGES_LISTED_PER_MINUTE: Final = 12
 # Failed sign-ins, refused changes, and changes beyond that: first told after so long, then so often. Each of the three
-# has so many kinds (user, address, action) told apart.
+# has so many kinds (user, address, action, reason) told apart.
 TALLY_REPORTED_AFTER_S: Final = 2
 TALLIES_REPORTED_EVERY_S: Final = 60
 TALLIES_PER_INSTANCE_MAX: Final = 20

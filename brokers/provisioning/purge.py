@@ -12,7 +12,7 @@ from brokers.provisioning.publisher import Publisher
 from brokers.provisioning.steps import NotYet, Work
 from instances.lifecycle import operations
 from instances.lifecycle.phases import Phase
-from instances.models import Instance, OAuthConfiguration, TopicAllowList
+from instances.models import Instance, OAuthConfiguration, RouteCertificates, TopicAllowList
 from instances.services.common import set_phase
 from tenants import audit
 from tenants.errors import NotFound
@@ -39,6 +39,7 @@ def purge(work: Work, publisher: Publisher | None) -> None:
             return
         TopicAllowList.objects.filter(instance=row).delete()
         OAuthConfiguration.objects.filter(instance=row).delete()
+        RouteCertificates.objects.filter(route__instance=row).delete()
         port_leases.release(row)
         Placement.objects.filter(instance=row).delete()
         addresses.write(row)

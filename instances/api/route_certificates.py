@@ -12,7 +12,18 @@ from instances import access, services
 from instances.api import serializers as s
 from instances.models import Operation
 from tenants.api.base import API_ROOT, ApiView, endpoint
+from tenants.api.endpoint import SerializerClass
 from tenants.choices import Scope
+
+Declare = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def _sets(name: str, body: SerializerClass, **declared: Any) -> Declare:
+    return endpoint(name, Scope.INSTANCES_WRITE, body=body, returns=s.RouteOut, match=True, errors=(409,), **declared)
+
+
+def _removes(name: str) -> Declare:
+    return endpoint(name, Scope.INSTANCES_WRITE, returns=s.OperationOut, status=202, match=True, errors=(409,))
 
 
 class _OfRoute(ApiView):
@@ -37,15 +48,7 @@ class _OfRoute(ApiView):
 
 
 class RouteClientCa(_OfRoute):
-    @endpoint(
-        "set_route_client_ca",
-        Scope.INSTANCES_WRITE,
-        body=s.ClientCaIn,
-        returns=s.RouteOut,
-        also=((202, s.RouteOut),),
-        match=True,
-        errors=(409,),
-    )
+    @_sets("set_route_client_ca", s.ClientCaIn, also=((202, s.RouteOut),))
     def put(self, request: Request, instance_id: str, name: str) -> Response:
         """Say which authorities sign the certificates of a route's clients (security mtls).
 
@@ -54,29 +57,14 @@ class RouteClientCa(_OfRoute):
         """
         return self.put_it(instance_id, name, services.set_client_ca)
 
-    @endpoint(
-        "remove_route_client_ca",
-        Scope.INSTANCES_WRITE,
-        returns=s.OperationOut,
-        status=202,
-        match=True,
-        errors=(409,),
-    )
+    @_removes("remove_route_client_ca")
     def delete(self, request: Request, instance_id: str, name: str) -> Response:
         """Trust no authority any more: all connections of the route are closed, and none is admitted."""
         return self.remove_it(instance_id, name, services.remove_client_ca)
 
 
 class RouteRevocationList(_OfRoute):
-    @endpoint(
-        "set_route_revocation_list",
-        Scope.INSTANCES_WRITE,
-        body=s.RevocationListIn,
-        returns=s.RouteOut,
-        also=((202, s.RouteOut),),
-        match=True,
-        errors=(409,),
-    )
+    @_sets("set_route_revocation_list", s.RevocationListIn, also=((202, s.RouteOut),))
     def put(self, request: Request, instance_id: str, name: str) -> Response:
         """Replace the list of certificates that may not come in any more.
 
@@ -85,29 +73,14 @@ class RouteRevocationList(_OfRoute):
         """
         return self.put_it(instance_id, name, services.set_revocation_list)
 
-    @endpoint(
-        "remove_route_revocation_list",
-        Scope.INSTANCES_WRITE,
-        returns=s.OperationOut,
-        status=202,
-        match=True,
-        errors=(409,),
-    )
+    @_removes("remove_route_revocation_list")
     def delete(self, request: Request, instance_id: str, name: str) -> Response:
         """Revoke nothing any more."""
         return self.remove_it(instance_id, name, services.remove_revocation_list)
 
 
 class RouteCertificate(_OfRoute):
-    @endpoint(
-        "set_route_certificate",
-        Scope.INSTANCES_WRITE,
-        body=s.RouteCertificateIn,
-        returns=s.RouteOut,
-        status=202,
-        match=True,
-        errors=(409,),
-    )
+    @_sets("set_route_certificate", s.RouteCertificateIn, status=202)
     def put(self, request: Request, instance_id: str, name: str) -> Response:
         """Show clients of a route a certificate of your own instead of one of this installation's authority.
 
@@ -115,14 +88,7 @@ class RouteCertificate(_OfRoute):
         """
         return self.put_it(instance_id, name, services.set_certificate)
 
-    @endpoint(
-        "remove_route_certificate",
-        Scope.INSTANCES_WRITE,
-        returns=s.OperationOut,
-        status=202,
-        match=True,
-        errors=(409,),
-    )
+    @_removes("remove_route_certificate")
     def delete(self, request: Request, instance_id: str, name: str) -> Response:
         """Go back to certificates of this installation's authority."""
         return self.remove_it(instance_id, name, services.remove_certificate)

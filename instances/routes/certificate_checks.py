@@ -1,5 +1,5 @@
 """Certificates that a tenant hands in for a route: read, checked, and summed up for who asks for them. Pure but for the
-clock, which is handed in; every fault is told as `Invalid` at its field.
+clock, which is handed in; every fault is told as `Invalid` at its field, in words of `certificate_faults`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -23,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID
 
+from instances.routes import certificate_faults as faults
 from instances.routes.certificate_entries import (
     CLIENT_CA_BYTES_MAX,
     CLIENT_CA_CERTIFICATES_MAX,
@@ -85,11 +87,11 @@ def client_ca(pem: str, now: datetime) -> ClientCa:
     """Authorities that may sign certificates of clients."""
     certificates = _certificates(pem, CA_FIELD, CLIENT_CA_BYTES_MAX, CLIENT_CA_CERTIFICATES_MAX)
     for number, certificate in enumerate(certificates, start=1):
-        which = f"Certificate {number}" if len(certificates) > 1 else "The certificate"
+        which = faults.certificate(number) if len(certificates) > 1 else faults.THE_CERTIFICATE
         if not _is_authority(certificate):
-            _refuse(CA_FIELD, f"{which} is not one of an authority (CA:TRUE, keyCertSign).", "not_a_ca")
+            _refuse(CA_FIELD, faults.not_a_ca(which), "not_a_ca")
         _require_valid_now(certificate, which, CA_FIELD, now)
-        _require_strong(certificate.public_key(), which, CA_FIELD, authority=True)
+        _require_strong(certificate, which, CA_FIELD, authority=True)
     read = [_read(certificate, CA_FIELD) for certificate in certificates]
     return ClientCa(
         pem=_as_pem(certificates),
@@ -116,7 +118,7 @@ def revocation_list(pem: str, ca_pem: str, before: dict[str, int], now: datetime
     end = "-----END X509 CRL-----"
     blocks = [block + end for block in pem.split(end)[:-1]]
     if not 1 <= len(blocks) <= CLIENT_CA_CERTIFICATES_MAX:
-        _refuse(LIST_FIELD, f"Give 1 to {CLIENT_CA_CERTIFICATES_MAX} lists as PEM (-----BEGIN X509 CRL-----).", "pem")
+        _refuse(LIST_FIELD, faults.how_many_lists(CLIENT_CA_CERTIFICATES_MAX), "pem")
     authorities = x509.load_pem_x509_certificates(ca_pem.encode())
     entries: list[bytes] = []
     numbers: dict[str, int] = {}
@@ -127,18 +129,18 @@ def revocation_list(pem: str, ca_pem: str, before: dict[str, int], now: datetime
             issuer = _read(_signer(found, authorities), LIST_FIELD)
             number = _crl_number(found)
         except _NOT_READABLE:
-            _refuse(LIST_FIELD, "A list cannot be read. Give it as PEM (-----BEGIN X509 CRL-----).", "pem")
+            _refuse(LIST_FIELD, faults.UNREADABLE_LIST, "pem")
         key = _key_of(issuer)
         if key in numbers:
-            _refuse(LIST_FIELD, f"There are two lists of {_name(issuer.subject)}.", "twice")
+            _refuse(LIST_FIELD, faults.two_lists(_name(issuer.subject)), "twice")
         if number < before.get(key, 0):
-            detail = f"The list in force has the number {before[key]}, this one {number}. Remove the list first."
+            detail = faults.older_list(before[key], number)
             raise Conflict(detail, code="older_list", errors=Invalid.at(LIST_FIELD, detail, code="older_list").errors)
         if found.last_update_utc > now + CLOCK_SKEW:
-            _refuse(LIST_FIELD, f"A list begins at {_shown(found.last_update_utc)}, which is later.", "not_yet")
+            _refuse(LIST_FIELD, faults.list_begins_later(_shown(found.last_update_utc)), "not_yet")
         numbers[key] = number
         if len(entries) + len(found) > REVOKED_MAX:
-            _refuse(LIST_FIELD, f"The lists have more than {REVOKED_MAX} certificates.", "count")
+            _refuse(LIST_FIELD, faults.too_many_revoked(REVOKED_MAX), "count")
         entries += [revocation_entry(issuer.public_key, _serial(each.serial_number)) for each in found]
         lists.append(found)
     updates = [each.next_update_utc for each in lists if each.next_update_utc is not None]
@@ -158,36 +160,33 @@ def server_certificate(pem: str, key_pem: str, password: bytes, now: datetime) -
     """A route's own certificate, with those between it and its authority behind it, in their order."""
     _require_size(key_pem, KEY_FIELD, PRIVATE_KEY_BYTES_MAX)
     chain = _certificates(pem, CERTIFICATE_FIELD, SERVER_CHAIN_BYTES_MAX, SERVER_CHAIN_MAX)
-    try:
-        key = load_pem_private_key(key_pem.encode(), password=None)
-    except TypeError:
-        _refuse(KEY_FIELD, "The key is encrypted. Give it without a password; it is kept encrypted here.", "encrypted")
-    except _NOT_READABLE:
-        _refuse(KEY_FIELD, "The key cannot be read. Give it as PEM (-----BEGIN PRIVATE KEY-----).", "pem")
     leaf = chain[0]
-    _require_strong(leaf.public_key(), "The certificate", CERTIFICATE_FIELD, authority=False)
-    if _public_bytes(key.public_key()) != _public_bytes(leaf.public_key()):
-        _refuse(KEY_FIELD, "The key is not that of the first certificate.", "key_mismatch")
+    _require_strong(leaf, faults.THE_CERTIFICATE, CERTIFICATE_FIELD, authority=False)
+    key = _private_key(key_pem, leaf)
     for number, (certificate, issuer) in enumerate(pairwise(chain), start=1):
         if not _is_issued_by(certificate, issuer):
-            _refuse(CERTIFICATE_FIELD, f"Certificate {number} is not signed by the one behind it.", "chain_order")
+            _refuse(CERTIFICATE_FIELD, faults.chain_order(faults.certificate(number)), "chain_order")
     for number, certificate in enumerate(chain, start=1):
-        _require_valid_now(certificate, f"Certificate {number}", CERTIFICATE_FIELD, now)
+        _require_valid_now(certificate, faults.certificate(number), CERTIFICATE_FIELD, now)
     names = _names(leaf)
     if not names:
-        _refuse(CERTIFICATE_FIELD, "The certificate names no host (subjectAltName); clients would refuse it.", "names")
+        _refuse(CERTIFICATE_FIELD, faults.NO_NAMES, "names")
     usage = _extension(leaf, ExtensionOID.EXTENDED_KEY_USAGE)
     if usage is not None and not {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE} & set(
         usage
     ):
-        _refuse(CERTIFICATE_FIELD, "The certificate is not for servers (extendedKeyUsage).", "usage")
+        _refuse(CERTIFICATE_FIELD, faults.NOT_FOR_SERVERS, "usage")
+    try:
+        issued_by = _short(leaf.issuer.rfc4514_string())
+    except _NOT_READABLE:
+        _refuse(CERTIFICATE_FIELD, faults.UNREADABLE_CERTIFICATE, "pem")
     encrypted = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password))
     return ServerCertificate(
         pem=_as_pem(chain),
         encrypted_key_pem=encrypted.decode(),
         summary={
             "subject": _name(_read(leaf, CERTIFICATE_FIELD).subject),
-            "issuer": _short(leaf.issuer.rfc4514_string()),
+            "issuer": issued_by,
             "not_before": _shown(leaf.not_valid_before_utc),
             "not_after": _shown(min(each.not_valid_after_utc for each in chain)),
             "fingerprint_sha256": leaf.fingerprint(SHA256()).hex(),
@@ -196,29 +195,58 @@ def server_certificate(pem: str, key_pem: str, password: bytes, now: datetime) -
     )
 
 
+def _private_key(pem: str, leaf: x509.Certificate) -> PrivateKeyTypes:
+    """The key of a certificate. How long its parts are is looked at before OpenSSL checks them: of primes of any length
+    that takes minutes.
+    """
+    try:
+        key = load_pem_private_key(pem.encode(), password=None, unsafe_skip_rsa_key_validation=True)
+    except TypeError:
+        _refuse(KEY_FIELD, faults.ENCRYPTED_KEY, "encrypted")
+    except _NOT_READABLE:
+        _refuse(KEY_FIELD, faults.UNREADABLE_KEY, "pem")
+    if _public_bytes(key.public_key()) != _public_bytes(leaf.public_key()):
+        _refuse(KEY_FIELD, faults.KEY_MISMATCH, "key_mismatch")
+    if not isinstance(key, rsa.RSAPrivateKey):
+        return key
+    try:
+        if not _has_short_parts(key.private_numbers()):
+            raise ValueError
+        return load_pem_private_key(pem.encode(), password=None)
+    except _NOT_READABLE:
+        _refuse(KEY_FIELD, faults.UNREADABLE_KEY, "pem")
+
+
+def _has_short_parts(numbers: rsa.RSAPrivateNumbers) -> bool:
+    """Two primes of half a key each, as everybody makes them, and what follows from them."""
+    primes, others = (numbers.p, numbers.q), (numbers.d, numbers.dmp1, numbers.dmq1, numbers.iqmp)
+    are_short = all(prime.bit_length() <= RSA_BITS_MAX // 2 for prime in primes)
+    return are_short and all(other.bit_length() <= RSA_BITS_MAX for other in others)
+
+
 def _certificates(pem: str, at: str, bytes_max: int, count_max: int) -> list[x509.Certificate]:
     _require_size(pem, at, bytes_max)
     if _KEY_MARK in pem:
-        _refuse(at, "There is a private key in it. Take it out; nothing was kept.", "private_key")
+        _refuse(at, faults.PRIVATE_KEY_IN_IT, "private_key")
     try:
         certificates = x509.load_pem_x509_certificates(pem.encode())
     except _NOT_READABLE:
-        _refuse(at, "This is no certificate. Give it as PEM (-----BEGIN CERTIFICATE-----).", "pem")
+        _refuse(at, faults.NO_CERTIFICATE, "pem")
     if len(certificates) > count_max:
-        _refuse(at, f"There are {len(certificates)} certificates, {count_max} at most.", "count")
+        _refuse(at, faults.too_many_certificates(len(certificates), count_max), "count")
     return certificates
 
 
 def _require_size(text: str, at: str, bytes_max: int) -> None:
     if len(text.encode(errors="replace")) > bytes_max:
-        _refuse(at, f"Give {bytes_max:,} bytes at most.", "too_long")
+        _refuse(at, faults.too_long(bytes_max), "too_long")
 
 
 def _read(certificate: x509.Certificate, at: str) -> Certificate:
     try:
         return read_certificate(certificate.public_bytes(Encoding.DER))
     except ValueError:
-        _refuse(at, "A certificate cannot be read.", "pem")
+        _refuse(at, faults.UNREADABLE_CERTIFICATE, "pem")
 
 
 def _is_authority(certificate: x509.Certificate) -> bool:
@@ -229,32 +257,33 @@ def _is_authority(certificate: x509.Certificate) -> bool:
 
 def _require_valid_now(certificate: x509.Certificate, which: str, at: str, now: datetime) -> None:
     if certificate.not_valid_after_utc <= now:
-        _refuse(at, f"{which} expired at {_shown(certificate.not_valid_after_utc)}.", "expired")
+        _refuse(at, faults.expired(which, _shown(certificate.not_valid_after_utc)), "expired")
     if certificate.not_valid_before_utc > now + CLOCK_SKEW:
-        _refuse(at, f"{which} is valid from {_shown(certificate.not_valid_before_utc)} on.", "not_yet")
+        _refuse(at, faults.not_yet(which, _shown(certificate.not_valid_before_utc)), "not_yet")
 
 
-def _require_strong(key: Any, which: str, at: str, *, authority: bool) -> None:
+def _require_strong(certificate: x509.Certificate, which: str, at: str, *, authority: bool) -> None:
     """What OpenSSL would refuse in every handshake, or take too long over."""
+    try:
+        key: Any = certificate.public_key()
+    except _NOT_READABLE:
+        key = None
     if isinstance(key, rsa.RSAPublicKey):
         bits_max = RSA_BITS_MAX * 2 if authority else RSA_BITS_MAX
         if not RSA_BITS_MIN <= key.key_size <= bits_max:
-            detail = f"{which} has an RSA key of {key.key_size} bits; use {RSA_BITS_MIN} to {bits_max}."
-            _refuse(at, detail, "key_size")
+            _refuse(at, faults.key_size(which, key.key_size, RSA_BITS_MIN, bits_max), "key_size")
     elif not (isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, _CURVES)):
-        _refuse(at, f"{which} has a key that is not taken here; use RSA, or EC with P-256, P-384 or P-521.", "key_kind")
+        _refuse(at, faults.key_kind(which), "key_kind")
 
 
 def _signer(found: x509.CertificateRevocationList, authorities: Sequence[x509.Certificate]) -> x509.Certificate:
     for extension in found.extensions:
         if isinstance(extension.value, x509.DeltaCRLIndicator):
-            _refuse(LIST_FIELD, "A list says what changed only (delta). Give a whole one.", "delta")
+            _refuse(LIST_FIELD, faults.DELTA_LIST, "delta")
         if isinstance(extension.value, x509.IssuingDistributionPoint) and (
             extension.value.indirect_crl or extension.value.only_some_reasons
         ):
-            _refuse(
-                LIST_FIELD, "A list is of several authorities or of some reasons only. Give a whole one.", "partial"
-            )
+            _refuse(LIST_FIELD, faults.PARTIAL_LIST, "partial")
     for authority in authorities:
         usage = _extension(authority, ExtensionOID.KEY_USAGE)
         if authority.subject != found.issuer or (usage is not None and not usage.crl_sign):
@@ -263,8 +292,7 @@ def _signer(found: x509.CertificateRevocationList, authorities: Sequence[x509.Ce
         assert isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey), "it was checked"
         if found.is_signature_valid(key):
             return authority
-    issuer = _short(found.issuer.rfc4514_string())
-    raise Invalid.at(LIST_FIELD, f"A list of {issuer} is signed by no authority of this route.", code="signer")
+    raise Invalid.at(LIST_FIELD, faults.signer(_short(found.issuer.rfc4514_string())), code="signer")
 
 
 def _crl_number(found: x509.CertificateRevocationList) -> int:

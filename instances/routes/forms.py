@@ -14,12 +14,11 @@ from instances.limits import ADDRESS_CHARS_MAX, NAME_PATTERN
 from instances.models import HOST_CHARS_MAX, Route
 from instances.routes.kinds import (
     CIDRS_MAX,
-    MTLS,
-    OFFERED,
     PLAINTEXT,
     ROUTE_CONNECTIONS_MAX,
     ROUTE_NAME_CHARS_MAX,
     SASL_TLS,
+    SECURITIES,
 )
 from instances.routes.wanted import CONFIRM_PLAINTEXT
 
@@ -27,7 +26,7 @@ LIST_CHARS_MAX: Final = CIDRS_MAX * (ADDRESS_CHARS_MAX + 2)
 LISTS: Final = ("allow_list", "proxies")
 RULES: Final = "principal_mapping_rules"
 LINES: Final = forms.Textarea(attrs={"rows": 4})  # copied by each field
-SECURITIES: Final = [(kind, RouteSecurity(kind).label) for kind in OFFERED]
+CHOICES: Final = [(kind, RouteSecurity(kind).label) for kind in SECURITIES]
 
 
 class RouteForm(forms.Form):
@@ -40,7 +39,7 @@ class RouteForm(forms.Form):
         help_text=gettext_lazy("For yourself, such as office. It cannot be changed."),
         error_messages={"invalid": gettext_lazy("Use a to z, digits and dashes, beginning with a letter.")},
     )  # fmt: skip
-    security = forms.ChoiceField(label=gettext_lazy("Security"), choices=SECURITIES, initial=SASL_TLS)
+    security = forms.ChoiceField(label=gettext_lazy("Security"), choices=CHOICES, initial=SASL_TLS)
     confirm_plaintext = forms.BooleanField(
         label=gettext_lazy("Open it without security all the same"), required=False,
         help_text=gettext_lazy(
@@ -83,8 +82,6 @@ class RouteForm(forms.Form):
             del self.fields[CONFIRM_PLAINTEXT]
         if route is not None:
             del self.fields["name"]
-        if MTLS not in OFFERED:
-            del self.fields[RULES]
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
@@ -107,5 +104,5 @@ class RouteForm(forms.Form):
 
 def _initial(route: Route) -> dict[str, Any]:
     values = {name: "\n".join(getattr(route, name)) for name in LISTS}
-    plain = {name: getattr(route, name) for name in ("security", "connections_max", "advertised_host")}
-    return values | plain | {RULES: getattr(route, RULES, "")}
+    plain = {name: getattr(route, name) for name in ("security", "connections_max", "advertised_host", RULES)}
+    return values | plain

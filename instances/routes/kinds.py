@@ -28,9 +28,8 @@ PROTOCOLS: Final[Mapping[str, str]] = {
     SASL_TLS: "SASL_SSL",
     MTLS: "SSL",
 }
-SECURITIES: Final = tuple(PROTOCOLS)
 # What brokers open and tenants may choose.
-OFFERED: Final = SECURITIES
+SECURITIES: Final = tuple(PROTOCOLS)
 WITH_SASL: Final = frozenset({SASL_PLAINTEXT, SASL_TLS})
 WITH_TLS: Final = frozenset({TLS, SASL_TLS, MTLS})
 # Kafka's `ssl.principal.mapping.rules`: a user by certificate is its distinguished name.

@@ -65,7 +65,8 @@ def _check_rules(rules: str, at: str) -> None:
     try:
         PrincipalMapping(rules)
     except RulesRefused as error:
-        raise Invalid.at(at, f"These rules cannot be used: {error}.", code="mapping_rules") from None
+        detail = Message(gettext_noop("These rules cannot be used: %(why)s."), why=str(error))
+        raise Invalid.at(at, detail, code="mapping_rules") from None
 
 
 def _require_loopback(at: str) -> None:

@@ -14,6 +14,7 @@ from tenants.actors import system_actor
 
 # Days before the end; 0: it has ended.
 WARNED_DAYS: Final = (0, 7, 30)
+LOOKED_AT_ONCE: Final = 500
 ACTIONS: Final = {
     CERTIFICATE: "route.certificate_ends",
     CLIENT_CA: "route.client_ca_ends",
@@ -39,8 +40,9 @@ def warnings_due(route: Route, now: datetime) -> dict[str, int]:
 
 def note_certificate_ends(now: datetime) -> int:
     """How many owners were told of something."""
-    rows = RouteCertificates.objects.select_related("route").only("warned", "route")
-    waiting = [row.pk for row in rows if _unsaid(row, now)]
+    rows = RouteCertificates.objects.filter(route__instance__deleted_at=None).select_related("route")
+    kept = ("warned", *(f"route__{kind}" for kind in (CERTIFICATE, CLIENT_CA, REVOCATION)))
+    waiting = [row.pk for row in rows.only(*kept).iterator(chunk_size=LOOKED_AT_ONCE) if _unsaid(row, now)]
     return sum(_note(route_id, now) for route_id in waiting)
 
 

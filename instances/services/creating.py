@@ -82,7 +82,8 @@ def retry_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) 
     """Begin again after a failure. Raises `Conflict` for an instance that has not failed."""
     access.require(acting, Scope.INSTANCES_WRITE)
     if instance.current_phase is not Phase.FAILED:
-        raise Conflict(f"The instance is {instance.phase}; only a failed one is tried again.")
+        text = gettext_noop("The instance is %(phase)s; only a failed one is tried again.")
+        raise Conflict(Message(text, phase=instance.phase))
     fields = [*bump_generation(instance), *set_phase(instance, Phase.REQUESTED)]
     instance.save_changes(fields)
     operation = operations.begin(acting, instance, OperationType.CREATE)

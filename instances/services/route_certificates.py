@@ -12,6 +12,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from instances.access import require_changeable
 from instances.choices import OperationType
@@ -23,7 +24,7 @@ from instances.services.changing import publish_change
 from tenants import access
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import Conflict, NotFound, Unavailable
+from tenants.errors import Conflict, Message, NotFound, Unavailable
 
 CLIENT_CA: Final = "client_ca"
 REVOCATION: Final = "revocation"
@@ -157,5 +158,6 @@ def _key_password() -> bytes:
     except OSError:
         password = b""
     if not password:
-        raise Unavailable(f"This installation cannot keep private keys yet: it has no {ROUTE_KEYS_FILE}.")
+        text = gettext_noop("This installation cannot keep private keys yet: it has no %(file)s.")
+        raise Unavailable(Message(text, file=ROUTE_KEYS_FILE))
     return password

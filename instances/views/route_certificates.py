@@ -1,11 +1,7 @@
-"""Certificates on the page of a route: its own, the authority of its clients, and what of theirs is revoked.
-
-What has no service is not on the page.
-"""
+"""Certificates on the page of a route: its own, the authority of its clients, and what of theirs is revoked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from django import forms
@@ -25,17 +21,15 @@ INSTANTS: Final = ("not_before", "not_after", "this_update", "next_update")
 
 
 class Part(NamedTuple):
-    """Something of a route that is set and removed as a whole. `attribute` of the route is what may be shown of it."""
+    """Something of a route that is set and removed as a whole. `attribute` of the route is what may be shown of it,
+    `setter` and `remover` are services.
+    """
 
     attribute: str
     form: type[forms.Form]
     setter: str
     remover: str
     securities: frozenset[str]
-
-    @property
-    def is_offered(self) -> bool:
-        return service(self.setter) is not None and service(self.remover) is not None
 
 
 PARTS: Final = {
@@ -48,12 +42,6 @@ PARTS: Final = {
 REMOVE: Final = "remove_"
 
 
-def service(name: str) -> Callable[..., Any] | None:
-    """None while there is none of that name."""
-    found: Callable[..., Any] | None = getattr(services, name, None)
-    return found
-
-
 def change_certificates(
     request: HttpRequest, instance: Instance, route: Route, asked: str
 ) -> dict[str, forms.Form] | None:
@@ -62,12 +50,12 @@ def change_certificates(
     """
     name = asked.removeprefix(REMOVE)
     part = PARTS.get(name)
-    if part is None or not part.is_offered:
+    if part is None:
         raise NotFound
     target = {"acting": request.actor, "instance": instance, "route": route}  # type: ignore[attr-defined]
     if asked.startswith(REMOVE):
         try:
-            _call(part.remover, **target)
+            getattr(services, part.remover)(**target)
             messages.success(request, _("Saved. It is in force within a second."))
         except DomainError as error:
             messages.error(request, wording(error))
@@ -75,7 +63,7 @@ def change_certificates(
     form = part.form(request.POST, auto_id=f"{name}-%s")
     if form.is_valid():
         try:
-            _call(part.setter, **target, **form.cleaned_data)
+            getattr(services, part.setter)(**target, **form.cleaned_data)
         except DomainError as error:
             add_errors(form, error)
         else:
@@ -84,23 +72,17 @@ def change_certificates(
     return {name: form}
 
 
-def _call(name: str, **arguments: Any) -> None:
-    found = service(name)
-    assert found is not None, "the part is offered"
-    found(**arguments)
-
-
 def certificate_context(route: Route, wrong: dict[str, forms.Form]) -> dict[str, Any]:
-    """Of each part that is offered for the route: what is there, and the form that replaces it."""
+    """Of each part that a route of this security has: what is there, and the form that replaces it."""
     shown = {
         name: {
-            "is_set": getattr(route, part.attribute, None) is not None,
-            "facts": _with_instants(getattr(route, part.attribute, None) or {}),
+            "is_set": getattr(route, part.attribute) is not None,
+            "facts": _with_instants(getattr(route, part.attribute) or {}),
             "form": wrong.get(name) or part.form(auto_id=f"{name}-%s"),
             "is_wrong": name in wrong,
         }
         for name, part in PARTS.items()
-        if part.is_offered and route.security in part.securities
+        if route.security in part.securities
     }
     return {"parts": shown}
 

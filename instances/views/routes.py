@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
 from instances import access, selectors, services
@@ -62,6 +63,7 @@ def routes_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 
 @instance_page(locked=True)
 @require_http_methods(["GET", "POST"])
+@sensitive_post_parameters("private_key_pem")
 def route_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
     """One route: what it is, how clients use it, a form that changes it, its certificates."""
     route = access.route(instance, name)

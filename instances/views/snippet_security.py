@@ -28,6 +28,8 @@ CSHARP_PROTOCOLS: Final = {
     "PLAINTEXT": "Plaintext", "SASL_PLAINTEXT": "SaslPlaintext", "SSL": "Ssl", "SASL_SSL": "SaslSsl",
 }  # fmt: skip
 
+ASCII_MAX: Final = 0x7F
+
 Setting = tuple[str, str]
 
 
@@ -143,7 +145,14 @@ def _java_settings(security: ClientSecurity) -> list[Setting]:
 
 def properties(security: ClientSecurity) -> str:
     """A file of settings for Java's clients and Kafka's own tools."""
-    return "".join(f"{name}={value}\n" for name, value in _java_settings(security))
+    return "".join(f"{name}={_property(value)}\n" for name, value in _java_settings(security))
+
+
+def _property(text: str) -> str:
+    """As Java reads such a file: a backslash begins an escape, and letters beyond ASCII need one."""
+    units = text.replace("\\", "\\\\").encode("utf-16-be")
+    numbers = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
+    return "".join(chr(number) if number <= ASCII_MAX else f"\\u{number:04x}" for number in numbers)
 
 
 def _python(security: ClientSecurity) -> SnippetLines:

@@ -1,4 +1,4 @@
-"""Whose tokens clients may bring (OAUTHBEARER): set, replaced and taken away. Without a service there is no page."""
+"""Whose tokens clients may bring (OAUTHBEARER): set, replaced and taken away."""
 
 from __future__ import annotations
 
@@ -11,30 +11,20 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
+from instances import services
 from instances.models import Instance
 from instances.users.token_forms import TokensForm
 from instances.views.common import instance_page, render_instance
-from instances.views.route_certificates import service
 from tenants import access
 from tenants.choices import Scope
-from tenants.errors import DomainError, NotFound
+from tenants.errors import DomainError
 from tenants.views.base import add_errors, wording
-
-CONFIGURE, REMOVE = "configure_oauth", "remove_oauth"
-
-
-def takes_tokens() -> bool:
-    """Whether an instance can be told to."""
-    return service(CONFIGURE) is not None and service(REMOVE) is not None
 
 
 @instance_page(Scope.USERS_READ, locked=True)
 @require_http_methods(["GET", "POST"])
 def tokens_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """What is configured, with the keys in force; a POST replaces it or takes it away."""
-    configure, remove = service(CONFIGURE), service(REMOVE)
-    if configure is None or remove is None:
-        raise NotFound
     part = request.POST.get("part", "set") if request.method == "POST" else ""
     target = {"acting": request.actor, "instance": instance}  # type: ignore[attr-defined]
     row = _configured(instance)
@@ -43,11 +33,11 @@ def tokens_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         access.require(request.actor, Scope.USERS_WRITE)  # type: ignore[attr-defined]
     try:
         if part == "remove":
-            remove(**target)
+            services.remove_oauth(**target)
             messages.success(request, _("Tokens are not taken any more."))
             return redirect("page-oauth", instance.pk)
         if part and form.is_valid():
-            configure(**target, wanted=form.wanted())
+            services.configure_oauth(**target, wanted=form.wanted())
             messages.success(request, _("Saved. It is in force within a second."))
             return redirect("page-oauth", instance.pk)
     except DomainError as error:

@@ -30,7 +30,6 @@ from instances.views.common import instance_page, render_instance
 from instances.views.connecting import ca_url
 from instances.views.snippet_security import Login, client_security, properties
 from instances.views.snippets import snippets
-from instances.views.tokens import takes_tokens
 from quotas import selectors as quota_selectors
 from tenants import access
 from tenants.choices import Scope
@@ -71,7 +70,7 @@ def users_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         page = user_selectors.user_page(instance, contains=words, page_token=token or None, page_size=PAGE_SIZE_DEFAULT)
     context = {
         "form": form, "page": page, "words": words, "is_first": not token,
-        "signs_in": sasl_route(instance) is not None, "takes_tokens": takes_tokens(), **made,
+        "signs_in": sasl_route(instance) is not None, **made,
     }  # fmt: skip
     template = "instances/user_rows.html" if request.headers.get("HX-Request") else "instances/users.html"
     status = 422 if form.is_bound else 200

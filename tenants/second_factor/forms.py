@@ -15,6 +15,7 @@ from allauth.mfa.base import forms as base_forms
 from allauth.mfa.models import Authenticator
 from allauth.mfa.totp import forms as totp_forms
 from allauth.mfa.webauthn import forms as webauthn_forms
+from allauth.mfa.webauthn.internal import auth
 from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
@@ -152,6 +153,10 @@ class LoginPasskeyForm(webauthn_forms.LoginWebAuthnForm):
         except RateLimited:
             raise too_many_codes() from None
         with understood():
+            answer = auth.parse_authentication_response(self.cleaned_data["credential"])
+            # The question may have been another page's, which takes a passkey beside a password.
+            if not answer.response.authenticator_data.is_user_verified():
+                raise not_understood()
             authenticator: Authenticator = super().clean_credential()
         if not authenticator.user.is_active or not may_enter(authenticator.user):
             raise not_understood()

@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy
 
 from tenants import formatting
 from tenants.choices import Theme
+from tenants.wording import localized
 
 register = template.Library()
 
@@ -50,6 +51,7 @@ register.filter("span", formatting.span)
 register.filter("clock", formatting.clock)
 register.filter("day", formatting.day)
 register.filter("utc", formatting.utc)
+register.filter("localized", localized)
 
 
 @register.filter

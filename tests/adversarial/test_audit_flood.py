@@ -6,16 +6,14 @@ import asyncio
 from typing import Final
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
-from brokers.contract.audit import AUDIT_TOPIC, AuditEvent
 from brokers.contract.audit_limits import CHANGES_LISTED_BURST, CHANGES_LISTED_PER_MINUTE, TALLIES_PER_INSTANCE_MAX
-from brokers.contract.process import CLUSTER_USER
 from brokers.engine.protocol import codec, headers
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from tests.adversarial.hostile import TOPIC, Neighbour, attack
 from tests.testkit import depth
+from tests.testkit.audit import audit_events
 from tests.testkit.engine import EngineCluster
 
 pytestmark = pytest.mark.long("brokers/engine/handlers/auditing", "brokers/engine/handlers/audit_trail.py")
@@ -34,35 +32,6 @@ def small_change() -> bytes:
     return headers.encode_request_frame(ApiKey.DELETE_RECORDS, 2, 1, "hostile", body)
 
 
-def events(cluster: EngineCluster, instance_id: str) -> list[AuditEvent]:
-    broker = cluster.brokers[0]
-    consumer = Consumer(
-        {
-            "bootstrap.servers": f"{broker.settings.internal_host}:{broker.settings.internal_port}",
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": CLUSTER_USER,
-            "sasl.password": broker.secret,
-            "group.id": "tests",
-            "enable.auto.commit": False,
-        }
-    )
-    result = []
-    try:
-        partition = TopicPartition(AUDIT_TOPIC, 0, 0)
-        consumer.assign([partition])
-        end = consumer.get_watermark_offsets(partition, timeout=10)[1]
-        seen = 0
-        while seen < end:
-            message = consumer.poll(5.0)
-            assert message is not None and message.error() is None
-            seen = (message.offset() or 0) + 1
-            result.append(AuditEvent.from_json(message.value() or b""))
-    finally:
-        consumer.close()
-    return [event for event in result if event.instance_id == instance_id]
-
-
 async def test_changes_as_fast_as_can_be_cost_the_neighbour_nothing_and_fill_no_log(
     cluster: EngineCluster, hostile_port: int, neighbour_port: int
 ) -> None:
@@ -75,7 +44,7 @@ async def test_changes_as_fast_as_can_be_cost_the_neighbour_nothing_and_fill_no_
     stop.set()
     await producing
     after = cluster.brokers[0].admin("/v1/status")
-    written = events(cluster, "ins-aaaaaaaa")
+    written = audit_events(cluster, "ins-aaaaaaaa")
     print(
         f"{answers} changes, {len(written)} events, p99 {neighbour.percentile_ms(99):.1f} ms, "
         f"longest turn {after['loop_turns']['longest_ms']} ms of {after['loop_turns']['longest_of']}"

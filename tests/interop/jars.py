@@ -30,8 +30,9 @@ def run(
     patience_s: float = TOOL_TIMEOUT_S,
     expected_code: int | None = 0,
     typed: str = "",
+    folder: Path | None = None,
 ) -> str:
-    """What the tool prints, errors included. `typed`: what it reads."""
+    """What the tool prints, errors included. `typed`: what it reads; `folder`: where it runs."""
     done = subprocess.run(
         [*java_with_jars(), tool, *arguments],
         input=typed,
@@ -40,6 +41,7 @@ def run(
         text=True,
         timeout=patience_s,
         check=False,
+        cwd=folder,
     )
     assert expected_code is None or done.returncode == expected_code, done.stdout
     return done.stdout

@@ -6,7 +6,7 @@ async function main() {
   const kafka = new Kafka({
     clientId: 'kafkajs',
     brokers: given.brokers,
-    ssl: given.ca ? { ca: [given.ca] } : false,
+    ssl: given.ca ? { ca: [given.ca], ...(given.own ? { cert: given.own, key: given.own } : {}) } : false,
     sasl: given.mechanism ? { mechanism: given.mechanism, username: given.username, password: given.password } : undefined,
     logLevel: logLevel.NOTHING,
     retry: { retries: 2 },

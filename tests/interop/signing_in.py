@@ -1,5 +1,5 @@
-"""Other people's clients on a route with users, with TLS, or with both: each produces a record and reads the topic, and
-answers with the values there, or with none where it is not let in.
+"""Other people's clients on a route with users, with TLS, with both, or with certificates of their own: each produces a
+record and reads the topic, and answers with the values there, or with none where it is not let in.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ FRANZ_GO: Final = Path(__file__).with_name("franz_go")
 
 @dataclass(frozen=True)
 class Access:
-    """How a client comes in. `ca_file`: with TLS, trusting this authority; `mechanism`: as a user."""
+    """How a client comes in. `ca_file`: with TLS, trusting this authority; `mechanism`: as a user; `own_file`: with a
+    key and certificate of its own.
+    """
 
     bootstrap: str
     topic: str
@@ -39,6 +41,7 @@ class Access:
     mechanism: str = ""
     user: str = ""
     password: str = ""
+    own_file: str = ""
 
     @property
     def protocol(self) -> str:
@@ -48,6 +51,8 @@ class Access:
         conf = {"bootstrap.servers": self.bootstrap, "security.protocol": self.protocol}
         if self.ca_file:
             conf["ssl.ca.location"] = self.ca_file
+        if self.own_file:
+            conf |= {"ssl.certificate.location": self.own_file, "ssl.key.location": self.own_file}
         if self.mechanism:
             conf |= {"sasl.mechanism": self.mechanism, "sasl.username": self.user, "sasl.password": self.password}
         return conf
@@ -56,12 +61,16 @@ class Access:
         conf = {"bootstrap_servers": self.bootstrap, "security_protocol": self.protocol}
         if self.ca_file:
             conf["ssl_cafile"] = self.ca_file
+        if self.own_file:
+            conf |= {"ssl_certfile": self.own_file, "ssl_keyfile": self.own_file}
         return conf | self._sasl()
 
     def of_aiokafka(self) -> dict[str, Any]:
         conf: dict[str, Any] = {"bootstrap_servers": self.bootstrap, "security_protocol": self.protocol}
         if self.ca_file:
-            conf["ssl_context"] = ssl.create_default_context(cafile=self.ca_file)
+            conf["ssl_context"] = context = ssl.create_default_context(cafile=self.ca_file)
+            if self.own_file:
+                context.load_cert_chain(self.own_file)
         return conf | self._sasl()
 
     def _sasl(self) -> dict[str, str]:
@@ -209,6 +218,7 @@ def _values_by(command: list[str], access: Access, value: bytes) -> list[bytes]:
         "brokers": access.bootstrap.split(","),
         "topic": access.topic,
         "ca": Path(access.ca_file).read_text() if access.ca_file else "",
+        "own": Path(access.own_file).read_text() if access.own_file else "",
         "mechanism": access.mechanism.lower(),
         "username": access.user,
         "password": access.password,

@@ -10,9 +10,12 @@ from typing import Final
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from brokers.contract.certificates import CertificatesDocument
+from instances.views.snippet_security import CA_FILE, CLIENT_KEYSTORE_FILE, ClientSecurity, Tls, properties
 from tests.interop import jars
 from tests.interop.signing_in import Access, with_confluent
-from tests.testkit.engine import EngineCluster
+from tests.testkit.client_certificates import Authority
+from tests.testkit.engine import EngineCluster, TestInstance
 from tests.testkit.tls import make_certificate
 from tests.testkit.users import added, alter
 
@@ -66,18 +69,54 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineCluster]:
     jars.java_with_jars()
     home = tmp_path_factory.mktemp("security-tools")
     certificate = make_certificate(home / "tls")
-    with EngineCluster(zookeeper_address, home / "engine", certificate=certificate) as cluster:
-        instance = cluster.create_instance(INSTANCE, security="sasl_tls")
-        users = [added(name, password, superuser=int(name == "owner")) for name, password in PASSWORDS.items()]
-        alter(cluster, instance, *users)
-        place = Place(instance.bootstrap, home / "tls" / "ca.pem", home)
-        admin = AdminClient(place.access("owner").of_librdkafka())
-        admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(30)
-        yield place
+    with EngineCluster(zookeeper_address, home / "engine", certificate=certificate) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def place(cluster: EngineCluster, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    instance = cluster.create_instance(INSTANCE, security="sasl_tls")
+    users = [added(name, password, superuser=int(name == "owner")) for name, password in PASSWORDS.items()]
+    alter(cluster, instance, *users)
+    assert cluster.certificate is not None
+    place = Place(instance.bootstrap, cluster.certificate.with_name("ca.pem"), tmp_path_factory.mktemp("properties"))
+    make_topic(place.access("owner"))
+    return place
+
+
+@pytest.fixture(scope="module")
+def certified(cluster: EngineCluster, place: Place) -> TestInstance:
+    """An instance that knows its clients by certificate; the files of one are in the place's home."""
+    clients = Authority.make("Acme CA")
+    instance = cluster.create_instance("ins-bbbbbbbb", security="mtls")
+    cluster.put_certificates(instance, CertificatesDocument(client_ca_pem=clients.pem))
+    own_file = clients.client(place.home, "alice").rename(place.home / CLIENT_KEYSTORE_FILE)
+    (place.home / CA_FILE).write_bytes(place.ca_file.read_bytes())
+    make_topic(Access(instance.bootstrap, TOPIC, str(place.ca_file), own_file=str(own_file)))
+    return instance
+
+
+def make_topic(access: Access) -> None:
+    admin = AdminClient(access.of_librdkafka())
+    admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(30)
+
+
+def test_console_clients_come_in_by_certificate(place: Place, certified: TestInstance) -> None:
+    file = place.home / "certificate.properties"
+    tls = Tls("ca", has_client_certificate=True)
+    file.write_text(properties(ClientSecurity(None, tls)), encoding="ascii")
+    common = ("--bootstrap-server", certified.bootstrap, "--topic", TOPIC)
+    said = jars.run(PRODUCER, *common, "--producer.config", str(file), typed="by certificate\n", folder=place.home)
+    assert "Exception" not in said, said
+    read = jars.run(
+        CONSUMER, *common, "--from-beginning", "--consumer.config", str(file), "--max-messages", "1",
+        "--timeout-ms", "20000", folder=place.home,
+    )  # fmt: skip
+    assert "by certificate" in read.splitlines()
 
 
 def test_kafka_acls_adds_lists_and_removes_entries(place: Place) -> None:

@@ -25,9 +25,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from brokers.contract.certificates import CertificatesDocument
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.users import DescribeUsersRequest
 from tests.interop.signing_in import CLIENTS, Access, with_confluent
+from tests.testkit.client_certificates import Authority
 from tests.testkit.engine import EngineCluster, TestInstance, eventually
 from tests.testkit.tls import make_certificate
 from tests.testkit.users import added, alter, inside
@@ -36,7 +38,7 @@ pytestmark = pytest.mark.timeout(300)
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 TOPIC: Final = "orders"
-SECURED, ENCRYPTED, REFUSING = "ins-aaaaaaaa", "ins-bbbbbbbb", "ins-cccccccc"
+SECURED, ENCRYPTED, REFUSING, CERTIFIED = "ins-aaaaaaaa", "ins-bbbbbbbb", "ins-cccccccc", "ins-dddddddd"
 CUT_S_MAX: Final = 1.0
 LIFETIME_MS: Final = 2_000
 LOADED_S: Final = 3.5 * LIFETIME_MS / 1000
@@ -122,6 +124,24 @@ def encrypted(cluster: EngineCluster, authority: Path) -> Access:
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_client_without_a_user_produces_and_consumes_over_tls(encrypted: Access, client: str) -> None:
     assert client.encode() in CLIENTS[client](encrypted, client.encode())
+
+
+@pytest.fixture(scope="module")
+def certified(cluster: EngineCluster, authority: Path, tmp_path_factory: pytest.TempPathFactory) -> Access:
+    """Of an instance that knows its clients by certificate."""
+    clients = Authority.make("Acme CA")
+    instance = cluster.create_instance(CERTIFIED, security="mtls")
+    cluster.put_certificates(instance, CertificatesDocument(client_ca_pem=clients.pem))
+    folder = tmp_path_factory.mktemp("clients")
+    own_file = str(clients.client(folder, "alice"))
+    access = Access(instance.bootstrap, TOPIC, str(authority / "ca.pem"), own_file=own_file)
+    make_topic(access)
+    return access
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_with_a_certificate_produces_and_consumes(certified: Access, client: str) -> None:
+    assert client.encode() in CLIENTS[client](certified, client.encode())
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -26,6 +26,7 @@ from typing import Any
 from kazoo.client import KazooClient
 
 from brokers.contract import paths
+from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.documents import (
     InstanceAck,
     InstanceDocument,
@@ -286,6 +287,13 @@ class EngineCluster:
         self.zookeeper.delete(paths.instance(instance.id), recursive=True)
         self._change(f"instances/{instance.id}")
         eventually(lambda: not self._acks(instance.id), f"{instance.id} is given up")
+
+    def put_certificates(self, instance: TestInstance, document: CertificatesDocument) -> None:
+        """Of its first route, as the control plane writes them. Its brokers know them a moment later."""
+        path = paths.instance_route_certificates(instance.id, DEFAULT_ROUTE)
+        self.zookeeper.ensure_path(path)
+        self.zookeeper.set(path, document.to_json())
+        self._change(f"instances/{instance.id}/certificates/{DEFAULT_ROUTE}")
 
     def set_quota(self, instance_id: str, limits: dict[str, str], *, user: str | None, client_id: str | None) -> None:
         """`users/<user>/clients/<client id>` of the instance; None names the default. Waits for its brokers."""

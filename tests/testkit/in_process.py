@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from brokers.contract import paths
+from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.documents import (
     InstanceDocument,
     InstanceSettings,
@@ -28,7 +29,7 @@ from brokers.contract.process_identity import broker as broker_identity
 from brokers.contract.routes import DEFAULT_ROUTE, PLAINTEXT, RouteDocument
 from brokers.engine import lifecycle
 from brokers.engine.assembly.broker import Broker
-from brokers.engine.cluster.tree import Create, Set
+from brokers.engine.cluster.tree import Create, Delete, Operation, Set
 from brokers.engine.config import EngineConfig, from_settings
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.topics import (
@@ -151,6 +152,22 @@ class InProcessBroker:
         write = Set(path, document.to_json(), None) if exists else Create(path, document.to_json())
         announce = Create(paths.CHANGE_PREFIX, change_to_json([f"instances/{instance_id}"]), sequence=True)
         await self.tree.commit([write, announce])
+
+    async def put_certificates(self, instance_id: str, route: str, document: CertificatesDocument | None) -> None:
+        """Writes them as the control plane would, and waits until this broker has them."""
+        tree, path = self.tree, paths.instance_route_certificates(instance_id, route)
+        operations: list[Operation] = []
+        if await tree.get(paths.instance_certificates(instance_id)) is None:
+            operations.append(Create(paths.instance_certificates(instance_id)))
+        if document is None:
+            operations.append(Delete(path, None))
+        else:
+            raw = document.to_json()
+            operations.append(Create(path, raw) if await tree.get(path) is None else Set(path, raw, None))
+        change = change_to_json([f"instances/{instance_id}/certificates/{route}"])
+        await tree.commit([*operations, Create(paths.CHANGE_PREFIX, change, sequence=True)])
+        current = self.broker.current
+        await self.until(lambda: current.image.certificates.of_instance(instance_id).get(route) == document)
 
     async def set_quota(self, instance_id: str, limits: dict[str, str], *, client_id: str | None) -> None:
         """A quota of the instance's client id (None: of its default), seen by this broker."""

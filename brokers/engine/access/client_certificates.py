@@ -5,7 +5,8 @@ is called. Pure; OpenSSL has verified a chain before it is judged here.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import ssl
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -20,9 +21,39 @@ from instances.routes.x509 import Certificate, distinguished_name, read_certific
 REMEMBERED_MAX: Final = 256
 _SHOWN_CHARS_MAX: Final = 120
 
+# Why a certificate opens nothing, as the audit log has it.
+NO_CERTIFICATE: Final = "no_certificate"
+UNTRUSTED: Final = "untrusted"
+UNREADABLE: Final = "unreadable"
+EXPIRED: Final = "expired"
+REVOKED: Final = "revoked"
+NAMES_NOBODY: Final = "names_nobody"
+# OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED, and what it says of who was asked for a certificate and showed none.
+_EXPIRED_CODE: Final = 10
+_NONE_SHOWN: Final = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+_TEXTS: Final[Mapping[str, str]] = {
+    UNTRUSTED: "its certificate is of no authority of this route",
+    REVOKED: "its certificate is revoked",
+    EXPIRED: "the certificate has expired",
+}
+
 
 class CertificateRefused(ValueError):
-    """Nobody comes in by this certificate; the text says why."""
+    """Nobody comes in by this certificate; the text says why, and `reason` in a word."""
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+def refusal_reason(error: Exception) -> str | None:
+    """Why a certificate was refused, in a word; None: a handshake that failed for another reason."""
+    if isinstance(error, CertificateRefused):
+        return error.reason
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return EXPIRED if error.verify_code == _EXPIRED_CODE else UNTRUSTED
+    is_none_shown = isinstance(error, ssl.SSLError) and error.reason == _NONE_SHOWN
+    return NO_CERTIFICATE if is_none_shown else None
 
 
 class Identity(NamedTuple):
@@ -53,11 +84,12 @@ class ClientAuthorities:
         Raises CertificateRefused.
         """
         if len(chain) > CLIENT_CHAIN_MAX:
-            raise CertificateRefused(f"the chain has {len(chain)} certificates, {CLIENT_CHAIN_MAX} at most")
+            detail = f"the chain has {len(chain)} certificates, {CLIENT_CHAIN_MAX} at most"
+            raise CertificateRefused(detail, UNTRUSTED)
         try:
             certificates = [read_certificate(der) for der in chain]
         except ValueError as error:
-            raise CertificateRefused(str(error)) from None
+            raise CertificateRefused(str(error), UNREADABLE) from None
         identity = Identity(
             self._user_of(certificates[0]),
             certificates[0].not_after,
@@ -86,18 +118,18 @@ class ClientAuthorities:
             try:
                 read = read_certificate(certificate)
             except ValueError as error:
-                raise CertificateRefused(str(error)) from None
+                raise CertificateRefused(str(error), UNREADABLE) from None
             identity = Identity(self._user_of(read), read.not_after, frozenset(), ())
         if identity.not_after < now:
-            raise CertificateRefused("the certificate has expired")
+            raise CertificateRefused("the certificate has expired", EXPIRED)
         return identity
 
     def fault_of(self, identity: Identity) -> str | None:
-        """Why whoever came under others may not stay under these; None: it may."""
+        """In a word, why whoever came under others may not stay under these; None: it may."""
         if not self._anchors & identity.authorities:
-            return "its certificate is of no authority of this route"
+            return UNTRUSTED
         if any(entry in self._revoked for entry in identity.entries):
-            return "its certificate is revoked"
+            return REVOKED
         return None
 
     def _mapping(self) -> PrincipalMapping:
@@ -109,31 +141,34 @@ class ClientAuthorities:
     def _check(self, identity: Identity, now: datetime) -> None:
         fault = self.fault_of(identity)
         if fault is None and identity.not_after < now:
-            fault = "the certificate has expired"
+            fault = EXPIRED
         if fault is not None:
-            raise CertificateRefused(fault)
+            raise CertificateRefused(_TEXTS[fault], fault)
 
     def _user_of(self, certificate: Certificate) -> str:
         try:
             name = distinguished_name(certificate.subject)
         except ValueError as error:
-            raise CertificateRefused(str(error)) from None
+            raise CertificateRefused(str(error), UNREADABLE) from None
         # Where a line ends is another matter for Java's regular expressions; no name has to have one.
         if not name.isprintable():
-            raise CertificateRefused("its subject has characters that cannot be printed")
+            raise CertificateRefused("its subject has characters that cannot be printed", NAMES_NOBODY)
         try:
             user = self._mapping().user_of(name)
         except NoName as error:
-            raise CertificateRefused(f"its subject {_shown(name)} names no user: {error}") from None
+            detail = f"its subject {_shown(name)} names no user: {error}"
+            raise CertificateRefused(detail, NAMES_NOBODY) from None
         except RulesRefused as error:  # of a later version
-            raise CertificateRefused(f"principal_mapping_rules: {error}") from None
+            raise CertificateRefused(f"principal_mapping_rules: {error}", NAMES_NOBODY) from None
         if not user or user != user.strip() or user in RESERVED_NAMES:
-            raise CertificateRefused(f"its subject {_shown(name)} names no user: {_shown(user)} is no name of a user")
+            detail = f"its subject {_shown(name)} names no user: {_shown(user)} is no name of a user"
+            raise CertificateRefused(detail, NAMES_NOBODY)
         name_bytes = len(sanitise(user))
         if name_bytes > USER_NAME_BYTES_MAX:
             raise CertificateRefused(
                 f"its subject {_shown(name)} names no user: the name takes {name_bytes} bytes, "
-                f"{USER_NAME_BYTES_MAX} at most; shorten it with principal_mapping_rules"
+                f"{USER_NAME_BYTES_MAX} at most; shorten it with principal_mapping_rules",
+                NAMES_NOBODY,
             )
         return user
 

@@ -18,7 +18,7 @@ from brokers.engine.handlers.session import Session
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.listener_rules import ListenerRules, MakeSession
 from brokers.engine.protocol.apis import ADVERTISED_TENANT
-from instances.routes.kinds import DEFAULT_ROUTE, OFFERED
+from instances.routes.kinds import DEFAULT_ROUTE, SECURITIES
 
 SEPARATOR: Final = "/"
 
@@ -61,7 +61,7 @@ def tls_of(engine: Engine, instance_id: str, route: RouteDocument, contexts: Tls
 
 def rules_of(route: RouteDocument, tls: TlsRoute | None, certificates: CertificatesDocument) -> ListenerRules:
     """Raises RouteRefused."""
-    if route.security not in OFFERED:
+    if route.security not in SECURITIES:
         raise RouteRefused(f"this broker does not know the security {route.security!r}")
     if tls is not None:
         tls.apply(route, certificates)
@@ -71,6 +71,7 @@ def rules_of(route: RouteDocument, tls: TlsRoute | None, certificates: Certifica
         connections_max=route.connections_max,
         tls=None if tls is None else tls.context,
         identify=None if tls is None else tls.identify,
+        note_failure=None if tls is None else tls.note_failure,
     )
 
 

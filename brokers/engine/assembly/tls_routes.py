@@ -17,10 +17,10 @@ import structlog
 
 from brokers.contract.certificates import ROUTE_KEYS_FILE, CertificatesDocument
 from brokers.contract.routes import RouteDocument
-from brokers.engine.access.client_certificates import CertificateRefused, ClientAuthorities
+from brokers.engine.access.client_certificates import UNTRUSTED, CertificateRefused, ClientAuthorities
 from brokers.engine.assembly.tls_contexts import TlsContexts
 from brokers.engine.handlers.auth.certificate_sessions import CertificateRoute
-from brokers.engine.network.listener_rules import Identify, MakeSession
+from brokers.engine.network.listener_rules import Identify, MakeSession, NoteFailure
 
 log = structlog.get_logger(__name__)
 
@@ -76,6 +76,11 @@ class TlsRoute:
         """For `ListenerRules.identify`."""
         return None if self._clients is None else self._identify
 
+    @property
+    def note_failure(self) -> NoteFailure | None:
+        """For `ListenerRules.note_failure`."""
+        return None if self._clients is None else self._clients.handshake_failed
+
     def _current(self) -> ssl.SSLContext:
         made, document, own = self._made, self._document, self._contexts.own
         if made is None or made.document is not document or (made.own is not own and not document.certificate_pem):
@@ -84,18 +89,19 @@ class TlsRoute:
         return made.context
 
     def _identify(self, tls: ssl.SSLSocket) -> MakeSession:
-        """In a thread. Raises CertificateRefused."""
+        """In a thread. Raises CertificateRefused, and ValueError for a session that is worth nothing any more."""
         clients, authorities, made = self._clients, self._authorities, self._made
         assert clients is not None, "clients are asked for certificates"
         if authorities is None:
-            raise CertificateRefused("the route has no authority for clients")
+            raise CertificateRefused("the route has no authority for clients", UNTRUSTED)
         now = datetime.now(UTC)
         if not tls.session_reused:
             identity = authorities.identify(_verified_chain(tls), now)
         elif made is not None and made.document is self._document and tls.context is made.context:
             identity = authorities.identify_again(tls.getpeercert(binary_form=True) or b"", now)
         else:
-            raise CertificateRefused("its session is of before a change of the route")
+            # Its client begins anew and shows its certificate: nobody has failed to sign in.
+            raise ValueError("its session is of before a change of the route")
         return partial(clients.session, identity=identity, authorities=authorities)
 
 

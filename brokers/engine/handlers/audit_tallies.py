@@ -28,7 +28,7 @@ class TallyRule(NamedTuple):
 
 class TallyKey(NamedTuple):
     """What is counted together. `name` is of the thing it is about, where that is always the same one; `asked` is the
-    action that was refused.
+    action that was refused, `reason` a word that says why.
     """
 
     action: str
@@ -39,14 +39,15 @@ class TallyKey(NamedTuple):
     client_id: str
     route: str
     asked: str = ""
+    reason: str = ""
 
     @property
     def of_user(self) -> TallyKey:
-        return self._replace(name="", client_id="")
+        return self._replace(name="", client_id="", reason="")
 
     @property
     def anonymised(self) -> TallyKey:
-        return self._replace(name="", user=SEVERAL, address="", client_id="", route="")
+        return self._replace(name="", user=SEVERAL, address="", client_id="", route="", reason="")
 
 
 @dataclass(slots=True)

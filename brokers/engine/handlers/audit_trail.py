@@ -157,13 +157,15 @@ class AuditTrail:
         for due, tally in commits.take(key, self._clock.monotonic_ms()):
             self._write_tally(instance_id, due, tally)
 
-    def sign_in_failed(self, instance_id: str, source: Source, mechanism: str, *, is_refused: bool) -> None:
+    def sign_in_failed(
+        self, instance_id: str, source: Source, mechanism: str, *, is_refused: bool, reason: str = ""
+    ) -> None:
         """`source.user` is one that the instance has, or `NOBODY`: what strangers say their name is may be a password.
-        `is_refused`: too many had failed, and it was not tried.
+        `is_refused`: too many had failed, and it was not tried. `reason`: one of a few words.
         """
         action = SIGN_IN_REFUSED if is_refused else SIGN_IN_FAILED
         of = self._of_instance(instance_id)
-        self._count(of.sign_ins, source, action, "user", last={"mechanism": mechanism})
+        self._count(of.sign_ins, source, action, "user", reason=reason, last={"mechanism": mechanism})
 
     # -- comes round --------------------------------------------------------------------------------------------------
 
@@ -207,11 +209,12 @@ class AuditTrail:
         *,
         name: str = "",
         asked: str = "",
+        reason: str = "",
         items: int = 1,
         names: Iterable[str] = (),
         last: Mapping[str, Any] | None = None,
     ) -> TallyKey:
-        key = TallyKey(action, kind, name, *source, asked)
+        key = TallyKey(action, kind, name, *source, asked, reason)
         at_ms, now_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         return tallies.add(key, at_ms=at_ms, now_ms=now_ms, items=items, names=names, last=last)
 
@@ -223,6 +226,8 @@ class AuditTrail:
             after["names"] = list(tally.names)
         if key.asked:
             after["asked"] = key.asked
+        if key.reason:
+            after["reason"] = key.reason
         if tally.last:
             after |= tally.last
         is_sign_in = key.action in (SIGN_IN_FAILED, SIGN_IN_REFUSED) and key.user != SEVERAL

@@ -32,7 +32,8 @@ class Closable(Protocol):
 
 class Login:
     """What one connection was signed in with: a secret of a user, or a token under the terms of a configuration.
-    `mechanism` is PLAIN, OAUTHBEARER, or SCRAM's as `contract.users` numbers them. `lifetime_ms` 0: it does not expire.
+    `mechanism` is PLAIN, OAUTHBEARER, or SCRAM's as `contract.users` numbers them; `proof` None: neither is kept of it.
+    `lifetime_ms` 0: it does not expire.
     """
 
     __slots__ = (
@@ -47,7 +48,7 @@ class Login:
         instance_id: str,
         user: str,
         mechanism: int,
-        proof: Secret | OAuthTerms,
+        proof: Secret | OAuthTerms | None,
     ) -> None:
         self._logins = logins
         self._timer: asyncio.TimerHandle | None = None

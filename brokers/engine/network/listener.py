@@ -169,6 +169,8 @@ class Listener:
 
     def on_handshake_failed(self, peer_host: str, error: Exception) -> None:
         self.owner.reports.handshake_failed(self.name, peer_host, error)
+        if self.rules.note_failure is not None:
+            self.rules.note_failure(peer_host, error)
 
     def on_fault(self, peer_host: str, error: Exception) -> None:
         self.owner.counters.faults += 1

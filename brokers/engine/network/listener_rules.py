@@ -17,6 +17,8 @@ MakeSession = Callable[[Connection], Session]
 # Who has come, by its certificate: makes the session of a connection in its name. Called in a thread, when a handshake
 # is over. Raises ValueError: nobody who may come in.
 Identify = Callable[[SSLSocket], MakeSession]
+# Told of a handshake that failed: the client's address, and why.
+NoteFailure = Callable[[str, Exception], object]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,7 +26,7 @@ class ListenerRules:
     """`admits` None: everybody may come. `proxies` speak PROXY protocol version 2 before anything else; None: nobody
     does. `tls` gives the context of the handshake that begins now; None: there is none. With `identify` it asks for a
     certificate of the client. `admits_plaintext`: whether a peer that begins without TLS may come in all the same;
-    None: it is taken for a handshake that fails.
+    None: it is taken for a handshake that fails. `note_failure` hears of each that failed, beside the log.
     """
 
     admits: Admits | None = None
@@ -33,6 +35,7 @@ class ListenerRules:
     tls: Callable[[], SSLContext] | None = None
     admits_plaintext: Callable[[], bool] | None = None
     identify: Identify | None = None
+    note_failure: NoteFailure | None = None
 
     def is_admitted(self, address: str) -> bool:
         return self.admits is None or self.admits(address)

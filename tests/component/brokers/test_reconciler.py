@@ -17,13 +17,14 @@ from brokers.provisioning.steps import NotYet
 from instances import services
 from instances.choices import OperationState, StepState
 from instances.lifecycle.phases import Phase
-from instances.models import Instance, OAuthConfiguration, Operation, TopicAllowList
+from instances.models import Instance, OAuthConfiguration, Operation, RouteCertificates, TopicAllowList
 from tenants import services as tenant_services
 from tenants.actors import Actor, member_actor, system_actor
 from tenants.choices import SuspensionReason
 from tenants.models import AuditEntry
 from tests.testkit.api_cases import make_member
-from tests.testkit.fleet import AcknowledgingBrokers
+from tests.testkit.client_certificates import Authority
+from tests.testkit.fleet import AcknowledgingBrokers, make_secured_route
 from tests.testkit.instances import OPEN_ROUTES
 
 pytestmark = pytest.mark.django_db
@@ -280,6 +281,7 @@ def test_after_the_grace_period_nothing_of_it_is_left(
     OAuthConfiguration.objects.create(instance=instance, issuer="https://a.example.com/", audience="kafka")
     assert oauth.publish(instance.pk)
     assert brokers.children(paths.instance_oauth(instance.pk))
+    route = make_secured_route(instance, Authority.make("Acme CA"))
     leased = list(PortLease.objects.filter(instance=instance).values_list("broker__number", "port"))
 
     def delete_topics(_cluster: Cluster, request: Any) -> Any:
@@ -298,6 +300,7 @@ def test_after_the_grace_period_nothing_of_it_is_left(
     assert brokers.read(paths.instance(instance.pk)) is None
     assert brokers.read(paths.instance_acks(instance.pk)) is None
     assert not OAuthConfiguration.objects.filter(instance=instance).exists()
+    assert not RouteCertificates.objects.filter(route=route).exists()
     assert all(brokers.read(paths.instance_port(number, port)) is None for number, port in leased)
     assert not PortLease.objects.filter(instance=instance).exists()
     assert not Placement.objects.filter(instance=instance).exists()

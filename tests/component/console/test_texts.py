@@ -18,6 +18,7 @@ from django.utils.translation import gettext, override
 from django.utils.translation.template import templatize
 
 from config.environment import BASE_DIR
+from instances.routes import certificate_faults
 from instances.topics import allow_lists
 from tenants import formatting, services
 from tenants.errors import Conflict, DomainError, Invalid, Message
@@ -187,6 +188,13 @@ def test_a_message_is_english_for_programs_and_knows_its_id_for_readers() -> Non
     refusal = Conflict(message)
     with override("zh-hans"):
         assert localized(refusal.detail) == gettext(message.msgid) % {"n": 20} != message
+
+
+def test_a_message_inside_a_message_is_told_in_chinese() -> None:
+    message = certificate_faults.chain_order(certificate_faults.certificate(2))
+    assert message == "Certificate 2 is not signed by the one behind it."
+    with override("zh-hans"):
+        assert localized(message) == "证书 2不是由其后的证书签发的。"
 
 
 def test_a_sentence_of_a_broker_inside_a_message_is_translated_too() -> None:

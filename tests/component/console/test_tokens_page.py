@@ -26,10 +26,8 @@ GOOD = {
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The services, which note what they are asked for."""
     result: list[Any] = []
-    monkeypatch.setattr(
-        services, "configure_oauth", lambda *, acting, instance, wanted: result.append(wanted), raising=False
-    )
-    monkeypatch.setattr(services, "remove_oauth", lambda *, acting, instance: result.append("removed"), raising=False)
+    monkeypatch.setattr(services, "configure_oauth", lambda *, acting, instance, wanted: result.append(wanted))
+    monkeypatch.setattr(services, "remove_oauth", lambda *, acting, instance: result.append("removed"))
     return result
 
 
@@ -108,14 +106,6 @@ def test_strangers_and_viewers_change_nothing(
         assert viewer.post(place, body).status_code == 403
     assert 'name="issuer"' not in text_of(viewer.get(place))
     assert asked == []
-
-
-def test_without_a_service_there_is_neither_page_nor_link(
-    ida: Client, instance: Instance, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(services, "configure_oauth", raising=False)
-    assert ida.get(place).status_code == 404
-    assert place not in text_of(ida.get(reverse("page-users", args=[instance.pk])))
 
 
 def test_the_page_of_users_leads_there(ida: Client, instance: Instance, place: str, asked: list[Any]) -> None:

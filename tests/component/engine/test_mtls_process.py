@@ -23,14 +23,17 @@ from confluent_kafka.admin import (
 from kafka import KafkaProducer
 from kafka.errors import KafkaError, TopicAuthorizationFailedError
 
-from brokers.contract import paths
+from brokers.contract.audit import AuditEvent
+from brokers.contract.audit_limits import TALLIES_PER_INSTANCE_MAX
 from brokers.contract.certificates import CertificatesDocument
 from instances.routes import certificate_checks as checks
+from tests.testkit.audit import audit_events
 from tests.testkit.client_certificates import NOW, Authority, client_tls
 from tests.testkit.engine import EngineCluster, TestInstance, eventually
 from tests.testkit.tls import make_certificate
 
 CUT_WITHIN_S = 1.0
+FLOOD = 1_000
 
 
 @pytest.fixture(scope="module")
@@ -49,21 +52,13 @@ def cluster(
         yield running
 
 
-def put(cluster: EngineCluster, instance: TestInstance, document: CertificatesDocument) -> None:
-    """As the control plane does."""
-    path = paths.instance_route_certificates(instance.id, "default")
-    cluster.zookeeper.ensure_path(path)
-    cluster.zookeeper.set(path, document.to_json())
-    cluster._change(f"instances/{instance.id}/certificates/default")
-
-
 def test_users_by_certificate_have_rights_of_their_own_until_they_are_revoked(
     cluster: EngineCluster, authority: Path, tmp_path: Path
 ) -> None:
     acme = Authority.make("Acme CA")
     files = {name: acme.client(tmp_path, name) for name in ("alice", "bob")}
     instance = cluster.create_instance("ins-aaaaaaaa", security="mtls")
-    put(cluster, instance, CertificatesDocument(client_ca_pem=acme.pem))
+    cluster.put_certificates(instance, CertificatesDocument(client_ca_pem=acme.pem))
     (route,) = instance.document.routes
     rules = "RULE:^CN=(.*?)$/$1/U, DEFAULT"
     cluster.update_instance(instance, routes=(replace(route, principal_mapping_rules=rules),))
@@ -128,12 +123,58 @@ def test_users_by_certificate_have_rights_of_their_own_until_they_are_revoked(
     watched = _open(instance, context)
     revoked = checks.revocation_list(acme.revoked("alice"), acme.pem, {}, NOW).revoked
     began_s = time.monotonic()
-    put(cluster, instance, CertificatesDocument(client_ca_pem=acme.pem, revoked=revoked))
+    cluster.put_certificates(instance, CertificatesDocument(client_ca_pem=acme.pem, revoked=revoked))
     assert watched.recv(1) == b""  # the broker says farewell
     assert time.monotonic() - began_s < CUT_WITHIN_S
     watched.close()
     with pytest.raises(OSError):
         _open(instance, context)
+
+
+def test_refused_certificates_are_rows_of_the_audit_log_and_a_flood_of_them_is_counted(
+    cluster: EngineCluster, authority: Path, tmp_path: Path
+) -> None:
+    acme = Authority.make("Acme CA")
+    files = {
+        "revoked": acme.client(tmp_path, "alice"),
+        "untrusted": Authority.make("Acme CA").client(tmp_path, "mallory"),
+        "no_certificate": None,
+    }
+    instance = cluster.create_instance("ins-bbbbbbbb", security="mtls")
+    revoked = checks.revocation_list(acme.revoked("alice"), acme.pem, {}, NOW).revoked
+    cluster.put_certificates(instance, CertificatesDocument(client_ca_pem=acme.pem, revoked=revoked))
+    trusted = client_tls(authority, acme.client(tmp_path, "bob"))
+    eventually(lambda: _is_let_in(instance, trusted), "the authority is known")
+    contexts = {reason: client_tls(authority, file) for reason, file in files.items()}
+    for context in contexts.values():
+        with pytest.raises(OSError):
+            _open(instance, context)
+
+    def reported() -> dict[str, AuditEvent]:
+        return {event.items[0].after["reason"]: event for event in audit_events(cluster, instance.id)}  # type: ignore[index]
+
+    eventually(lambda: reported().keys() == files.keys(), "each reason is in the audit log")
+    for event in reported().values():
+        assert (event.items[0].action, event.user, event.address) == ("client.sign_in_failed", "", "127.0.0.1")
+
+    def failed() -> int:
+        status = cluster.brokers[0].admin("/v1/status")
+        return int(status["authentications_by_instance"][instance.id]["failed"])
+
+    before = failed()
+    for _ in range(FLOOD):
+        with pytest.raises(OSError):
+            _open(instance, contexts["no_certificate"])
+    eventually(lambda: failed() == before + FLOOD, "each refusal is counted")
+    assert len(audit_events(cluster, instance.id)) <= 2 * TALLIES_PER_INSTANCE_MAX + len(files)
+
+
+def _is_let_in(instance: TestInstance, context: ssl.SSLContext) -> bool:
+    try:
+        _open(instance, context).close()
+    except OSError:
+        return False
+    return True
 
 
 def _open(instance: TestInstance, context: ssl.SSLContext) -> ssl.SSLSocket:

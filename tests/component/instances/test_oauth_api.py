@@ -10,7 +10,7 @@ import pytest
 
 from instances.models import Instance, OAuthConfiguration
 from instances.oauth.key_sets import keys_of
-from instances.oauth.limits import KEYS_PER_SET_MAX
+from instances.oauth.limits import KEY_SET_BYTES_MAX, KEYS_PER_SET_MAX
 from instances.services.oauth import note_failed_fetch, note_fetched_keys, note_published
 from tenants.models import AuditEntry, Member
 from tests.testkit.api_cases import Api, assert_problem, make_member
@@ -21,6 +21,9 @@ pytestmark = pytest.mark.django_db
 URL = "https://login.example.com/.well-known/jwks.json"
 AT_AN_ADDRESS = {"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": URL}
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
+RSA = jwk_of(make_key("RS256"), "one")
+# The same number, with zeros before it.
+LONG_BY_ZEROS = RSA | {"n": "AAAA" * (KEY_SET_BYTES_MAX // 4) + RSA["n"]}
 
 
 @pytest.fixture()
@@ -74,6 +77,7 @@ def test_nothing_is_there_before_it_is_configured(api: Api, at: str) -> None:
         ({"jwks_url": None, "jwks": {}}, "/jwks"), ({"jwks_url": None, "jwks": []}, "/jwks"),
         ({"jwks_url": None, "jwks": {"keys": [{"kty": "oct", "k": "AAAA"}]}}, "/jwks"),
         ({"jwks_url": None, "jwks": {"keys": [{}] * (KEYS_PER_SET_MAX + 1)}}, "/jwks"),
+        ({"jwks_url": None, "jwks": {"keys": [LONG_BY_ZEROS]}}, "/jwks"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused_where_it_stands(

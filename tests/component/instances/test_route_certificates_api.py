@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import ssl
+import time
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -255,3 +259,66 @@ def test_owners_are_told_once_of_each_end(api: Api, instance: Instance) -> None:
     assert (overdue.target_id, overdue.after["route"]) == (instance.pk, route.name)
     events = api.get(f"/instances/{instance.pk}/events").json()["items"]
     assert {"route.revocation_list_overdue"} <= {event["action"] for event in events}
+
+
+def test_nobody_is_told_of_the_ends_of_a_deleted_instance(api: Api, instance: Instance) -> None:
+    make_secured_route(instance, Authority.make("Acme CA"))
+    Instance.objects.filter(pk=instance.pk).update(deleted_at=NOW)
+    assert services.note_certificate_ends(NOW + timedelta(days=366)) == 0
+    assert not AuditEntry.objects.filter(action__contains="_ends").exists()
+
+
+@pytest.mark.parametrize(("part", "pointer"), [("client-ca", "/ca_pem"), ("certificate", "/certificate_pem")])
+def test_a_key_of_a_kind_that_nobody_knows_is_refused_with_a_reason(
+    api: Api, place: str, part: str, pointer: str
+) -> None:
+    strange = with_unknown_curve(ACME.certificate)
+    body = (
+        {"ca_pem": strange}
+        if part == "client-ca"
+        else {"certificate_pem": strange, "private_key_pem": key_pem(ACME.key)}
+    )
+    problem = assert_problem(api.put(f"{place}/{part}", body), 400, "invalid_request")
+    assert problem["errors"][0]["pointer"] == pointer
+    assert problem["errors"][0]["code"] == "key_kind"
+
+
+def with_unknown_curve(certificate: x509.Certificate) -> str:
+    """Another object identifier in the place of P-256's."""
+    der = certificate.public_bytes(Encoding.DER)
+    known, strange = bytes.fromhex("06082a8648ce3d030107"), bytes.fromhex("06082a8648ce3d03017f")
+    assert known in der
+    return ssl.DER_cert_to_PEM_cert(der.replace(known, strange))
+
+
+def test_a_private_key_with_a_huge_prime_costs_no_time(api: Api, place: str) -> None:
+    """OpenSSL checks whether parts are primes: of one with 44,497 bits that takes minutes."""
+    key = rsa.generate_private_key(65_537, 2_048)
+    name = name_of("kafka.example")
+    certificate = sign(name, key.public_key(), ACME.name, ACME.key, names=["kafka.example"])
+    numbers = key.private_numbers()
+    parts = [0, numbers.public_numbers.n, numbers.public_numbers.e, numbers.d, 2**44_497 - 1, numbers.q, 1, 1, 1]
+    huge = pem_block("RSA PRIVATE KEY", der_of(parts))
+    began_s = time.monotonic()
+    body = {"certificate_pem": pem_of(certificate), "private_key_pem": huge}
+    problem = assert_problem(api.put(f"{place}/certificate", body), 400, "invalid_request")
+    assert time.monotonic() - began_s < 5
+    assert problem["errors"][0]["pointer"] == "/private_key_pem"
+
+
+def der_of(numbers: Sequence[int]) -> bytes:
+    """A sequence of integers."""
+    return _element(0x30, b"".join(_element(2, n.to_bytes(n.bit_length() // 8 + 1, "big")) for n in numbers))
+
+
+def _element(tag: int, content: bytes) -> bytes:
+    count = len(content)
+    if count < 0x80:
+        return bytes((tag, count)) + content
+    size = (count.bit_length() + 7) // 8
+    return bytes((tag, 0x80 | size)) + count.to_bytes(size, "big") + content
+
+
+def pem_block(label: str, der: bytes) -> str:
+    lines = base64.encodebytes(der).decode()
+    return f"-----BEGIN {label}-----\n{lines}-----END {label}-----\n"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from allauth.account.internal.stagekit import LOGIN_SESSION_KEY
 from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
@@ -36,6 +37,10 @@ def user() -> User:
 
 @pytest.fixture
 def passkey(user: User) -> SoftPasskey:
+    return added(user)
+
+
+def added(user: User) -> SoftPasskey:
     """One that the person has added."""
     made = SoftPasskey("http://localhost", user.pk.encode())
     browser = Client(headers=HOST)
@@ -78,6 +83,21 @@ def test_a_device_that_has_not_checked_its_owner_does_not_open(user: User, passk
     browser = Client(headers=HOST)
     browser.post(LOGIN, {"credential": passkey.get(ask(browser), user.pk, is_verified=False)})
     assert not is_signed_in(browser)
+
+
+def test_a_device_does_not_open_unchecked_by_the_question_of_another_page(user: User, passkey: SoftPasskey) -> None:
+    thief = make_member().user
+    added(thief)
+    browser = Client(headers=HOST)
+    give_password(browser, thief, PASSWORD)
+    options = browser.get(reverse("mfa_authenticate")).context["js_data"]["request_options"]
+    assert options["publicKey"]["userVerification"] == "preferred"
+    session = browser.session
+    session[LOGIN_SESSION_KEY]["initiated_at"] -= 3_600  # the sign-in was left, and is over
+    session.save()
+    answer = browser.post(LOGIN, {"credential": passkey.get(options, user.pk, is_verified=False)}, follow=True)
+    assert not is_signed_in(browser)
+    assert "This passkey did not work" in answer.content.decode()
 
 
 def test_another_key_another_person_and_another_origin_do_not_open(user: User, passkey: SoftPasskey) -> None:

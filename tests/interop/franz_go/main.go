@@ -19,8 +19,8 @@ import (
 )
 
 type given struct {
-	Brokers                                        []string
-	Topic, CA, Mechanism, Username, Password, Value string
+	Brokers                                             []string
+	Topic, CA, Own, Mechanism, Username, Password, Value string
 }
 
 func mechanism(g given) sasl.Mechanism {
@@ -48,7 +48,15 @@ func run(g given) ([]string, error) {
 	if g.CA != "" {
 		pool := x509.NewCertPool()
 		pool.AppendCertsFromPEM([]byte(g.CA))
-		options = append(options, kgo.DialTLSConfig(&tls.Config{RootCAs: pool}))
+		config := &tls.Config{RootCAs: pool}
+		if g.Own != "" {
+			own, err := tls.X509KeyPair([]byte(g.Own), []byte(g.Own))
+			if err != nil {
+				return nil, err
+			}
+			config.Certificates = []tls.Certificate{own}
+		}
+		options = append(options, kgo.DialTLSConfig(config))
 	}
 	if m := mechanism(g); m != nil {
 		options = append(options, kgo.SASL(m))

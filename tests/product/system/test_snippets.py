@@ -1,12 +1,14 @@
 """The code that the console shows runs unedited against the instance it is shown for (design: Snippet).
 
-Python and kcat always run. The others fetch their client library from their own registry, so they run when
-PENSTOCK_EXTRAS=1 says so and their tools are here.
+Python and kcat always run; the line for a shell and the file of settings for Java's clients where Kafka's jars are. The
+others fetch their client library from their own registry, so they run when PENSTOCK_EXTRAS=1 says so and their tools
+are here.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,15 +21,31 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from instances.views.connecting import CA_PATH
-from instances.views.snippet_security import CA_FILE, MECHANISM, OPEN, ClientSecurity, Login, Tls
+from instances.views.snippet_security import (
+    CA_FILE,
+    CLIENT_CERTIFICATE_FILE,
+    CLIENT_KEY_FILE,
+    CLIENT_KEYSTORE_FILE,
+    MECHANISM,
+    OPEN,
+    ClientSecurity,
+    Login,
+    Tls,
+    properties,
+)
 from instances.views.snippets import snippets
+from tests.interop import jars
+from tests.testkit.client_certificates import Authority
 from tests.testkit.stack import Stack
-from tests.testkit.tenancy import addresses, demo_tenant
+from tests.testkit.tenancy import Caller, addresses, demo_tenant
 from tests.testkit.waiting import eventually
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 RUN_TIMEOUT_S = 200
+TOPICS, PRODUCER = "org.apache.kafka.tools.TopicCommand", "kafka.tools.ConsoleProducer"
+# With a letter and a mark that Java reads from a file of settings in another way than they are written.
+NAME = "étl\\x"
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion><groupId>snippet</groupId>
 <artifactId>snippet</artifactId><version>1</version><properties><maven.compiler.source>17</maven.compiler.source>
 <maven.compiler.target>17</maven.compiler.target></properties><dependencies><dependency><groupId>org.apache.kafka</groupId>
@@ -71,6 +89,15 @@ def run_java(folder: Path, code: str) -> None:
     call(folder, "mvn", "-q", "compile", plugin, "-Dexec.mainClass=Main")
 
 
+def run_shell(folder: Path, code: str) -> None:
+    """With Kafka's own producer where its archive has the script of that name."""
+    tool = folder / "bin" / "kafka-console-producer.sh"
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\nexec {shlex.join(jars.java_with_jars())} {PRODUCER} "$@"\n')
+    tool.chmod(0o755)
+    call(folder, "env", f"PATH={tool.parent}:{os.environ['PATH']}", "bash", "-e", "-o", "pipefail", "-c", code)
+
+
 Runner = Callable[[Path, str], None]
 RUNNERS: dict[str, tuple[str, Runner]] = {
     "python": (sys.executable, run_python),
@@ -78,6 +105,7 @@ RUNNERS: dict[str, tuple[str, Runner]] = {
     "node": ("npm", run_node),
     "go": ("go", run_go),
     "java": ("mvn", run_java),
+    "shell": ("java", run_shell),
 }
 EXTRAS = ("node", "go", "java")
 
@@ -93,6 +121,8 @@ def skip_without(language: str) -> Runner:
         pytest.skip("fetches a client library from another registry: PENSTOCK_EXTRAS=1 runs it")
     if shutil.which(program) is None:
         pytest.skip(f"the program {program} is not installed")
+    if language == "shell":
+        jars.java_with_jars()
     return run
 
 
@@ -101,6 +131,8 @@ def is_let_in(folder: Path, address: str, security: ClientSecurity) -> bool:
         {"bootstrap.servers": address, "security.protocol": security.protocol, "ssl.ca.location": str(folder / CA_FILE)}
         | ({"sasl.mechanism": MECHANISM, "sasl.username": security.login.username,
             "sasl.password": security.login.password} if security.login else {})
+        | ({"ssl.certificate.location": str(folder / CLIENT_CERTIFICATE_FILE),
+            "ssl.key.location": str(folder / CLIENT_KEY_FILE)} if security.has_client_certificate else {})
     )  # fmt: skip
     try:
         client.list_topics(timeout=5)
@@ -136,7 +168,7 @@ def test_what_the_console_shows_runs_unedited(stack: Stack, tmp_path: Path, lang
 
 
 @pytest.mark.long("instances/views/snippets.py", "instances/views/snippet_security.py")
-@pytest.mark.parametrize("kind", ["tls", "sasl_tls"])
+@pytest.mark.parametrize("kind", ["tls", "sasl_tls", "mtls"])
 @pytest.mark.parametrize("language", RUNNERS)
 def test_what_is_shown_for_an_encrypted_route_runs_unedited_too(
     stack: Stack, tmp_path: Path, language: str, kind: str
@@ -144,24 +176,60 @@ def test_what_is_shown_for_an_encrypted_route_runs_unedited_too(
     run = skip_without(language)
     caller = demo_tenant(stack)
     instance = caller.instance(f"{kind.replace('_', '-')}-{language}")
-    place = f"/instances/{instance['id']}"
-    caller.topic(instance["id"], "orders", 3)
-    made, answer = caller.call("POST", f"{place}/users", {"name": "etl", "superuser": True})
-    assert made == 201, answer
-    assert caller.call("POST", f"{place}/routes", {"name": "secure", "security": kind})[0] == 202
-    secure = f"{place}/routes/secure"
-    eventually(lambda: caller.get(secure)["bootstrap_servers"] != "", within_s=30, what="the route has an address")
-    eventually(lambda: caller.get(place)["status"]["phase"] == "running", within_s=30, what="the route is open")
-    tls = Tls(stack.ready["console_url"].rstrip("/") + CA_PATH)
-    security = ClientSecurity(Login("etl", answer["secret"]["password"]) if kind == "sasl_tls" else None, tls)
-
-    servers = caller.get(secure)["bootstrap_servers"]
-
-    call(tmp_path, "bash", "-e", "-c", security.ca_command)
-    assert (tmp_path / CA_FILE).read_text().startswith("-----BEGIN CERTIFICATE-----")
-    for address in servers.split(","):  # each broker learns of the user within a second
-        eventually(lambda at=address: is_let_in(tmp_path, at, security), within_s=30, what=f"{address} lets clients in")
+    servers, security = encrypted_route(stack, caller, instance["id"], kind, tmp_path)
     run(tmp_path, shown_code(servers, language, security))
 
     assert first_record(",".join(addresses(instance)), "orders") == (b"o-1", b'{"total": 42}')
     caller.call("DELETE", f"/instances/{instance['id']}")
+
+
+@pytest.mark.long("instances/views/snippet_security.py")
+@pytest.mark.parametrize("kind", ["sasl_tls", "mtls"])
+def test_the_file_of_settings_runs_unedited_with_kafkas_own_tools(stack: Stack, tmp_path: Path, kind: str) -> None:
+    jars.java_with_jars()
+    caller = demo_tenant(stack)
+    instance = caller.instance(f"{kind.replace('_', '-')}-file")
+    servers, security = encrypted_route(stack, caller, instance["id"], kind, tmp_path, NAME)
+    file = tmp_path / "client.properties"
+    file.write_text(properties(security), encoding="ascii")
+    listed = jars.run(TOPICS, "--bootstrap-server", servers, "--command-config", str(file), "--list", folder=tmp_path)
+    assert "orders" in listed.split()
+    caller.call("DELETE", f"/instances/{instance['id']}")
+
+
+def encrypted_route(
+    stack: Stack, caller: Caller, instance_id: str, kind: str, folder: Path, name: str = "etl"
+) -> tuple[str, ClientSecurity]:
+    """Opens it, with a topic, a user and, where clients have certificates, one in `folder`; addresses and how to come
+    in, when each broker lets clients in.
+    """
+    place = f"/instances/{instance_id}"
+    caller.topic(instance_id, "orders", 3)
+    made, answer = caller.call("POST", f"{place}/users", {"name": name, "superuser": True})
+    assert made == 201, answer
+    assert caller.call("POST", f"{place}/routes", {"name": "secure", "security": kind})[0] == 202
+    secure = f"{place}/routes/secure"
+    if kind == "mtls":
+        authority = Authority.make("Acme CA")
+        assert caller.call("PUT", f"{secure}/client-ca", {"ca_pem": authority.pem})[0] == 202
+        put_files(authority, folder)
+    eventually(lambda: caller.get(secure)["bootstrap_servers"] != "", within_s=30, what="the route has an address")
+    eventually(lambda: caller.get(place)["status"]["phase"] == "running", within_s=30, what="the route is open")
+    tls = Tls(stack.ready["console_url"].rstrip("/") + CA_PATH, has_client_certificate=kind == "mtls")
+    security = ClientSecurity(Login(name, answer["secret"]["password"]) if kind == "sasl_tls" else None, tls)
+    servers: str = caller.get(secure)["bootstrap_servers"]
+    call(folder, "bash", "-e", "-c", security.ca_command)
+    assert (folder / CA_FILE).read_text().startswith("-----BEGIN CERTIFICATE-----")
+    for address in servers.split(","):  # each broker learns of the user within a second
+        eventually(lambda at=address: is_let_in(folder, at, security), within_s=30, what=f"{address} lets clients in")
+    return servers, security
+
+
+def put_files(authority: Authority, folder: Path) -> None:
+    """A client's certificate and key, each as its page names it."""
+    both = authority.client(folder, "etl").read_text()
+    key, begin, certificate = both.partition("-----BEGIN CERTIFICATE-----")
+    for name, text in (
+        (CLIENT_KEY_FILE, key), (CLIENT_CERTIFICATE_FILE, begin + certificate), (CLIENT_KEYSTORE_FILE, both),
+    ):  # fmt: skip
+        (folder / name).write_text(text)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from types import SimpleNamespace
 
 import pytest
 
-from instances.routes.kinds import OFFERED, SECURITIES
+from instances.routes.kinds import SECURITIES
 from instances.views.snippet_security import (
     LINES,
     OPEN,
@@ -32,7 +33,6 @@ def shown(security: ClientSecurity) -> dict[str, str]:
 
 def test_every_snippet_knows_how_to_come_in() -> None:
     assert {choice for choice, *_ in TEMPLATES} == LINES.keys()
-    assert {*SECURITIES} >= {*OFFERED}
 
 
 @pytest.mark.parametrize("choice", LINES)
@@ -115,6 +115,15 @@ def test_the_file_of_settings_says_the_same() -> None:
         "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
         'username="etl" password="pw";',
     ]
+
+
+def test_the_file_of_settings_is_read_by_java_as_it_is_meant() -> None:
+    login = Login('o"neil\\ 李😀', "pw")
+    (line,) = [line for line in properties(ClientSecurity(login)).splitlines() if line.startswith("sasl.jaas")]
+    assert line.isascii()
+    unescaped = re.sub(r"\\u([0-9a-f]{4})|\\(.)", lambda found: chr(int(found[1], 16)) if found[1] else found[2], line)
+    read = unescaped.encode("utf-16", "surrogatepass").decode("utf-16")
+    assert read == f"sasl.jaas.config={login.jaas}"
 
 
 def test_a_password_is_not_shown_with_its_owner() -> None:

@@ -11,16 +11,22 @@ from itertools import islice
 from typing import Final
 
 from brokers.contract import paths
+from brokers.contract.audit import NOBODY
 from brokers.contract.users import UserDocument
-from brokers.engine.access.client_certificates import ClientAuthorities, Identity
+from brokers.engine.access.authorizer import peer_address
+from brokers.engine.access.client_certificates import UNTRUSTED, ClientAuthorities, Identity, refusal_reason
 from brokers.engine.access.principals import Principal
+from brokers.engine.handlers.audit_trail import Source
 from brokers.engine.handlers.context import Channel, Engine
 from brokers.engine.handlers.logins import REVOKED, Login
 from brokers.engine.handlers.session import DispatchTable, Session
 from brokers.engine.protocol.apis import ADVERTISED_TENANT
 
-# In the place of a mechanism's number.
+# In the place of a mechanism's number, and of its name.
 BY_CERTIFICATE: Final = -1
+TLS: Final = "TLS"
+# Why somebody whose certificate is good is not let in: the user of that name is disabled or has expired.
+USER_SHUT_OUT: Final = "user_shut_out"
 # Open connections that are looked at before the loop serves others: two milliseconds.
 JUDGED_PER_TURN_MAX: Final = 50
 
@@ -31,15 +37,10 @@ class CertificateLogin(Login):
     __slots__ = ("_route", "identity")
 
     def __init__(self, route: CertificateRoute, channel: Channel, identity: Identity) -> None:
-        self._logins = route.engine.authentication.logins
-        self._timer = None
+        logins = route.engine.authentication.logins
+        super().__init__(logins, channel, route.instance_id, identity.user, BY_CERTIFICATE, None)
         self._route = route
-        self.began_again_ms = None
-        self.channel = channel
         self.identity = identity
-        self.instance_id = route.instance_id
-        self.user = identity.user
-        self.mechanism = BY_CERTIFICATE
 
     def holds(self, user: UserDocument | None, now_ms: int) -> bool:
         return user is None or user.is_usable(now_ms)
@@ -70,7 +71,7 @@ class CertificateRoute:
             return  # all of them are looked at under another one
         some = list(islice(rest, JUDGED_PER_TURN_MAX))
         if some:
-            lost = [login for login in some if login in self.open and not self._may_stay(login.identity)]
+            lost = [login for login in some if login in self.open and self._fault_of(login.identity)]
             self.engine.authentication.logins.close(lost)
             self.engine.loop.call_soon(self._judge, authorities, rest)
 
@@ -84,13 +85,27 @@ class CertificateRoute:
         user = users.get(paths.sanitise(identity.user))
         self.open[login] = None
         engine.authentication.logins.add(login, user)
-        may_stay = authorities is self.authorities or self._may_stay(identity)
-        if may_stay and login.holds(user, engine.clock.now_ms()):
+        fault = None if authorities is self.authorities else self._fault_of(identity)
+        if fault is None and not login.holds(user, engine.clock.now_ms()):
+            fault = USER_SHUT_OUT
+        if fault is None:
             engine.authentication.came_by_certificate(self.instance_id)
         else:
-            engine.authentication.failed(self.instance_id)
+            self._note_refusal(NOBODY if user is None else identity.user, channel.peer_host, fault)
             engine.loop.call_soon(channel.close, REVOKED)  # before anything is read
         return session
 
-    def _may_stay(self, identity: Identity) -> bool:
-        return self.authorities is not None and self.authorities.fault_of(identity) is None
+    def handshake_failed(self, peer_host: str, error: Exception) -> None:
+        """As `network.listener_rules.NoteFailure`. Whoever speaks no TLS, or hangs up, has not tried to sign in."""
+        reason = refusal_reason(error)
+        if reason is not None:
+            self._note_refusal(NOBODY, peer_host, reason)
+
+    def _note_refusal(self, user: str, peer_host: str, reason: str) -> None:
+        engine, instance_id = self.engine, self.instance_id
+        engine.authentication.failed(instance_id)
+        source = Source(user, str(peer_address(peer_host)), route=self.name)
+        engine.audit.sign_in_failed(instance_id, source, TLS, is_refused=False, reason=reason)
+
+    def _fault_of(self, identity: Identity) -> str | None:
+        return UNTRUSTED if self.authorities is None else self.authorities.fault_of(identity)

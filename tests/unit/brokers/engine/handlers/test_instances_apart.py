@@ -1,44 +1,66 @@
-"""Two instances behind users and TLS: what proves somebody in one opens nothing of the other, nor does what the cluster
-itself is known by.
+"""Two instances, each with a route for users and tokens and one for certificates: what proves somebody in one opens
+nothing of the other, nor does what the cluster itself is known by.
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from brokers.contract.acls import CLUSTER_NAME, AclOperation, Permission, ResourceType
+from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.process import CLUSTER_USER
+from brokers.contract.routes import RouteDocument
 from brokers.contract.users import UserDocument
 from brokers.engine.access import attempts
 from brokers.engine.handlers.auth import tenant_sasl
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.metadata import MetadataRequest
+from tests.testkit.client_certificates import Authority, client_tls
 from tests.testkit.in_process import SECRET, InProcessBroker
+from tests.testkit.oauth import Issuer
+from tests.testkit.ports import unused_port
 from tests.testkit.records import batch, fetch, produce
 from tests.testkit.rights import acl, create_acls, describe_acls
 from tests.testkit.scram import user
 from tests.testkit.tls import client_context, make_certificate
-from tests.testkit.wire import WireClient
-from tests.unit.brokers.engine.handlers.test_sasl_routes import SaslHouse, sign_in
+from tests.testkit.wire import HOST, WireClient
+from tests.unit.brokers.engine.handlers.test_sasl_routes import shake_hands, sign_in
+from tests.unit.brokers.engine.handlers.test_token_routes import TokenHouse, bring, refused
 from tests.unit.brokers.engine.handlers.test_user_calls import alter, altered, describe
 
 MINE, THEIRS = "ins-aaaaaaaa", "ins-bbbbbbbb"
 FAILED = ErrorCode.SASL_AUTHENTICATION_FAILED
 MECHANISMS = (0, 1, 2)
+EVERYTHING = MetadataRequest(topics=None)
+USERS, MACHINES = "default", "machines"
 
 
 @dataclass
-class Pair(SaslHouse):
-    """Both have users alice and root, with other passwords; root is a superuser in each."""
+class Pair(TokenHouse):
+    """Both have users alice and root, with other passwords; root is a superuser in each. `machine_ports` are those of
+    the routes for certificates, by instance, and `authorities` who signs them.
+    """
 
     authority: Path
+    machine_ports: dict[str, int]
+    authorities: dict[str, Authority]
+
+    async def by_certificate(self, instance_id: str, file: Path | None) -> WireClient | None:
+        """None: it was not let in."""
+        try:
+            client = await self.broker.client(self.machine_ports[instance_id], tls=client_tls(self.authority, file))
+            await client.call(ApiKey.METADATA, 12, EVERYTHING)
+        except (OSError, asyncio.IncompleteReadError):
+            return None
+        return client
 
     async def enter(self, port: int, name: str, password: str, mechanism: int = 0) -> tuple[WireClient, int]:
         """A connection over TLS, and the error with which it was answered."""
@@ -58,6 +80,16 @@ def users_of(instance_id: str, password: str) -> list[UserDocument]:
     ]
 
 
+def route(name: str, security: str, port: int) -> RouteDocument:
+    return RouteDocument(
+        name=name,
+        security=security,
+        ports={1: port},
+        endpoints={1: f"{HOST}:{port}"},
+        principal_mapping_rules="RULE:^CN=(.*)$/$1/",
+    )
+
+
 @pytest.fixture
 async def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
     monkeypatch.setattr(tenant_sasl, "FAILED_AUTHENTICATION_DELAY_MS", 0)
@@ -66,8 +98,14 @@ async def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     authority = tmp_path / "tls"
     certificate = make_certificate(authority)
     async with InProcessBroker(tmp_path / "broker", certificate=certificate) as broker:
-        ports = [await broker.create_instance(id, security="sasl_tls") for id in (MINE, THEIRS)]
-        pair = Pair(broker, *ports, authority)
+        ports = {id: (unused_port(), unused_port()) for id in (MINE, THEIRS)}
+        authorities = {id: Authority.make("Clients CA") for id in ports}  # which call themselves alike
+        for id, (users, machines) in ports.items():
+            routes = route(USERS, "sasl_tls", users), route(MACHINES, "mtls", machines)
+            await broker.create_instance(id, routes=routes, endpoints=dict(routes[0].endpoints), ports={})
+            await broker.put_certificates(id, MACHINES, CertificatesDocument(client_ca_pem=authorities[id].pem))
+        machine_ports = {id: machines for id, (_, machines) in ports.items()}
+        pair = Pair(broker, ports[MINE][0], ports[THEIRS][0], authority, machine_ports, authorities)
         await pair.put(*users_of(MINE, "mine"))
         await pair.put(*users_of(THEIRS, "theirs"), instance_id=THEIRS)
         yield pair
@@ -132,6 +170,65 @@ def _metadata_with(context: ssl.SSLContext, session: ssl.SSLSession | None, port
         secured.settimeout(10)
         secured.sendall(frame)
         return secured.recv(1_000)
+
+
+async def test_no_token_of_one_instance_opens_a_route_of_the_other(pair: Pair) -> None:
+    ours, theirs = Issuer(), Issuer(issuer="https://their.example.com/", audience="theirs")
+    await pair.configure(ours.document())
+    context = client_context(pair.authority)
+    assert (await bring(await pair.broker.client(pair.port, tls=context), ours.token("root"))).error_code == 0
+    # Before the other takes tokens, when it takes others, and of whoever claims to be of its issuer.
+    client = await pair.broker.client(pair.their_port, tls=context)
+    assert (await shake_hands(client, "OAUTHBEARER")).error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    await pair.configure(theirs.document(), THEIRS)
+    for token in (ours.token("root"), ours.token("root", iss=theirs.issuer, aud=theirs.audience)):
+        assert (await refused(await pair.broker.client(pair.their_port, tls=context), token)).error_code == FAILED
+    assert (await refused(await pair.broker.client(pair.port, tls=context), theirs.token("root"))).error_code == FAILED
+
+
+async def test_no_certificate_of_one_instance_opens_a_route_of_the_other(pair: Pair, tmp_path: Path) -> None:
+    mine = pair.authorities[MINE].client(tmp_path, "alice")
+    assert await pair.by_certificate(MINE, mine) is not None
+    assert await pair.by_certificate(THEIRS, mine) is None
+    # Nor does it prove anybody where users are asked for.
+    for port in (pair.port, pair.their_port):
+        client = await pair.broker.client(port, tls=client_tls(pair.authority, mine))
+        with pytest.raises((OSError, asyncio.IncompleteReadError)):
+            await client.call(ApiKey.METADATA, 12, EVERYTHING)
+    # The other's authority is trusted by the other alone, whatever ours says of it.
+    await pair.broker.put_certificates(
+        MINE, MACHINES, CertificatesDocument(client_ca_pem="".join(each.pem for each in pair.authorities.values()))
+    )
+    assert await pair.by_certificate(THEIRS, mine) is None
+
+
+async def test_who_came_by_certificate_has_the_rights_of_its_own_instance(pair: Pair, tmp_path: Path) -> None:
+    owners = [await pair.broker.internal_client(id) for id in (MINE, THEIRS)]
+    for owner in owners:
+        await pair.broker.create_topic(owner, "orders")
+    for owner, permission in zip(owners, (Permission.ALLOW, Permission.DENY), strict=True):
+        entry = acl("User:alice", AclOperation.ALL, ResourceType.TOPIC, "orders", permission=permission)
+        assert await create_acls(owner, entry) == [0]
+    errors = []
+    for id in (MINE, THEIRS):
+        client = await pair.by_certificate(id, pair.authorities[id].client(tmp_path, "alice"))
+        assert client is not None
+        errors.append((await produce(client, "orders", batch(b"x"))).error_code)
+    assert errors == [0, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+
+
+async def test_a_route_that_is_closed_or_changed_is_so_in_its_own_instance_alone(pair: Pair, tmp_path: Path) -> None:
+    files = {id: pair.authorities[id].client(tmp_path, "alice") for id in (MINE, THEIRS)}
+    theirs = await pair.by_certificate(THEIRS, files[THEIRS])
+    assert theirs is not None
+    before = pair.broker.broker.current.image.instances[MINE].document.routes
+    stranger = "192.0.2.1"
+    await pair.broker.update_instance(MINE, routes=tuple(replace(each, allow_list=(stranger,)) for each in before))
+    assert await pair.by_certificate(MINE, files[MINE]) is None
+    await pair.broker.update_instance(MINE, routes=before[:1])
+    await pair.broker.put_certificates(MINE, MACHINES, None)
+    assert (await theirs.call(ApiKey.METADATA, 12, EVERYTHING)).topics is not None
+    assert await pair.by_certificate(THEIRS, files[THEIRS]) is not None
 
 
 async def test_rights_of_one_instance_are_none_in_the_other(pair: Pair) -> None:

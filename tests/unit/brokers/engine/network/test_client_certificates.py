@@ -7,6 +7,7 @@ import socket
 import ssl
 import warnings
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,10 +18,13 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from brokers.contract import paths
+from brokers.contract.audit import AuditEvent
+from brokers.contract.audit_limits import TALLIES_PER_INSTANCE_MAX
 from brokers.contract.certificates import ROUTE_KEYS_FILE, CertificatesDocument
 from brokers.contract.documents import change_to_json
 from brokers.contract.routes import RouteDocument
-from brokers.engine.cluster.tree import Create, Delete, Operation, Set
+from brokers.engine.access.client_certificates import REVOKED, CertificateRefused
+from brokers.engine.cluster.tree import Create, Delete, Operation
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.metadata import MetadataRequest
 from brokers.infra.certificates import ensure_route_keys
@@ -28,10 +32,12 @@ from instances.routes import certificate_checks as checks
 from instances.routes.certificate_entries import CLIENT_CHAIN_MAX, REVOKED_MAX
 from tests.testkit.client_certificates import DAY, NOW, Authority, client_tls, name_of
 from tests.testkit.in_process import InProcessBroker
+from tests.testkit.oauth import Issuer
 from tests.testkit.ports import unused_port
 from tests.testkit.scram import user
 from tests.testkit.tls import make_certificate
 from tests.testkit.wire import HOST, WireClient
+from tests.unit.brokers.engine.handlers.test_token_routes import TokenHouse
 
 MINE, THEIRS = "ins-aaaaaaaa", "ins-bbbbbbbb"
 EVERYTHING = MetadataRequest(topics=None)
@@ -71,19 +77,7 @@ class House:
 
     async def put(self, document: CertificatesDocument | None, instance_id: str = MINE) -> None:
         """Writes it as the control plane would, and waits until the broker has it."""
-        tree, path = self.broker.tree, paths.instance_route_certificates(instance_id, "secure")
-        operations: list[Operation] = []
-        if await tree.get(paths.instance_certificates(instance_id)) is None:
-            operations.append(Create(paths.instance_certificates(instance_id)))
-        if document is None:
-            operations.append(Delete(path, None))
-        else:
-            raw = document.to_json()
-            operations.append(Create(path, raw) if await tree.get(path) is None else Set(path, raw, None))
-        change = change_to_json([f"instances/{instance_id}/certificates/secure"])
-        await tree.commit([*operations, Create(paths.CHANGE_PREFIX, change, sequence=True)])
-        current = self.broker.broker.current
-        await self.broker.until(lambda: current.image.certificates.of_instance(instance_id).get("secure") == document)
+        await self.broker.put_certificates(instance_id, "secure", document)
 
     async def trust(self, *authorities: Authority, crl: str = "", instance_id: str = MINE) -> None:
         pem = "".join(each.pem for each in authorities)
@@ -94,6 +88,31 @@ class House:
         self, authority: Path, file: Path | None, instance_id: str = MINE, version: ssl.TLSVersion | None = None
     ) -> WireClient:
         return await self.broker.client(self.ports[instance_id], tls=client_tls(authority, file, version))
+
+    async def put_user(self, document: Any, name: str) -> None:
+        tree, path = self.broker.tree, paths.instance_user(MINE, name)
+        operations: list[Operation] = []
+        if await tree.get(paths.instance_users(MINE)) is None:
+            operations.append(Create(paths.instance_users(MINE)))
+        if document is None:
+            operations.append(Delete(path, None))
+        else:
+            operations.append(Create(path, document.to_json()))
+        change = change_to_json([f"instances/{MINE}/users/{name}"])
+        await tree.commit([*operations, Create(paths.CHANGE_PREFIX, change, sequence=True)])
+        image = self.broker.broker.current
+        await self.broker.until(lambda: image.image.users.of_instance(MINE).get(name) == document)
+
+    def keep_audit_events(self) -> list[AuditEvent]:
+        """What the broker would write, as it comes."""
+        kept: list[AuditEvent] = []
+
+        def keep(_instance_id: str, value: bytes) -> bool:
+            kept.append(AuditEvent.from_json(value))
+            return True
+
+        self.broker.broker.engine.audit.append = keep
+        return kept
 
     def users(self, instance_id: str = MINE) -> list[str]:
         """Of the connections that are open."""
@@ -149,6 +168,85 @@ async def test_nobody_comes_in_without_a_certificate_of_the_routes_authority(
     assert await is_refused(house, authority, acme.client(tmp_path, "late", not_after=NOW - timedelta(minutes=5)))
     assert await is_served(await house.connect(authority, alice))
     assert house.broker.broker.listeners.counters.faults == 0
+
+
+async def test_a_certificate_that_is_refused_is_in_the_audit_log_with_the_reason(
+    house: House, authority: Path, acme: Authority, tmp_path: Path
+) -> None:
+    await house.open(MINE, rules="RULE:^CN=([a-z]+)$/$1/")
+    await house.put_user(replace(user("carol"), disabled=True), "carol")
+    files = {name: acme.client(tmp_path, name) for name in ("alice", "bob", "carol", "no-rule")}
+    await house.trust(acme, crl=acme.revoked("alice"))
+    events = house.keep_audit_events()
+    refused = {
+        "revoked": files["alice"],
+        "no_certificate": None,
+        "untrusted": Authority.make("Acme CA").client(tmp_path, "mallory"),
+        "expired": acme.client(tmp_path, "late", not_after=NOW - timedelta(minutes=5)),
+        "names_nobody": files["no-rule"],
+        "user_shut_out": files["carol"],
+    }
+    for reason, file in refused.items():
+        assert await is_refused(house, authority, file), reason
+        assert await is_refused(house, authority, file), reason
+    assert await is_served(await house.connect(authority, files["bob"]))
+    engine = house.broker.broker.engine
+    engine.audit.finish()
+    reported = {(event.items[0].after or {})["reason"]: event for event in events}
+    assert reported.keys() == refused.keys()
+    for reason, event in reported.items():
+        assert (event.instance_id, event.address, event.route, event.requests) == (MINE, HOST, "secure", 2)
+        assert event.user == ("carol" if reason == "user_shut_out" else "")
+        assert event.items[0].action == "client.sign_in_failed"
+        assert (event.items[0].after or {})["mechanism"] == "TLS"
+    assert dict(engine.authentication.counts())[MINE].failed == 2 * len(refused)
+
+
+async def test_who_speaks_no_tls_or_hangs_up_has_not_tried_to_sign_in(
+    house: House, authority: Path, acme: Authority, tmp_path: Path
+) -> None:
+    port = await house.open(MINE)
+    await house.trust(acme)
+    events = house.keep_audit_events()
+    for first in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello"):
+        reader, writer = await asyncio.open_connection(HOST, port)
+        writer.write(first)
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+    house.broker.broker.engine.audit.finish()
+    assert not events
+
+
+async def test_certificates_from_many_addresses_are_a_bounded_number_of_events(
+    house: House, authority: Path, acme: Authority, tmp_path: Path
+) -> None:
+    """As a listed proxy has them come."""
+    await house.open(MINE)
+    await house.trust(acme)
+    events = house.keep_audit_events()
+    (listener,) = [each for each in house.broker.broker.listeners if each.name.startswith(MINE)]
+    error = CertificateRefused("its certificate is revoked", REVOKED)
+    for number in range(1_000):
+        listener.on_handshake_failed(f"10.0.{number // 250}.{number % 250}", error)
+    house.broker.broker.engine.audit.finish()
+    assert len(events) <= 2 * TALLIES_PER_INSTANCE_MAX + 1
+    assert sum(event.requests for event in events) == 1_000
+
+
+async def test_other_terms_for_tokens_are_nothing_to_who_came_by_certificate(
+    house: House, authority: Path, acme: Authority, tmp_path: Path
+) -> None:
+    await house.open(MINE)
+    await house.trust(acme)
+    alice = await house.connect(authority, acme.client(tmp_path, "alice"))
+    assert await is_served(alice)
+    tokens = TokenHouse(house.broker, house.ports[MINE], 0)
+    for document in (Issuer().document(), Issuer(audience="another").document(), None):
+        await tokens.configure(document)
+        assert await is_served(alice)
 
 
 async def test_a_certificate_of_one_instance_opens_nothing_of_another(
@@ -302,26 +400,11 @@ async def test_a_user_by_certificate_needs_no_document_and_a_disabled_one_keeps_
     file = acme.client(tmp_path, "alice")
     alice = await house.connect(authority, file)
     assert await is_served(alice)
-    await _put_user(house, replace(user("alice"), disabled=True))
+    await house.put_user(replace(user("alice"), disabled=True), "alice")
     assert await alice.is_closed()
     assert await is_refused(house, authority, file)
-    await _put_user(house, None)
+    await house.put_user(None, "alice")
     assert await is_served(await house.connect(authority, file))
-
-
-async def _put_user(house: House, document: Any) -> None:
-    tree, path = house.broker.tree, paths.instance_user(MINE, "alice")
-    operations: list[Operation] = []
-    if await tree.get(paths.instance_users(MINE)) is None:
-        operations.append(Create(paths.instance_users(MINE)))
-    if document is None:
-        operations.append(Delete(path, None))
-    else:
-        operations.append(Create(path, document.to_json()))
-    change = change_to_json([f"instances/{MINE}/users/alice"])
-    await tree.commit([*operations, Create(paths.CHANGE_PREFIX, change, sequence=True)])
-    image = house.broker.broker.current
-    await house.broker.until(lambda: image.image.users.of_instance(MINE).get("alice") == document)
 
 
 async def test_subjects_that_name_nobody_are_refused(

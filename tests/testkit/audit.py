@@ -1,0 +1,39 @@
+"""What brokers wrote down of their clients' administration, read from the cluster's own topic."""
+
+from __future__ import annotations
+
+from confluent_kafka import Consumer, TopicPartition
+
+from brokers.contract.audit import AUDIT_TOPIC, AuditEvent
+from brokers.contract.process import CLUSTER_USER
+from tests.testkit.engine import EngineCluster
+
+
+def audit_events(cluster: EngineCluster, instance_id: str) -> list[AuditEvent]:
+    """Those of one instance, of a cluster with one broker."""
+    broker = cluster.brokers[0]
+    consumer = Consumer(
+        {
+            "bootstrap.servers": f"{broker.settings.internal_host}:{broker.settings.internal_port}",
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": CLUSTER_USER,
+            "sasl.password": broker.secret,
+            "group.id": "tests",
+            "enable.auto.commit": False,
+        }
+    )
+    result = []
+    try:
+        partition = TopicPartition(AUDIT_TOPIC, 0, 0)
+        consumer.assign([partition])
+        end = consumer.get_watermark_offsets(partition, timeout=10)[1]
+        seen = 0
+        while seen < end:
+            message = consumer.poll(5.0)
+            assert message is not None and message.error() is None
+            seen = (message.offset() or 0) + 1
+            result.append(AuditEvent.from_json(message.value() or b""))
+    finally:
+        consumer.close()
+    return [event for event in result if event.instance_id == instance_id]
