@@ -58,9 +58,10 @@ $(VENV)/.dev: requirements-dev.txt $(VENV)/.runtime
 run: setup
 	@exec $(BIN)/python manage.py up $(UP)
 
+# PENSTOCK_TESTS_CHECKED=1, as .ci/run sets it: `make check` has run the tests of the tree's shape.
 test: setup-dev
-	@PENSTOCK_TESTS_ROTATE=1 $(RUN) $(SIDE_BY_SIDE) -m "not quiet"
-	@$(RUN) -m quiet tests/product/system
+	@PENSTOCK_TESTS_ROTATE=1 $(RUN) $(SIDE_BY_SIDE) -m "not quiet" $(if $(PENSTOCK_TESTS_CHECKED),--ignore=tests/shape)
+	@PENSTOCK_TESTS_ROTATE=1 $(RUN) -m quiet tests/product/quiet
 
 # Everything: all examples, seeds, planted bugs and sweeps, and what compiling can change compiled as well.
 test-long:
@@ -77,14 +78,14 @@ NEVER_COMPILED := $(addprefix --ignore=tests/unit/brokers/engine/,access cluster
 FEWER_EXAMPLES := PENSTOCK_LOG_EXAMPLES=700 PENSTOCK_CLEANING_EXAMPLES=15
 
 # What the compiled modules can change: the engine, quotas, and what clients see. A short run has the rooms of compiled modules,
-# Apache Kafka's recorded answers and one pass of stock clients.
+# Apache Kafka's recorded answers and one pass of stock clients, and of them those that had their turn plain the day before.
 NATIVE_LONG := $(NEVER_COMPILED) tests/unit/brokers/engine tests/component/engine tests/unit/quotas tests/differential tests/interop tests/product/system/test_malformed.py
 NATIVE_SHORT := $(addprefix tests/unit/brokers/engine/,handlers network partitions protocol records replication storage throttling wire test_deadlines.py \
   test_page_cache.py) $(addprefix tests/component/engine/,test_replicated_topic.py test_transactions_process.py) --ignore=tests/unit/brokers/engine/storage/test_crash_matrix.py \
   tests/unit/quotas tests/differential tests/interop/test_transactions.py
 
 test-native: native
-	@PENSTOCK_NATIVE=1 $(if $(filter long,$(PENSTOCK_TESTS)),$(FEWER_EXAMPLES)) $(RUN) $(SIDE_BY_SIDE) $(if $(filter long,$(PENSTOCK_TESTS)),$(NATIVE_LONG),$(NATIVE_SHORT))
+	@PENSTOCK_TESTS_ROTATE=1 PENSTOCK_NATIVE=1 $(if $(filter long,$(PENSTOCK_TESTS)),$(FEWER_EXAMPLES)) $(RUN) $(SIDE_BY_SIDE) $(if $(filter long,$(PENSTOCK_TESTS)),$(NATIVE_LONG),$(NATIVE_SHORT))
 
 # Beside each other, the quickest first and then the longest. One that fails stops none of the others.
 check: setup-dev

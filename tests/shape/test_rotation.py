@@ -152,6 +152,28 @@ def test_a_room_inside_another_has_turns_of_its_own(
         assert len(_today(tree)) == 2
 
 
+def test_a_room_may_be_one_module(tree: Path, changed: Change, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rotation, "ROOMS", {"tests/turning/test_b.py": rotation.Room(3, ("brokers/checked",))})
+    rotation.room_of.cache_clear()
+    ran = []
+    for day in range(DAY, DAY + 3):
+        changed(day=day)
+        ran += _today(tree)
+    assert sorted(ran) == ["test_a"] * 3 + ["test_b"] + ["test_c"] * 3
+
+
+def test_what_ran_plain_runs_compiled_the_day_after(
+    tree: Path, changed: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = {}
+    for compiled in "01":
+        monkeypatch.setenv("PENSTOCK_NATIVE", compiled)
+        for day in range(DAY, DAY + 4):
+            changed(day=day)
+            ran[compiled, day] = _today(tree)
+    assert all(ran["1", day + 1] == ran["0", day] for day in range(DAY, DAY + 3))
+
+
 def test_without_gits_history_a_room_takes_its_turns(
     tree: Path, changed: Change, monkeypatch: pytest.MonkeyPatch
 ) -> None:

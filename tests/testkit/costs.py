@@ -73,8 +73,8 @@ class Costs:
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             output[PROPERTY] = (self._collected_s, spent_s())
-        else:
-            self.processes.append((self._collected_s, spent_s()))
+        else:  # what the processes that run tests have spent, they have said themselves
+            self.processes.append((self._collected_s, time.process_time() if self.processes else spent_s()))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:

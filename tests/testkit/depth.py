@@ -40,18 +40,19 @@ def examples(long: int) -> int:
     return long if LONG else max(1, long // 4)
 
 
-def part_of_day(parts: int) -> int:
-    """The part, from 0, that the day of the seed has: on `parts` days in a row each comes once."""
-    return SEED // SECONDS_OF_DAY % parts
+def part_of_day(parts: int, behind: int = 0) -> int:
+    """The part, from 0, that the day of the seed has, or so many days before it: on `parts` days in a row each comes
+    once.
+    """
+    return (SEED // SECONDS_OF_DAY - behind) % parts
 
 
-def day_share(candidates: Sequence[T], parts: int) -> list[T]:
-    """Every so manieth of them, beginning at the day's part; all of them in a long run."""
-    return list(candidates if LONG else candidates[part_of_day(parts) :: parts])
-
-
-# Light and dark, each every other day: what differs between them is colours.
-THEMES: Final = day_share(("light", "dark"), 2)
+def day_share(candidates: Sequence[T], parts: int, covers: Sequence[str] = (), behind: int = 0) -> list[T]:
+    """Every so manieth of them, beginning at the part of the day or of one so many days before it; all of them in a
+    long run, or when a file at or below one of `covers` was changed.
+    """
+    is_whole = LONG or (covers and is_changed(covers))
+    return list(candidates if is_whole else candidates[part_of_day(parts, behind) :: parts])
 
 
 def _git(*arguments: str) -> str:
@@ -90,6 +91,10 @@ def is_changed(paths: Iterable[str]) -> bool:
     """Whether a file at or below one of `paths` was changed."""
     below = tuple(f"{path.rstrip('/')}/" for path in paths)
     return any(f"{file}/".startswith(below) for file in changed_files() or ())
+
+
+# Light and dark, each every other day: what differs between them is colours.
+THEMES: Final = day_share(("light", "dark"), 2)
 
 
 def describe() -> str:

@@ -35,15 +35,30 @@ class Room(NamedTuple):
     covers: Sequence[str] = ()
 
 
-# A folder below a room may be a room of its own.
+# A room may be one module, and one below a room has turns of its own.
 ROOMS: Final[Mapping[str, Room]] = {
-    "tests/product/browser": Room(4, ("tenants/static",)),
-    "tests/product/system": Room(3, ("config/embedded",)),
-    "tests/adversarial": Room(3, ("brokers/engine/network", "brokers/engine/throttling")),
-    "tests/component/engine": Room(2, ("brokers/engine/assembly",)),
-    "tests/component/brokers": Room(2, ("brokers/provisioning", "brokers/rebalancing")),
-    "tests/component/pipeline": Room(2, ("billing/pipeline",)),
-    "tests/unit/brokers/engine/protocol": Room(2),
+    "tests/product/browser": Room(6, ("tenants/static",)),
+    "tests/product/quiet": Room(2, ("quotas", "brokers/engine/throttling", "config/web")),
+    "tests/product/system": Room(4, ("config/embedded", "config/supervisor")),
+    "tests/adversarial": Room(5, ("brokers/engine/network", "brokers/engine/throttling")),
+    "tests/interop": Room(4, ("brokers/engine/protocol/messages",)),
+    "tests/component/billing": Room(2, ("billing",)),
+    "tests/component/brokers": Room(4, ("brokers/provisioning", "brokers/rebalancing")),
+    "tests/component/config": Room(4, ("config",)),
+    "tests/component/console": Room(
+        3, ("tenants/views", "tenants/templates", "instances/views", "instances/templates", "billing/views")
+    ),
+    "tests/component/engine": Room(4, ("brokers/engine/assembly",)),
+    "tests/component/instances": Room(3, ("instances",)),
+    "tests/component/pipeline": Room(4, ("billing/pipeline",)),
+    "tests/component/tenants": Room(3, ("tenants",)),
+    "tests/unit/brokers/engine/handlers": Room(2),
+    "tests/unit/brokers/engine/inspect": Room(2),
+    "tests/unit/brokers/engine/partitions": Room(2),
+    "tests/unit/brokers/engine/protocol": Room(3),
+    "tests/unit/brokers/engine/records": Room(2),
+    "tests/unit/brokers/engine/storage": Room(3),
+    "tests/unit/brokers/native": Room(2),
 }
 
 
@@ -51,10 +66,15 @@ def is_on() -> bool:
     return os.environ.get(SWITCH) == "1" and not depth.LONG
 
 
+def is_compiled() -> bool:
+    """Compiled modules of the engine are tried by what had its turn with the plain ones the day before."""
+    return os.environ.get("PENSTOCK_NATIVE", "0") != "0"
+
+
 @cache
-def room_of(folder: Path) -> str | None:
-    """The innermost room that has the folder."""
-    for candidate in (folder, *folder.parents):
+def room_of(path: Path) -> str | None:
+    """The innermost room that has the folder or the module."""
+    for candidate in (path, *path.parents):
         if candidate == BASE_DIR:
             break
         if candidate.is_relative_to(BASE_DIR) and (name := candidate.relative_to(BASE_DIR).as_posix()) in ROOMS:
@@ -65,13 +85,15 @@ def room_of(folder: Path) -> str | None:
 def covers_of(room: str) -> tuple[str, ...]:
     """What a room checks: the folder that a room of unit tests mirrors, and what it names."""
     path = PurePosixPath(room)
-    mirrored = (path.relative_to(UNIT).as_posix(),) if path.is_relative_to(UNIT) else ()
+    mirrored = (path.relative_to(UNIT).as_posix(),) if path.is_relative_to(UNIT) and not path.suffix else ()
     return (*mirrored, *ROOMS[room].covers)
 
 
 def modules_of(room: str) -> list[Path]:
     """Without those of rooms inside it."""
-    return sorted(module for module in (BASE_DIR / room).rglob("test_*.py") if room_of(module.parent) == room)
+    place = BASE_DIR / room
+    modules = [place] if place.is_file() else place.rglob("test_*.py")
+    return sorted(module for module in modules if room_of(module) == room)
 
 
 @cache
@@ -80,14 +102,14 @@ def left_for_other_days(room: str) -> frozenset[Path]:
     if depth.is_changed((*SHOWS_EVERYWHERE, *covers_of(room))):
         return frozenset()
     modules = modules_of(room)
-    others = frozenset(modules) - frozenset(depth.day_share(modules, ROOMS[room].days))
+    others = frozenset(modules) - frozenset(depth.day_share(modules, ROOMS[room].days, behind=is_compiled()))
     changed = depth.changed_files() or frozenset()
     return frozenset(module for module in others if not _is_concerned(module, changed))
 
 
 def runs_today(module: Path) -> bool:
     """Whether this module has its turn, or is of no room that takes turns."""
-    room = room_of(module.parent)
+    room = room_of(module)
     return room is None or module not in left_for_other_days(room)
 
 

@@ -19,7 +19,7 @@ ORDER = (PRODUCT, SPARK)
 # Of those of the product the last, in this order: who moves instances to other ports, which others have noted down, and
 # who needs the Spark that it has started by then for what the others used.
 AFTER_OTHERS = ("test_operators", "test_usage")
-PRODUCT_ROOMS = frozenset({"system"})
+PRODUCT_ROOMS = frozenset({"system", "quiet"})
 # Then rooms whose modules take tens of seconds each; what is left at the end is short.
 LONG_ROOMS = (
     "product/browser",

@@ -32,6 +32,7 @@ from tenants import services
 from tenants.actors import member_actor
 from tenants.choices import Role
 from tenants.models import Member
+from tests.testkit import depth
 from tests.testkit.api_cases import make_member, make_token
 
 EXAMPLES_PER_OPERATION = 3  # drawn at random, beside those at the edges of every declared value
@@ -45,6 +46,9 @@ SHAPE_CODES = frozenset(
 schema = schemathesis.openapi.from_dict(SchemaGenerator().get_schema(request=None, public=True))
 schema.app = application
 FEEDBACK = FeedbackSources(constants_value_source=make_constants_value_source(schema))
+# Of which each day has a quarter.
+PARTS = 4
+COVERS = ("tenants/api", "instances/api", "brokers/api", "billing/api", "quotas/api", "tests/component/api")
 OPERATIONS = {operation.label: operation for operation in (found.ok() for found in schema.get_all_operations())}
 
 
@@ -101,7 +105,7 @@ def keeps_to_the_schema(case: Any, secret: str, places: dict[str, str]) -> None:
         assert not said & SHAPE_CODES, f"the schema allows what the API refuses: {problem}"
 
 
-@pytest.mark.parametrize("label", OPERATIONS)
+@pytest.mark.parametrize("label", depth.day_share(sorted(OPERATIONS), PARTS, COVERS))
 def test_every_operation_keeps_to_the_schema(label: str, secret: str, places: dict[str, str]) -> None:
     """Its cases are made here: `schema.parametrize` would make all of them in each process that collects tests."""
     operation = OPERATIONS[label]
