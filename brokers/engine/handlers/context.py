@@ -406,7 +406,7 @@ class Call:
     address: Address
     # It changed something in ZooKeeper, which its instance pays for (`common.change_turns`).
     has_changed: bool = False
-    # Of the client's changes by the controller, once they were counted (`mutation_quota`).
+    # Of the client's changes by the controller, where it is to wait for them (`mutation_quota`).
     mutation_limiter: Limiter | None = None
     # How long it waited for its instance to have time of this broker again, in milliseconds.
     paused_ms: int = 0

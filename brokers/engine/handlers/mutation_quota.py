@@ -30,22 +30,25 @@ CONTROLLERS_PART: Final = 0.9
 
 def take(call: Call, partitions: int) -> bool:
     """Charges the client for a change of so many partitions. False: it owes for those before, and its version is one
-    that is refused; then nothing is charged.
+    that is refused; then nothing is charged. Who is refused is told how long to wait, and so is who would never be; a
+    client that is refused later need not wait now, as in Apache Kafka.
     """
     limiter = _limiter(call)
     if limiter is None or limiter.bucket is None:
         return True
     now_ms = call.engine.clock.monotonic_ms()
-    call.mutation_limiter = limiter
     strict_from = STRICT_FROM.get(call.api_key)
-    if strict_from is not None and call.version >= strict_from and limiter.bucket.is_exhausted(now_ms):
-        return False
-    limiter.bucket.charge(partitions, now_ms)
-    return True
+    is_strict = strict_from is not None and call.version >= strict_from
+    is_refused = is_strict and limiter.bucket.is_exhausted(now_ms)
+    if not is_refused:
+        limiter.bucket.charge(partitions, now_ms)
+    if is_refused or not is_strict:
+        call.mutation_limiter = limiter
+    return not is_refused
 
 
 def wait_ms(call: Call) -> int:
-    """How long the client is to wait for what was charged to it."""
+    """How long the client is to wait for what was charged to it, if it is to."""
     limiter = call.mutation_limiter
     if limiter is None or limiter.bucket is None:
         return 0
