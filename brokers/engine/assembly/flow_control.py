@@ -2,8 +2,8 @@
 (CKA-22).
 
 The flow master is asked over a connection of its own; where this broker is the flow master it answers itself. Reports
-leave at whole seconds of the wall clock, so that those of all brokers are about the same time, and half way between them
-for the limits whose demand moves. A share that moved is reported again at once: others wait for what it gave up.
+leave at whole seconds of the wall clock, so that those of all brokers are about the same time, and half way between
+them for limits whose demand moves. A share that moved is reported again at once: others wait for what it gave up.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ class FlowShare:
 
     @property
     def is_moving(self) -> bool:
-        """Somebody waited for it here since the last report, or the flow master gave it and it is not the static one."""
+        """Somebody waited for it here since the last report, or the flow master gave another one than the static."""
         limiter = self.limiter
         if limiter is None or self.policy == STATIC:
             return False
