@@ -194,7 +194,7 @@ class Session:
             charging.record_time(limiter, perf_counter() - self._uncharged_since_s, now_ms)
             self._uncharged_since_s = 0.0
 
-    def exempt_turn(self) -> None:
+    def uncharge_turn(self) -> None:
         """This turn is not charged to the client's request quota."""
         self._uncharged_since_s = 0.0
 

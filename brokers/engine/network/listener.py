@@ -411,9 +411,7 @@ class Listeners:
         return None
 
     def holds_back(self, listener: Listener, accepted: socket.socket, address: str) -> bool:
-        """Whether connections come from this address faster than they may; this one is then neither the caller's any
-        more nor counted anywhere (QUO-52).
-        """
+        """Whether this address opens too many a second; this one is then not the caller's, nor counted (QUO-52)."""
         group = listener.group
         limit_per_s = None if group.is_protected else self.connections_per_s(group.name, address)
         if limit_per_s is None:
