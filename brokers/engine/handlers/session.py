@@ -169,11 +169,12 @@ class Session:
             self._handle(
                 api_key, RawRequest(version, correlation_id, client_id, buffer, body, start, end), fast_codec is None
             )
+        ended_s = perf_counter()
         client = self._client
         if client is not None and client.request_limiter is not None:
-            self.charge_turn(client.request_limiter)
+            self._end_turn(client.request_limiter, ended_s)
         self._uncharged_since_s = 0.0
-        spent_s = perf_counter() - began_s
+        spent_s = ended_s - began_s
         if spent_s >= LONG_TURN_S:
             self.engine.loop_turns.record(api_key, self.principal.instance_id, spent_s)
 
@@ -185,14 +186,13 @@ class Session:
             return
         self._uncharged_since_s = perf_counter()
         work()
-        self.charge_turn(client.request_limiter)
+        self._end_turn(client.request_limiter, perf_counter())
+        self._uncharged_since_s = 0.0
 
-    def charge_turn(self, limiter: Limiter) -> None:
-        """The rest of this turn, which is over."""
+    def _end_turn(self, limiter: Limiter, ended_s: float) -> None:
+        """The rest of a turn is charged with what comes next."""
         if self._uncharged_since_s:
-            now_ms = self.engine.clock.monotonic_ms()
-            charging.record_time(limiter, perf_counter() - self._uncharged_since_s, now_ms)
-            self._uncharged_since_s = 0.0
+            limiter.unrecorded_s += ended_s - self._uncharged_since_s
 
     def uncharge_turn(self) -> None:
         """This turn is not charged to the client's request quota."""
@@ -200,18 +200,19 @@ class Session:
 
     def time_delay_ms(self, limiter: Limiter) -> int:
         """How long the client is to wait for what its requests took, with this turn as far as it went (QUO-21)."""
-        now_ms = self.engine.clock.monotonic_ms()
+        now_ms, spent_s = self.engine.clock.monotonic_ms(), 0.0
         if self._uncharged_since_s:
             now_s = perf_counter()
-            charging.record_time(limiter, now_s - self._uncharged_since_s, now_ms)
+            spent_s = now_s - self._uncharged_since_s
             self._uncharged_since_s = now_s
+        charging.record_time(limiter, spent_s, now_ms)
         return charging.time_delay_ms(limiter, now_ms)
 
     def record_time(self, spent_s: float) -> None:
         """A turn or a thread was busy for so long with a Produce or Fetch of this client."""
         client = self._client
         if client is not None and client.request_limiter is not None:
-            charging.record_time(client.request_limiter, spent_s, self.engine.clock.monotonic_ms())
+            client.request_limiter.unrecorded_s += spent_s
 
     def _respond_later(self, call: Call, correlation_id: int, response: Any) -> None:
         """As `_respond`, in a turn of its own."""

@@ -87,6 +87,7 @@ class Limiter:
         "rate",
         "rule",
         "share_key",
+        "unrecorded_s",
         "used_ms",
         "waited_ms",
         "waits_until_ms",
@@ -102,6 +103,8 @@ class Limiter:
         self.used_ms = now_ms
         self.rate = Rate(window.samples, window.width_ms)
         self.pace = pace
+        # Of a limit of time: what was spent since `record_time`, which comes with it next time.
+        self.unrecorded_s = 0.0
         # What a rate of changes is counted with instead (QUO-40).
         self.bucket: TokenBucket | None = None
         if rule.quota == CONTROLLER_MUTATION_RATE:
@@ -223,7 +226,8 @@ def fetch_cap_bytes(limiters: Sequence[Limiter], wanted_bytes: int) -> int:
 def record_time(limiter: Limiter, spent_s: float, now_ms: int) -> None:
     """Requests took so much of a broker's time (QUO-21)."""
     limiter.used_ms = now_ms
-    limiter.rate.record(int(spent_s * NS_PER_S), now_ms)
+    limiter.rate.record(int((spent_s + limiter.unrecorded_s) * NS_PER_S), now_ms)
+    limiter.unrecorded_s = 0.0
 
 
 def time_delay_ms(limiter: Limiter, now_ms: int) -> int:
