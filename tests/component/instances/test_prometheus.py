@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -54,6 +55,15 @@ def test_limits_stand_beside_what_is_used_and_rates_are_those_of_a_minute() -> N
     assert shown["penstock_instance_bandwidth_limit_bytes_per_second"] == {(): 20_000_000.0}
     assert shown["penstock_instance_storage_limit_bytes"] == {(): 3_000_000_000.0}
     assert shown["penstock_instance_stored_bytes"] == {(): 77.0}
+
+
+def test_each_broker_counts_each_cause() -> None:
+    totals = {1: {"client_quota": (3, 1_500), "capacity": (2, 0)}, 2: {"client_quota": (1, 20)}}
+    shown = message(replace(figures(), throttles=Throttles(now_ms=NOW_MS, entries=(), silent=(), totals=totals)))
+    assert shown["penstock_instance_throttled_requests"] == {
+        ("1", "client_quota"): 3.0, ("1", "capacity"): 2.0, ("2", "client_quota"): 1.0,
+    }  # fmt: skip
+    assert shown["penstock_instance_throttle_seconds"]["1", "client_quota"] == 1.5
 
 
 def test_traffic_that_has_just_begun_is_spread_over_the_minute() -> None:
