@@ -15,12 +15,13 @@ from typing import Protocol
 
 from tests.simulation.cluster.run import ClusterRun
 from tests.simulation.coordinators.run import CoordinatorsRun
+from tests.simulation.flow.run import FlowRun
 from tests.simulation.matrix import quick_directory
 from tests.simulation.run_log import LogRun
 
 STEPS = 20_000
 # A run begins again after so many steps, with a seed of its own: what fails is told in one screen or two.
-STEPS_OF_RUN = {"log": 400, "cluster": 500, "coordinators": 500}
+STEPS_OF_RUN = {"log": 400, "cluster": 500, "coordinators": 500, "flow": 500}
 CHECKED_EVERY = 50
 HISTORY_SHOWN = 120
 
@@ -40,7 +41,12 @@ class Run(Protocol):
         """Gives back what the run took; call it whatever happened."""
 
 
-PARTS: dict[str, Callable[[int, Path], Run]] = {"cluster": ClusterRun, "coordinators": CoordinatorsRun, "log": LogRun}
+PARTS: dict[str, Callable[[int, Path], Run]] = {
+    "cluster": ClusterRun,
+    "coordinators": CoordinatorsRun,
+    "flow": FlowRun,
+    "log": LogRun,
+}
 
 
 def simulate(part: str, seed: int, steps: int) -> int:

@@ -55,7 +55,7 @@ class Member:
             replication_factor_max=replication_factor_max,
         )
         self.store.follow(self.current)
-        self.watcher = ClusterWatcher(tree, self.current)
+        self.watcher = ClusterWatcher(tree, self.current, follows_flow_master=False)
         self.session = ClusterSession(
             tree=tree,
             store=self.store,

@@ -19,31 +19,33 @@ class Bandwidth:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._seen: dict[str, tuple[InstanceImage, Counter[int]]] = {}
+        self._seen: dict[str, tuple[InstanceImage, Counter[int], int]] = {}
         self._broker_epochs: Mapping[int, int] = {}
         # By instance, as the image shows it.
         self.layouts: dict[str, Layout] = {}
 
     def on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
         epochs = {broker.id: broker.epoch for broker in after.brokers.values()}
-        have_brokers_changed, self._broker_epochs = epochs != self._broker_epochs, epochs
+        before, self._broker_epochs = self._broker_epochs, epochs
+        changed = {id for id in before.keys() | epochs.keys() if before.get(id) != epochs.get(id)}
         for instance_id, instance in after.instances.items():
             seen = self._seen.get(instance_id)
             if seen is None or seen[0] is not instance:
-                seen = self._seen[instance_id] = (instance, _leaders(instance))
-            elif not have_brokers_changed:
+                seen = self._seen[instance_id] = (instance, *_leaders(instance))
+            elif changed.isdisjoint(seen[1]):
                 continue
-            self._update(instance, seen[1])
+            self._update(*seen)
         for instance_id in [known for known in self._seen if known not in after.instances]:
             del self._seen[instance_id], self.layouts[instance_id]
             self._engine.accountings.retire(instance_id)
         self._engine.bump_metadata_version()
 
-    def _update(self, instance: InstanceImage, leaders: Counter[int]) -> None:
+    def _update(self, instance: InstanceImage, leaders: Counter[int], moves: int) -> None:
         here, epochs, document = self._engine.broker_id, self._broker_epochs, instance.document
         # What is led here has a limit, also while this broker is not registered.
         live = {broker: count for broker, count in leaders.items() if broker in epochs or broker == here}
-        layout = Layout.of(live, epochs, document.bandwidth_policy, is_shared=document.quota_scope != BROKER_SCOPE)
+        is_shared = document.quota_scope != BROKER_SCOPE
+        layout = Layout.of(live, epochs, document.bandwidth_policy, moves=moves, is_shared=is_shared)
         self.layouts[instance.id] = layout
         now_ms = self._engine.clock.monotonic_ms()
         accounting = self._engine.accountings.of(instance.id)
@@ -51,7 +53,9 @@ class Bandwidth:
         accounting.client_shares.update(here, layout, now_ms)
 
 
-def _leaders(instance: InstanceImage) -> Counter[int]:
-    leaders = Counter(partition.leader for topic in instance.topics.values() for partition in topic.partitions)
+def _leaders(instance: InstanceImage) -> tuple[Counter[int], int]:
+    """Partitions by leader, and how often partitions changed theirs."""
+    partitions = [partition for topic in instance.topics.values() for partition in topic.partitions]
+    leaders = Counter(partition.leader for partition in partitions)
     leaders.pop(NO_LEADER, None)
-    return leaders
+    return leaders, sum(partition.leader_epoch for partition in partitions)

@@ -63,7 +63,7 @@ class FlowControl:
         self._given: dict[FlowKey, FlowShare] = {}
         self._pending: dict[FlowKey, FlowShare] = {}
         self._ledger: FlowLedger | None = None
-        self._ledger_epoch = -1
+        self._ledger_of = 0
         self.reports_answered = 0
         self.reports_lost = 0
         engine.report_flow = self.answer
@@ -217,8 +217,8 @@ class FlowControl:
         image, now_ms, epoch = self._engine.current.image, self._engine.clock.monotonic_ms(), self._election.epoch
         if epoch is None or epoch != request.master_epoch:
             return ReportFlowResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
-        if self._ledger is None or self._ledger_epoch != epoch:
-            self._ledger, self._ledger_epoch = FlowLedger(now_ms), epoch
+        if self._ledger is None or self._ledger_of != self._election.times_elected:
+            self._ledger, self._ledger_of = FlowLedger(now_ms), self._election.times_elected
         ledger, broker = self._ledger, image.brokers.get(request.broker_id)
         ledger.on_brokers(image.brokers.keys())
         if (

@@ -22,7 +22,7 @@ from brokers.engine.cluster import instance_documents_loader as documents_loader
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.elected_roles import CONTROLLER, FLOW_MASTER
 from brokers.engine.cluster.errors import StoreUnavailable
-from brokers.engine.cluster.image import NO_CHANGE, ClusterImage, TopicImage
+from brokers.engine.cluster.image import NO_BROKER, NO_CHANGE, ClusterImage, TopicImage
 from brokers.engine.cluster.instance_documents import ACLS, CERTIFICATES, OAUTH, USERS, named_in
 from brokers.engine.cluster.quota_image import QuotaImage
 from brokers.engine.cluster.tree import Node, Tree
@@ -50,10 +50,13 @@ class _Hole(Exception):
 
 
 class ClusterWatcher:
-    """Owned by the session: `load` at each session start, `run` for the life of the process."""
+    """Owned by the session: `load` at each session start, `run` for the life of the process. Whoever reports to no flow
+    master need not follow who it is.
+    """
 
-    def __init__(self, tree: Tree, current: CurrentImage) -> None:
+    def __init__(self, tree: Tree, current: CurrentImage, *, follows_flow_master: bool = True) -> None:
         self._tree = tree
+        self._follows_flow_master = follows_flow_master
         self._current = current
         self._marked: set[Part] = set()
         self._entities: set[str] = set()
@@ -122,8 +125,7 @@ class ClusterWatcher:
             await self._load()
             return
         image = self._current.image
-        brokers = controller = epoch = None
-        flow_master: tuple[int | None, int | None] = (None, None)
+        brokers = controller = epoch = flow_master = flow_master_epoch = None
         try:
             if Part.CHANGES in marked:
                 entities |= await self._read_log(Part.CHANGES)
@@ -142,7 +144,7 @@ class ClusterWatcher:
         if Part.CONTROLLER in marked:
             controller, epoch = await self._read_controller()
         if Part.FLOW_MASTER in marked:
-            flow_master = await self._read_flow_master()
+            flow_master, flow_master_epoch = await self._read_flow_master()
         topics = _topics(entities)
         # What was written about the others of its partitions meanwhile is not in the image either.
         topics |= dict.fromkeys(self._kept & topics.keys())
@@ -165,8 +167,8 @@ class ClusterWatcher:
             image.with_changes(
                 controller_id=controller,
                 controller_epoch=epoch,
-                flow_master_id=flow_master[0],
-                flow_master_epoch=flow_master[1],
+                flow_master_id=flow_master,
+                flow_master_epoch=flow_master_epoch,
                 brokers=brokers,
                 topics=result or None,
                 instances=await loader.read_instances(self._tree, instances) if instances else None,
@@ -243,6 +245,8 @@ class ClusterWatcher:
         return await loader.read_role(self._tree, CONTROLLER, lambda: self.mark(Part.CONTROLLER))
 
     async def _read_flow_master(self) -> tuple[int, int]:
+        if not self._follows_flow_master:
+            return NO_BROKER, 0
         return await loader.read_role(self._tree, FLOW_MASTER, lambda: self.mark(Part.FLOW_MASTER))
 
     async def _not_understood(self, missing: Iterable[str]) -> frozenset[str]:

@@ -45,6 +45,8 @@ class FlowMasterElection:
         self._epoch = 0
         self._session_id = 0
         self._is_unsure = False
+        # Each time this broker is elected it knows nothing of the time before.
+        self.times_elected = 0
         self._wake = asyncio.Event()
         self._wake.set()
         current.subscribe(self._on_image)
@@ -84,6 +86,8 @@ class FlowMasterElection:
             return
         self._is_unsure = False
         if epoch is not None:
+            if (epoch, session_id) != (self._epoch, self._session_id):
+                self.times_elected += 1
             self._epoch, self._session_id = epoch, session_id
             log.info("flow_master_elected", broker_id=self._broker_id, epoch=epoch)
         # The image shows it, or who was faster.

@@ -31,6 +31,8 @@ DECIDED_MS: Final = INTERVAL_MS * 9 // 10
 CHANGE_PART: Final = 8
 # While nobody wants so much of its static share, everybody has it (CKA-28).
 BUSY_PERCENT: Final = 80
+# Of their static shares, brokers share at least so much beside a silent one, or keep what they have: 1 part in so many.
+LEFT_PART: Final = 20
 # Whoever has a share that was given reports it each second.
 UNREPORTED_MS: Final = 10 * INTERVAL_MS
 # Limits of which one answer tells without being asked.
@@ -139,7 +141,7 @@ class FlowLedger:
         account = self._accounts.get(key)
         if account is None or account.basis != flow.basis:
             static_bps = layout.static_bps(flow.limit_bps)
-            if account is None and _is_settled(flow, static_bps[broker_id]):
+            if account is None and _is_at_rest(flow, static_bps[broker_id]):
                 return GivenShare(flow.basis, flow.limit_bps, flow.share_bps, False)
             account = self._open(key, flow, layout, static_bps, now_ms)
             if account is None:
@@ -256,7 +258,10 @@ class FlowLedger:
         if has_room and not silent:
             return static_bps
         others = [id for id in sorted(parts) if id not in silent]
-        left_bps = max(0, account.limit_bps - sum(silent.values()))
+        left_bps = account.limit_bps - sum(silent.values())
+        if left_bps * LEFT_PART < sum(static_bps[id] for id in others):
+            # `literal` has promised it already.
+            return {id: part.bound_bps for id, part in parts.items()}
         shares = share_out(
             cast(Policy, account.layout.policy),
             left_bps,
@@ -281,5 +286,5 @@ class FlowLedger:
         return GivenShare(account.basis, account.limit_bps, share_bps, share_bps < target_bps)
 
 
-def _is_settled(flow: ReportedFlow, static_bps: int) -> bool:
+def _is_at_rest(flow: ReportedFlow, static_bps: int) -> bool:
     return flow.share_bps == static_bps and not flow.admitted_bps and not flow.wanted_bps

@@ -19,6 +19,8 @@ LEASE_MS: Final = 3 * INTERVAL_MS
 # Less than this of an interval goes on into the next one: what began in its midst says little.
 MEASURED_MS_MIN: Final = INTERVAL_MS * 4 // 5
 UNMEASURED: Final = -1
+# By then nobody has a share of a basis that was left: it was not answered any more.
+REMEMBERED_MS: Final = LEASE_MS + INTERVAL_MS
 # A share that moves by less than this part of it is reported with the next interval: 1 in so many.
 CHANGE_PART: Final = 64
 
@@ -44,6 +46,9 @@ class FlowShare:
         "_admitted_bytes_before",
         "_answered_ms",
         "_began_ms",
+        "_cap_bps",
+        "_is_unheard",
+        "_left",
         "_waited_ms_before",
         "admitted_bps",
         "basis",
@@ -69,11 +74,17 @@ class FlowShare:
         # What the flow master gave, None while nothing is.
         self.given_bps: int | None = None
         self.share_bps: float = 0
+        # Until the master answers, more than this may be somebody else's.
+        self._cap_bps: float | None = None
+        # What was in force with other bases lately, and until when.
+        self._left: dict[int, tuple[float, int]] = {}
         self.basis = -1
         self.policy = STATIC
         self.admitted_bps = self.wanted_bps = 0
         # Not answered for too long.
         self.is_lost = False
+        # What was reported last may be lost.
+        self._is_unheard = False
         # More is due when others have given it up.
         self.is_waiting = False
         # The share is another one than the master knows of.
@@ -84,10 +95,14 @@ class FlowShare:
         self._begin(now_ms)
 
     def rebase(self, limit_per_s: float, static_bps: float, basis: int, policy: str, now_ms: int) -> None:
-        """The limit, who leads the partitions, or the policy is another one: back to the static share."""
+        """The limit, who leads the partitions, or the policy is another one: back to the static share. Where a basis
+        comes again, not beyond what was in force in it: a broker that saw nothing in between may have the rest.
+        """
         if basis == self.basis and policy == self.policy and limit_per_s == self.whole_limit_per_s:
             return
         self.has_moved = self.basis != -1 and policy != STATIC
+        self._left[self.basis] = self.share_bps, now_ms
+        self._left = {left: kept for left, kept in self._left.items() if now_ms - kept[1] < REMEMBERED_MS}
         is_same_limit = limit_per_s == self.whole_limit_per_s
         if not is_same_limit and self.limiter is not None and self.given_bps is not None:
             # What was admitted under the share counts as the same part of the static one, before the limit changes.
@@ -95,10 +110,16 @@ class FlowShare:
         self.limit_bps, self.whole_limit_per_s, self.static_bps = int(limit_per_s), limit_per_s, static_bps
         self.basis, self.policy = basis, policy
         self.given_bps = None
-        self.is_lost = self.is_waiting = self.has_to_say = False
+        self.is_lost = self.is_waiting = self.has_to_say = self._is_unheard = False
         self.admitted_bps = self.wanted_bps = UNMEASURED if self.has_moved else 0
-        self._put_in_force(static_bps, now_ms)
+        left = self._left.get(basis)
+        self._cap_bps = None if left is None or policy == STATIC else left[0]
+        self._put_in_force(self._without_answer_bps, now_ms)
         self._begin(now_ms)
+
+    @property
+    def _without_answer_bps(self) -> float:
+        return self.static_bps if self._cap_bps is None else min(self.static_bps, self._cap_bps)
 
     def use(self, limiter: Limiter, now_ms: int) -> None:
         """Somebody is under this limit here."""
@@ -123,7 +144,8 @@ class FlowShare:
     @property
     def is_idle(self) -> bool:
         """Nobody moved or wanted anything in the last interval, and the master has nothing to hear."""
-        return not self.admitted_bps and not self.wanted_bps and self.given_bps is None and not self.is_lost
+        is_unknown = self.given_bps is not None or self._cap_bps is not None or self.is_lost or self._is_unheard
+        return not self.admitted_bps and not self.wanted_bps and not is_unknown
 
     def measure(self, now_ms: int) -> bool:
         """Closes the interval; whether there is something to report."""
@@ -152,19 +174,21 @@ class FlowShare:
 
     def report(self) -> ReportedFlow:
         self.has_to_say = False
+        self._is_unheard = True
         return ReportedFlow(self.basis, self.limit_bps, int(self.share_bps), self.admitted_bps, self.wanted_bps)
 
     def answered(self, basis: int, share_bps: int, is_waiting: bool, asked_ms: int, now_ms: int) -> None:
         """The flow master's word, asked for at `asked_ms`. Of another basis, or too late, it says nothing."""
         if basis != self.basis or self.policy == STATIC or now_ms - asked_ms >= LEASE_MS:
             return
-        is_settled = share_bps == int(self.share_bps) == int(self.static_bps)
+        is_at_rest = share_bps == int(self.share_bps) == int(self.static_bps)
         change_bps = abs(share_bps - int(self.share_bps))
         self.has_to_say = self.given_bps is None or change_bps * CHANGE_PART > share_bps
         self.is_waiting = is_waiting
-        self.is_lost = self.has_moved = False
+        self.is_lost = self.has_moved = self._is_unheard = False
+        self._cap_bps = None
         self._answered_ms = asked_ms
-        if is_settled and not self.admitted_bps and not self.wanted_bps:
+        if is_at_rest and not self.admitted_bps and not self.wanted_bps:
             # Nothing is wanted here, and the master knows that this is in force: it need not hear of it again.
             self.given_bps = None
             return
@@ -176,9 +200,8 @@ class FlowShare:
         if self.given_bps is None or now_ms - self._answered_ms < LEASE_MS:
             return False
         self.is_lost, self.is_waiting = True, False
-        share_bps = min(self.given_bps, self.static_bps)
-        self.given_bps = None
-        self._put_in_force(share_bps, now_ms)
+        self._cap_bps, self.given_bps = self.given_bps, None
+        self._put_in_force(self._without_answer_bps, now_ms)
         return True
 
     @property

@@ -14,9 +14,9 @@ STATIC: Final = "static"
 
 
 class Layout(NamedTuple):
-    """`leaders` counts the leader partitions of each live broker that has any. `checksum` is of these and of the epochs
-    of those brokers: who was started again begins with its static share, and so do all others. `is_shared`: client
-    quotas hold over all brokers together.
+    """`leaders` counts the leader partitions of each live broker that has any. `checksum` is of these, of the epochs of
+    those brokers, and of how often partitions changed their leader: who was started again, or leads again, begins with
+    its static share, and so do all others. `is_shared`: client quotas hold over all brokers together.
     """
 
     leaders: Mapping[int, int]
@@ -31,12 +31,13 @@ class Layout(NamedTuple):
         broker_epochs: Mapping[int, int] | None = None,
         policy: str = STATIC,
         *,
+        moves: int = 0,
         is_shared: bool = True,
     ) -> Layout:
         counted = {broker: count for broker, count in sorted(leaders.items()) if count}
         epochs = broker_epochs or {}
         lines = "".join(f"{broker}:{epochs.get(broker, -1)}:{count};" for broker, count in counted.items())
-        return cls(counted, crc32(lines.encode()), policy if policy in POLICIES else STATIC, is_shared)
+        return cls(counted, crc32(f"{moves};{lines}".encode()), policy if policy in POLICIES else STATIC, is_shared)
 
     @property
     def effective_policy(self) -> str:

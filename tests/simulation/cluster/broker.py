@@ -167,7 +167,7 @@ class Process:
         )
         self.current = CurrentImage(ClusterImage(CLUSTER_ID))
         self.store.follow(self.current)
-        self.watcher = ClusterWatcher(self.tree, self.current)
+        self.watcher = ClusterWatcher(self.tree, self.current, follows_flow_master=False)
         self.engine = Engine(
             broker_id=self.id,
             loop=loop,

@@ -66,6 +66,10 @@ def test_brokers_keep_the_topics_of_an_instance_and_say_what_they_made_of_it() -
     assert rights(f"{paths.CREATIONS}/ins-1") == (CHANGE, ALL)
 
 
+def test_brokers_elect_the_flow_master() -> None:
+    assert rights(paths.FLOW_MASTER) == rights(paths.FLOW_MASTER_EPOCH) == (CHANGE, ALL)
+
+
 def test_users_and_acls_of_an_instance_are_the_brokers_to_change() -> None:
     for path in (paths.instance_users("ins-1"), paths.instance_user("ins-1", "al%2Fice"), paths.instance_acls("ins-1")):
         assert rights(path) == (CHANGE, ALL)

@@ -13,7 +13,7 @@ from brokers.engine.throttling.client_shares import KEYS_MAX
 from brokers.engine.throttling.flow_share import LEASE_MS, ReportedFlow
 from brokers.engine.throttling.layout import Layout
 from tests.testkit.depth import examples
-from tests.unit.brokers.engine.flowmaster.world import Report, World
+from tests.testkit.flow import Report, World
 
 MB = 1_000_000
 THREE = {1: 1, 2: 1, 3: 1}
@@ -71,7 +71,7 @@ def test_while_everybody_has_room_all_are_static() -> None:
 def test_a_share_is_raised_only_when_the_others_have_said_that_theirs_is_lower() -> None:
     world = World(20 * MB, THREE)
     world.nodes[1].wanted_bps = 100 * MB
-    for _ in range(4):
+    for _ in range(7):
         world.round(silent=(3,))
         assert world.sum_bps <= 20 * MB
     static_bps = world.layout.static_bps(20 * MB)
@@ -117,9 +117,8 @@ def test_another_layout_is_static_for_an_interval_and_shared_out_again_behind_it
     world.nodes[3].is_alive = False
     world.lay_out({1: 3, 2: 3, 3: 0})
     assert world.shares == [30 * MB, 30 * MB]
-    world.round()
-    world.round()
-    world.round()
+    for _ in range(3):
+        world.round()
     assert world.shares[0] >= 0.9 * 60 * MB
 
 

@@ -68,7 +68,7 @@ def test_a_large_request_is_wanted_in_each_interval_in_which_it_is_paid_for() ->
         flow.measure(second * 1000)
         wanted.append(flow.wanted_bps)
     assert flow.admitted_bps == 0
-    assert min(wanted) >= 200 * KB * FREE_PART
+    assert min(wanted) >= 0.95 * 200 * KB * FREE_PART
 
 
 def test_a_client_held_back_by_a_limit_of_its_own_wants_no_more_of_the_instances() -> None:

@@ -77,6 +77,22 @@ def test_another_layout_is_static_at_once_and_says_nothing_of_demand_for_an_inte
     assert flow.report().admitted_bps == 0
 
 
+def test_a_layout_that_comes_again_gives_back_nothing_that_was_given_up_in_it() -> None:
+    """Somebody who saw nothing in between still has it."""
+    flow = shared()
+    flow.answered(BASIS, MB, False, 1_000, 1_010)
+    flow.rebase(BOUGHT, MB // 2, BASIS + 1, "adaptive", 1_100)
+    assert limits(flow)[0] == MB // 2
+    flow.rebase(BOUGHT, STATIC, BASIS, "adaptive", 1_200)
+    assert limits(flow)[0] == MB
+    flow.rebase(BOUGHT, STATIC, BASIS + 1, "adaptive", 1_300)
+    flow.rebase(BOUGHT, STATIC, BASIS, "adaptive", 1_400)
+    assert limits(flow)[0] == MB
+    assert flow.measure(2_000), "the flow master is to hear of it"
+    flow.answered(BASIS, STATIC, False, 2_000, 2_010)
+    assert limits(flow)[0] == STATIC
+
+
 def test_what_was_admitted_under_a_large_share_is_not_owed_under_a_small_one() -> None:
     """Ten seconds of 18 MB/s would be four minutes of 0.7 MB/s."""
     flow = shared()
@@ -124,3 +140,15 @@ def test_whoever_is_idle_and_has_its_static_share_is_heard_of_no_more() -> None:
     flow.answered(BASIS, STATIC, False, 2_000, 2_001)
     assert not flow.measure(3_000)
     assert flow.is_idle
+
+
+def test_what_was_reported_and_not_answered_is_reported_again() -> None:
+    """The flow master would wait for it."""
+    flow = shared()
+    flow.rebase(BOUGHT, STATIC, BASIS + 1, "adaptive", 100)
+    flow.report()
+    assert flow.measure(1_000)
+    flow.report()
+    assert flow.measure(2_000)
+    flow.answered(BASIS + 1, STATIC, False, 2_000, 2_010)
+    assert not flow.measure(3_000)

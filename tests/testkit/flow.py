@@ -1,4 +1,13 @@
-"""Brokers with real shares under a real ledger, and the messages between them, which tests deliver, delay or lose."""
+"""Brokers with real shares under a real ledger of the flow master, and the messages between them, which tests deliver,
+delay or lose.
+
+    world = World(20_000_000, {1: 1, 2: 1, 3: 1})
+    world.nodes[2].wanted_bps = 100_000_000
+    world.round()                               # an interval in which everything arrives
+    world.shares, world.sum_bps
+
+Each broker sees a layout, and who is flow master, when it is told: `see`.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +19,13 @@ from brokers.engine.throttling.flow_share import INTERVAL_MS, FlowShare, Reporte
 from brokers.engine.throttling.layout import Layout
 
 KEY: Final[FlowKey] = ("ins-aaaaaaaa", 0, "")
+FOLLOW_UPS: Final = 4
 
 
-@dataclass
+@dataclass(slots=True)
 class Report:
+    """A broker's, to the flow master of this epoch."""
+
     broker_id: int
     epoch: int
     sequence: int
@@ -21,40 +33,53 @@ class Report:
     asked_ms: int
 
 
-@dataclass
+@dataclass(slots=True)
+class Answer:
+    report: Report
+    shares: list[GivenShare]
+
+
+@dataclass(slots=True)
 class Node:
     """A broker: its share of one limit, and what its clients want."""
 
     id: int
     flow: FlowShare = field(default_factory=lambda: FlowShare(None, 0))
+    layout: Layout = field(default_factory=lambda: Layout.of({}))
+    master_epoch: int = 1
     wanted_bps: int = 0
     sequence: int = 0
     is_alive: bool = True
-    master_epoch: int = 0
+    measured_ms: int = 0
 
     def measure(self, now_ms: int) -> bool:
         """As `FlowShare.measure`, of clients that move what they want, or what they may."""
-        flow = self.flow
-        is_due = flow.measure(now_ms) or self.wanted_bps > 0
-        if flow._began_ms == now_ms:
+        flow, is_due = self.flow, self.flow.measure(now_ms)
+        if flow.admitted_bps >= 0 and now_ms - self.measured_ms >= INTERVAL_MS:
+            self.measured_ms = now_ms
+            is_due = is_due or self.wanted_bps > 0
             flow.admitted_bps, flow.wanted_bps = min(self.wanted_bps, int(flow.share_bps)), self.wanted_bps
         return is_due
 
     def report(self, now_ms: int, *, is_due: bool) -> Report:
         self.sequence += 1
-        return Report(self.id, self.master_epoch, self.sequence, [self.flow.report()] if is_due else [], now_ms)
+        lines = [self.flow.report()] if is_due and self.leads else []
+        return Report(self.id, self.master_epoch, self.sequence, lines, now_ms)
 
     def apply(self, answer: Answer, now_ms: int) -> None:
+        """Of its last report alone: it waits for one answer at a time."""
         report = answer.report
         if report.sequence == self.sequence and report.epoch == self.master_epoch:
             for share in answer.shares:
                 self.flow.answered(share.basis, share.share_bps, share.is_waiting, report.asked_ms, now_ms)
 
+    @property
+    def leads(self) -> bool:
+        return self.id in self.layout.leaders
 
-@dataclass
-class Answer:
-    report: Report
-    shares: list[GivenShare]
+    @property
+    def in_force_bps(self) -> int:
+        return int(self.flow.share_bps) if self.is_alive and self.leads else 0
 
 
 class World:
@@ -66,23 +91,36 @@ class World:
         self.now_ms = 0
         self.epoch = 1
         self.ledger = FlowLedger(0)
-        self.nodes = {id: Node(id, master_epoch=1) for id in leaders}
-        self.layout = Layout.of({})
+        self.nodes = {id: Node(id) for id in leaders}
+        # How often another broker led something.
+        self.moves = 0
+        # As it is, and as the flow master sees it.
+        self.layout = self.seen_by_master = Layout.of({})
         self.lay_out(leaders)
 
-    def lay_out(self, leaders: dict[int, int]) -> None:
-        """Everybody sees it at the same moment."""
-        self.layout = Layout.of({id: n for id, n in leaders.items() if self.nodes[id].is_alive}, None, self.policy)
-        static_bps, basis = self.layout.static_bps(self.limit_bps), self.layout.basis(self.limit_bps)
-        for node in self.nodes.values():
-            share_bps = static_bps.get(node.id, 0)
-            node.flow.rebase(self.limit_bps, share_bps, basis, self.layout.effective_policy, self.now_ms)
+    def lay_out(self, leaders: dict[int, int], *, at_once: bool = True) -> None:
+        """`at_once`: everybody sees it at the same moment."""
+        live = {id: n for id, n in leaders.items() if n and self.nodes[id].is_alive}
+        self.moves += live.keys() != self.layout.leaders.keys()
+        self.layout = Layout.of(live, None, self.policy, moves=self.moves)
+        if at_once:
+            self.seen_by_master = self.layout
+            for node in self.nodes.values():
+                self.see(node)
 
-    def new_master(self) -> None:
+    def see(self, node: Node) -> None:
+        """The broker's image is the present one."""
+        node.layout, node.master_epoch = self.layout, self.epoch
+        static_bps, basis = self.layout.static_bps(self.limit_bps), self.layout.basis(self.limit_bps)
+        share_bps = static_bps.get(node.id, 0)
+        node.flow.rebase(self.limit_bps, share_bps, basis, self.layout.effective_policy, self.now_ms)
+
+    def new_master(self, *, at_once: bool = True) -> None:
         self.epoch += 1
         self.ledger = FlowLedger(self.now_ms)
-        for node in self.nodes.values():
-            node.master_epoch = self.epoch
+        if at_once:
+            for node in self.nodes.values():
+                node.master_epoch = self.epoch
 
     def answer(self, report: Report) -> Answer | None:
         """What the master makes of a report, be it late."""
@@ -91,10 +129,11 @@ class World:
         self.ledger.on_brokers([node.id for node in self.nodes.values() if node.is_alive])
         if not self.ledger.begin(report.broker_id, 1, report.sequence, self.now_ms):
             return None
-        taken = [self.ledger.take(report.broker_id, KEY, line, self.layout, self.now_ms) for line in report.lines]
-        reviews = self.ledger.to_review(report.broker_id)
+        broker_id, layout = report.broker_id, self.seen_by_master
+        taken = [self.ledger.take(broker_id, KEY, line, layout, self.now_ms) for line in report.lines]
+        reviews = self.ledger.to_review(broker_id)
         if not report.lines:
-            taken += [self.ledger.review(report.broker_id, key, self.now_ms) for key in reviews]
+            taken += [self.ledger.review(broker_id, key, self.now_ms) for key in reviews]
         self.ledger.sweep(self.now_ms)
         return Answer(report, [given for given in taken if given is not None])
 
@@ -109,7 +148,7 @@ class World:
         live = [node for node in self.nodes.values() if node.is_alive and node.id not in silent]
         for node in live:
             self.exchange(node, is_due=node.measure(self.now_ms))
-        for _ in range(4):
+        for _ in range(FOLLOW_UPS):
             for node in live:
                 if node.flow.has_to_say or node.flow.is_waiting:
                     self.exchange(node, is_due=True)
@@ -121,9 +160,8 @@ class World:
 
     @property
     def shares(self) -> list[int]:
-        return [int(node.flow.share_bps) for node in self.nodes.values() if node.is_alive]
+        return [node.in_force_bps for node in self.nodes.values() if node.is_alive]
 
     @property
     def sum_bps(self) -> int:
-        """Of who leads anything."""
-        return sum(int(self.nodes[id].flow.share_bps) for id in self.layout.leaders)
+        return sum(node.in_force_bps for node in self.nodes.values())

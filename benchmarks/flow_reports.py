@@ -1,0 +1,112 @@
+"""`python -m benchmarks.flow_reports`: what a second of reports to the flow master costs, as JSON lines.
+
+  python -m benchmarks.flow_reports [--instances 1000] [--brokers 3]
+
+Nothing is started: one broker's shares are measured, encoded, decoded and answered in this process. `idle` and `in_use`
+say what all instances do; every figure is milliseconds of CPU in a second of wall time, of one broker or of the flow
+master for all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from time import process_time
+from typing import Final
+
+from brokers.engine.assembly.flow_control import LINES_MAX
+from brokers.engine.flowmaster.ledger import FlowKey, FlowLedger
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import decode_request, encode_request
+from brokers.engine.protocol.messages.flow import FlowLine, ReportFlowRequest
+from brokers.engine.throttling.accounting import AccountingRegistry
+from brokers.engine.throttling.charging import charge
+from brokers.engine.throttling.flow_share import INTERVAL_MS, ReportedFlow
+from brokers.engine.throttling.layout import Layout
+
+BOUGHT_BPS: Final = 20_000_000
+ROUNDS: Final = 5
+Lines = list[tuple[FlowKey, ReportedFlow]]
+
+
+def registry(instances: int, layout: Layout) -> AccountingRegistry:
+    result = AccountingRegistry()
+    for number in range(instances):
+        accounting = result.of(f"ins-{number:08d}")
+        accounting.shares.update(1, layout, BOUGHT_BPS, BOUGHT_BPS, 0)
+    return result
+
+
+def use(accountings: AccountingRegistry, now_ms: int) -> None:
+    for _, accounting in accountings:
+        for limiter in (accounting.shares.produce, accounting.shares.consume):
+            assert limiter is not None
+            charge((limiter,), 10_000_000, now_ms)
+
+
+def measured(accountings: AccountingRegistry, now_ms: int) -> Lines:
+    return [
+        ((instance_id, direction, ""), flow.report())
+        for instance_id, accounting in accountings
+        for direction, flow in enumerate(accounting.shares.flows)
+        if flow.measure(now_ms)
+    ]
+
+
+def requests(lines: Lines) -> Iterator[ReportFlowRequest]:
+    for at in range(0, max(1, len(lines)), LINES_MAX):
+        part = lines[at : at + LINES_MAX]
+        yield ReportFlowRequest(
+            lines=[FlowLine(instance_id=key[0], direction=key[1], key=key[2], **flow._asdict()) for key, flow in part]
+        )
+
+
+def bench(instances: int, brokers: int, *, in_use: bool) -> dict[str, object]:
+    layout = Layout.of(dict.fromkeys(range(1, brokers + 1), 1), None, "adaptive")
+    accountings, ledger = registry(instances, layout), FlowLedger(0)
+    measure_s = encode_s = answer_s = 0.0
+    lines: Lines = []
+    frame_bytes = 0
+    for number in range(1, ROUNDS + 1):
+        now_ms = number * INTERVAL_MS
+        if in_use:
+            use(accountings, now_ms - INTERVAL_MS // 2)
+        began_s = process_time()
+        lines = measured(accountings, now_ms)
+        measure_s += process_time() - began_s
+        began_s = process_time()
+        frames = [encode_request(ApiKey.REPORT_FLOW, 0, request) for request in requests(lines)]
+        encode_s += process_time() - began_s
+        frame_bytes = sum(map(len, frames))
+        began_s = process_time()
+        for broker_id in range(1, brokers + 1):
+            for frame in frames:
+                decode_request(ApiKey.REPORT_FLOW, 0, frame, 0, len(frame))
+            ledger.begin(broker_id, 1, number, now_ms)
+            for key, flow in lines:
+                ledger.take(broker_id, key, flow, layout, now_ms)
+            ledger.to_review(broker_id)
+        answer_s += process_time() - began_s
+    return {
+        "instances": instances,
+        "brokers": brokers,
+        "instances_are": "in_use" if in_use else "idle",
+        "lines": len(lines),
+        "report_bytes": frame_bytes,
+        "broker_ms": round((measure_s + encode_s) * 1000 / ROUNDS, 2),
+        "flow_master_ms": round(answer_s * 1000 / ROUNDS, 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.flow_reports", description=__doc__)
+    parser.add_argument("--instances", type=int, default=1_000)
+    parser.add_argument("--brokers", type=int, default=3)
+    given = parser.parse_args()
+    for in_use in (False, True):
+        print(json.dumps(bench(given.instances, given.brokers, in_use=in_use)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Mistakes that were thought of while the flow master was written; the simulator has to find each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pytest
+
+from brokers.engine.flowmaster.ledger import FlowLedger, GivenShare
+from brokers.engine.throttling.flow_share import FlowShare
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def raise_before_others_have_lowered(patch: pytest.MonkeyPatch) -> None:
+    """Everybody gets its target at once: who is to give something up hears of it later, or never."""
+    give = FlowLedger._give
+
+    def at_once(self: FlowLedger, account: Any, broker_id: int, now_ms: int) -> GivenShare:
+        given = give(self, account, broker_id, now_ms)
+        return given if account.targets is None else given._replace(share_bps=account.targets[broker_id])
+
+    patch.setattr(FlowLedger, "_give", at_once)
+
+
+def fall_back_to_the_static_share(patch: pytest.MonkeyPatch) -> None:
+    """Also where that is more than what the flow master gave last."""
+    expire = FlowShare.expire
+
+    def to_static(self: FlowShare, now_ms: int) -> bool:
+        has_expired = expire(self, now_ms)
+        if has_expired:
+            self.share_bps = self.static_bps
+        return has_expired
+
+    patch.setattr(FlowShare, "expire", to_static)
+
+
+def keep_a_share_without_answers(patch: pytest.MonkeyPatch) -> None:
+    """A new flow master counts on its being over by then."""
+    patch.setattr(FlowShare, "expire", lambda self, now_ms: False)
+
+
+def a_new_master_does_not_wait(patch: pytest.MonkeyPatch) -> None:
+    """Whoever has not reported to it is taken to have its static share."""
+    patch.setattr(FlowLedger, "_has_waited", lambda self, account, now_ms: True)
+
+
+def forget_what_was_offered(patch: pytest.MonkeyPatch) -> None:
+    """Only what brokers reported counts: an answer that is under way is nothing."""
+    take = FlowLedger.take
+
+    def forgetful(self: FlowLedger, broker_id: int, key: Any, *rest: Any) -> GivenShare | None:
+        given = take(self, broker_id, key, *rest)
+        account = self._accounts.get(key)
+        if account is not None and given is not None:
+            account.parts[broker_id].offered_bps = account.parts[broker_id].in_force_bps
+        return given
+
+    patch.setattr(FlowLedger, "take", forgetful)
+
+
+PLANTED: Final[Mapping[str, Plant]] = {
+    plant.__name__: plant
+    for plant in (
+        raise_before_others_have_lowered,
+        fall_back_to_the_static_share,
+        keep_a_share_without_answers,
+        a_new_master_does_not_wait,
+        forget_what_was_offered,
+    )
+}

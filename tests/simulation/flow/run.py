@@ -1,0 +1,148 @@
+"""One seed of the flow master: brokers with real shares, a real ledger, and a network that loses and delays.
+
+Promises: the shares in force never sum up to more than the limit, once every live broker sees the same layout; a broker
+that leads something is never starved; when nothing goes wrong any more, one hot broker gets nearly everything.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.testkit.flow import Answer, Node, Report, World
+
+BROKERS: Final = 5
+LIMIT_BPS: Final = 10_000_019
+WANTED: Final = (0, 0, 1, 100_000, 2_000_000, 9_000_000, 400_000_000)
+REPORT_TIMEOUT_MS: Final = 2_000
+DELAY_MS: Final = (1, 5, 20, 300, 1_500, 2_500)
+LATE_PERCENT: Final = 10
+LOST_PERCENT: Final = 8
+ROUNDS_OF_PEACE: Final = 10
+HOT_PERCENT: Final = 85
+
+
+class InFlight(NamedTuple):
+    arrives_ms: int
+    message: Report | Answer
+
+
+class FlowRun:
+    """`tests.simulation.__main__.Run`."""
+
+    def __init__(self, seed: int, _home: Path) -> None:
+        self.dice = random.Random(seed)
+        self.history: list[str] = []
+        policy = self.dice.choice(("adaptive", "adaptive", "normalised"))
+        self.world = World(LIMIT_BPS, self._leaders(), policy)
+        self.network: list[InFlight] = []
+        # When each broker asked what it waits for.
+        self.asked_ms: dict[int, int] = {}
+
+    def _leaders(self) -> dict[int, int]:
+        return {id: self.dice.choice((0, 1, 1, 2, 5)) for id in range(1, BROKERS + 1)} | {1: 1}
+
+    def step(self) -> None:
+        world, dice = self.world, self.dice
+        what = dice.choices(("time", "report", "demand", "image", "master", "layout", "die"), (40, 40, 8, 8, 1, 2, 1))[
+            0
+        ]
+        node = dice.choice([each for each in world.nodes.values() if each.is_alive])
+        self.history.append(f"{world.now_ms} ms: {what} {node.id}")
+        match what:
+            case "time":
+                self._pass(dice.choice((1, 10, 50, 200, 500, 1_000)))
+            case "report":
+                self._report(node)
+            case "demand":
+                node.wanted_bps = dice.choice(WANTED)
+            case "image":
+                self._see(node)
+            case "master":
+                world.new_master(at_once=False)
+                world.seen_by_master = world.layout
+            case "layout":
+                world.lay_out(self._leaders(), at_once=dice.random() < 0.5)
+            case "die" if sum(each.is_alive for each in world.nodes.values()) > 2 and node.id != 1:
+                node.is_alive = False
+                world.lay_out(dict(world.layout.leaders), at_once=dice.random() < 0.5)
+        self.check()
+
+    def _pass(self, ms: int) -> None:
+        """What arrives meanwhile does so in its order."""
+        ends_ms = self.world.now_ms + ms
+        while self.network:
+            first = min(self.network, key=lambda each: each.arrives_ms)
+            if first.arrives_ms > ends_ms:
+                break
+            self.network.remove(first)
+            self.world.now_ms = max(self.world.now_ms, first.arrives_ms)
+            self.world.expire()
+            self._arrive(first.message)
+            self.check()
+        self.world.now_ms = ends_ms
+        self.world.expire()
+
+    def _send(self, message: Report | Answer) -> None:
+        if self.dice.randrange(100) >= LOST_PERCENT:
+            late = self.dice.randrange(100) < LATE_PERCENT
+            delay_ms = self.dice.choice(DELAY_MS if late else DELAY_MS[:3])
+            self.network.append(InFlight(self.world.now_ms + delay_ms, message))
+
+    def _arrive(self, message: Report | Answer) -> None:
+        if isinstance(message, Report):
+            answer = self.world.answer(message)
+            if answer is not None:
+                self._send(answer)
+            return
+        node = self.world.nodes[message.report.broker_id]
+        asked_ms = self.asked_ms.get(node.id)
+        if node.is_alive and asked_ms is not None and self.world.now_ms - asked_ms < REPORT_TIMEOUT_MS:
+            node.apply(message, self.world.now_ms)
+            if message.report.sequence == node.sequence:
+                del self.asked_ms[node.id]
+
+    def _report(self, node: Node) -> None:
+        now_ms = self.world.now_ms
+        if now_ms - self.asked_ms.get(node.id, -REPORT_TIMEOUT_MS) < REPORT_TIMEOUT_MS:
+            return
+        is_due = node.measure(now_ms) or node.flow.has_to_say or node.flow.is_waiting
+        self.asked_ms[node.id] = now_ms
+        self._send(node.report(now_ms, is_due=is_due))
+
+    def _see(self, node: Node) -> None:
+        """One more broker has the present image; sometimes it is the flow master."""
+        if self.dice.random() < 0.5:
+            self.world.seen_by_master = self.world.layout
+        self.world.see(node)
+
+    def check(self) -> None:
+        world = self.world
+        live = [node for node in world.nodes.values() if node.is_alive]
+        if all(node.layout == world.layout for node in live):
+            assert world.sum_bps <= world.limit_bps, f"shares {world.shares} of {world.limit_bps}"
+        starved = [node.id for node in live if node.leads and node.in_force_bps <= 0]
+        assert not starved, f"brokers {starved} lead partitions and may admit nothing"
+
+    def finish(self) -> None:
+        """Peace: everything arrives, and one broker is hot."""
+        world = self.world
+        self._pass(max(DELAY_MS) + REPORT_TIMEOUT_MS)
+        self.network.clear()
+        world.seen_by_master = world.layout
+        for node in world.nodes.values():
+            world.see(node)
+            node.wanted_bps = 0
+        if len(world.layout.leaders) < 2 or world.policy != "adaptive":
+            return
+        hot = world.nodes[min(world.layout.leaders)]
+        hot.wanted_bps = 100 * LIMIT_BPS
+        for _ in range(ROUNDS_OF_PEACE):
+            world.round()
+            self.check()
+        share_bps = hot.in_force_bps
+        assert share_bps * 100 >= LIMIT_BPS * HOT_PERCENT, f"the hot broker has {share_bps} of {LIMIT_BPS}"
+
+    def close(self) -> None:
+        """Nothing was taken."""
