@@ -41,7 +41,8 @@ class TokenBucket:
             return BLOCKED_MS
         if self._tokens >= 0:
             return 0
-        return min(floor(-self._tokens * 1000 / self._per_s + 0.5), DELAY_MS_MAX)
+        wait_ms = -self._tokens * 1000 / self._per_s
+        return DELAY_MS_MAX if wait_ms >= DELAY_MS_MAX else floor(wait_ms + 0.5)
 
     def charge(self, cost: float, now_ms: int) -> None:
         self._refill(now_ms)

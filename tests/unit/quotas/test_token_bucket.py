@@ -65,4 +65,4 @@ def test_what_begins_is_bounded_by_rate_burst_and_one_change(
         if not bucket.is_exhausted(now_ms):
             bucket.charge(cost, now_ms)
             through += cost
-        assert through <= burst + per_s * now_ms / 1_000 + cost + 1e-6
+            assert through <= burst + per_s * now_ms / 1_000 + cost + 1e-6
