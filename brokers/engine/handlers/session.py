@@ -194,7 +194,7 @@ class Session:
         if self._uncharged_since_s:
             limiter.unrecorded_s += ended_s - self._uncharged_since_s
 
-    def uncharge_turn(self) -> None:
+    def leave_turn_uncharged(self) -> None:
         """This turn is not charged to the client's request quota."""
         self._uncharged_since_s = 0.0
 

@@ -306,7 +306,7 @@ class ClientQuotas:
                 limiter = self._limiters.get(key)
             if limiter is None:
                 limiter = self._limiters[key] = self._new(rule, quota, limit_per_s, now_ms)
-        if self.parts is None or quota not in BYTE_RATES:
+        if self.apply_part is None or quota not in BYTE_RATES:
             limiter.limit(limit_per_s * part, now_ms, limit_per_s)
         else:
             self.parts.apply(quota, key, limiter, limit_per_s, now_ms)

@@ -129,7 +129,7 @@ def read(
     routes = client.consume_routes
     isolation = frame.isolation
     reading = Reading()
-    answers, metered, watched = reading.answers, reading.metered, reading.watched
+    watched = reading.watched
     remaining = limit
     is_unresolved = frame.max_bytes < 0 or version < ZSTD_FROM
     for key, wanted in frame.topics:
@@ -137,10 +137,9 @@ def read(
         if route is None:
             route = client.consume_route(key, by_id)
         lines: list[PartitionResult] = []
-        topic_bytes = held_back = 0
-        if route.limiter is not None:
-            held_back = remaining - fetch_cap_bytes((route.limiter,), remaining)
-            remaining -= held_back
+        topic_bytes = 0
+        held_back = 0 if route.limiter is None else remaining - fetch_cap_bytes((route.limiter,), remaining)
+        remaining -= held_back
         for index, leader_epoch, offset, last_fetched_epoch, _, partition_bytes_max in wanted:
             if route.error:
                 lines.append((index, route.error, -1, -1, -1, 0, None))
@@ -192,13 +191,8 @@ def read(
                     code = downgraded(code, ApiKey.FETCH, version)
                 lines.append((index, code, high_watermark, stable_offset, start_offset, 0, None))
             watched.append(partition)
-        if topic_bytes:
-            reading.readable_bytes += topic_bytes
-            metered.append((route.usage, topic_bytes))
-            if route.limiter is not None:
-                reading.limited.append((route.limiter, topic_bytes))
         remaining += held_back
-        answers.append((key, lines))
+        reading.add_topic(key, lines, topic_bytes, route.usage, route.limiter)
     return reading
 
 

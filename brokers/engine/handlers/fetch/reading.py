@@ -35,6 +35,22 @@ class Reading:
         self.watched: list[Partition] = []
         self.must_answer = False
 
+    def add_topic(
+        self,
+        key: bytes,
+        lines: list[PartitionResult],
+        topic_bytes: int,
+        usage: UsageCounter | None,
+        limiter: Limiter | None,
+    ) -> None:
+        """The next topic of the answer, with what was read of it."""
+        self.answers.append((key, lines))
+        if topic_bytes:
+            self.readable_bytes += topic_bytes
+            self.metered.append((usage, topic_bytes))
+            if limiter is not None:
+                self.limited.append((limiter, topic_bytes))
+
     def extend(self, later: Reading, goes_on: bool) -> None:
         """With what was read after it; `goes_on`: the first topic of that is the last one of this."""
         answers = later.answers

@@ -232,7 +232,7 @@ def charge_for(request: ProduceRequest, client: Client) -> int:
     request_limiter = client.request_limiter
     if request_limiter is not None:
         if request.acks == 0:
-            request.session.uncharge_turn()
+            request.session.leave_turn_uncharged()
         else:
             time_delay_ms = request.session.time_delay_ms(request_limiter)
             if time_delay_ms > delay_ms:
