@@ -35,8 +35,7 @@ class InstanceAccounting:
 
     def __init__(self, burst_ms: int = BURST_MS, numbers_for: NumbersFor = own_numbers) -> None:
         self.client_quotas = ClientQuotas(burst_ms)
-        self.client_shares = ClientShares()
-        self.client_quotas.apply_part = self.client_shares.apply
+        self.client_quotas.parts = self.client_shares = ClientShares()
         self.shares = InstanceShares(burst_ms)
         self.ledger = Ledger()
         self.refused_topics = RefusedTopics()
