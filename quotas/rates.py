@@ -87,7 +87,12 @@ class Rate:
         return self.total * 1000 / self.window_ms
 
     def scale(self, factor: float) -> None:
-        """The limit moves to `factor` times what it was; what was within the one before is the same part of it."""
+        """The limit is `factor` times what it was. What was recorded under a larger one counts for the same part of
+        this one: otherwise ten seconds at a large share are minutes of delay at a small one. Under a smaller one it
+        stays as it is (QUO-7): what went beyond that, a single large request, does not grow with the limit.
+        """
+        if factor >= 1:
+            return
         sums = self._sums
         self.total = 0
         for slot, value in enumerate(sums):

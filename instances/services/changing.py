@@ -63,7 +63,7 @@ def resize_instance(
 def configure_instance(
     *, acting: Actor, instance: Instance, settings: Mapping[str, Any], dry_run: bool = False
 ) -> Operation | None:
-    """Change settings about automatic topics; None when nothing differs."""
+    """Change settings; None when nothing differs."""
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
     before = shown(instance)

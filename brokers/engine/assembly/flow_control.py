@@ -37,6 +37,7 @@ REPORT_TIMEOUT_MS: Final = 2_000
 SAY_PAUSE_S: Final = 0.02
 ASK_PAUSE_S: Final = 0.1
 FOLLOW_UPS_MAX: Final = 6
+LATER_S: Final = 0.005
 EXPIRY_INTERVAL_S: Final = 0.25
 TRIM_INTERVAL_S: Final = 1.0
 DIRECTION_NAMES: Final = {PRODUCE: "produce", CONSUME: "consume"}
@@ -129,7 +130,8 @@ class FlowControl:
                 await self._report(list(self._pending.items()))
 
     def _until_next_s(self) -> float:
-        return (INTERVAL_MS - self._engine.clock.now_ms() % INTERVAL_MS) / 1000
+        """A little later: timers may ring early, and an interval is reported once."""
+        return (INTERVAL_MS - self._engine.clock.now_ms() % INTERVAL_MS) / 1000 + LATER_S
 
     async def _measure(self) -> Due:
         """Closes the interval of everything; what there is to report of it."""

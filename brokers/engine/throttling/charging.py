@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Protocol
 
 from brokers.contract.usage import NAME_CHARACTERS_MAX
 from brokers.engine.throttling.quota_callback import CustomLimit
@@ -102,8 +102,8 @@ class Limiter:
         self.waits_until_ms = now_ms
 
     def limit(self, limit_per_s: float, now_ms: int, whole_limit_per_s: float | None = None) -> None:
-        """What holds from here on. Where only this broker's share moves, what was admitted under the one before counts
-        as the same part of this one.
+        """What holds from here on. Where only this broker's share gets smaller, what was admitted under the one before
+        counts as the same part of this one.
         """
         whole = limit_per_s if whole_limit_per_s is None else whole_limit_per_s
         before = self.limit_per_s
@@ -228,8 +228,11 @@ def new_pace(burst_ms: int) -> Pace | None:
     return Pace(burst_ms) if burst_ms >= 0 else None
 
 
-# Puts this broker's part of a limit in force: quota, the limiter's key, the limiter, the limit, monotonic milliseconds.
-ApplyPart = Callable[[str, tuple[str, str, str], Limiter, float, int], None]
+class LimitParts(Protocol):
+    """This broker's part of the client quotas of an instance; `client_shares.ClientShares` fits."""
+
+    def apply(self, quota: str, key: tuple[str, str, str], limiter: Limiter, limit_per_s: float, now_ms: int) -> None:
+        """Puts this broker's part of the limit in force."""
 
 
 class ClientQuotas:
@@ -249,8 +252,8 @@ class ClientQuotas:
         self._limiters: dict[tuple[str, str, str], Limiter] = {}
         self._known_limits: LimitsByEntity | None = None
         self._quotas_set: frozenset[str] = frozenset()
-        # None: a limit is this broker's as a whole.
-        self.apply_part: ApplyPart | None = None
+        # Who knows this broker's part of a limit; None: all of it.
+        self.parts: LimitParts | None = None
 
     def __len__(self) -> int:
         return len(self._limiters)
@@ -290,10 +293,10 @@ class ClientQuotas:
                 limiter = self._limiters.get(key)
             if limiter is None:
                 limiter = self._limiters[key] = self._new(rule, quota, limit_per_s, now_ms)
-        if self.apply_part is None or quota not in BYTE_RATES:
+        if self.parts is None or quota not in BYTE_RATES:
             limiter.limit(limit_per_s * part, now_ms, limit_per_s)
         else:
-            self.apply_part(quota, key, limiter, limit_per_s, now_ms)
+            self.parts.apply(quota, key, limiter, limit_per_s, now_ms)
         limiter.rule, limiter.used_ms = rule, now_ms
         return limiter
 

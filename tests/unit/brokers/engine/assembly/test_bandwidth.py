@@ -1,0 +1,89 @@
+"""Shares follow the image: who leads what, who is there, what was bought (CKA-27, CKA-35, CKA-43)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from brokers.contract.documents import InstanceDocument
+from brokers.engine.assembly.bandwidth import Bandwidth
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.throttling.accounting import AccountingRegistry
+
+MINE = "ins-aaaaaaaa"
+BOUGHT_BPS = 60_000_000
+
+
+def broker(id: int, epoch: int = 1) -> BrokerInfo:
+    return BrokerInfo(id=id, host="127.0.0.1", port=9_000 + id, admin_port=-1, rack=None, epoch=epoch)
+
+
+def topic(*leaders: int, leader_epoch: int = 0) -> TopicImage:
+    partitions = tuple(
+        PartitionImage(index, (1, 2, 3), leader=leader, leader_epoch=leader_epoch)
+        for index, leader in enumerate(leaders)
+    )
+    return TopicImage(f"{MINE}.t", "t", MINE, b"t" * 16, partitions, {})
+
+
+def image(*leaders: int, live: tuple[int, ...] = (1, 2, 3), epoch: int = 1, leader_epoch: int = 0) -> ClusterImage:
+    document = InstanceDocument(generation=1, produce_bps=BOUGHT_BPS, consume_bps=BOUGHT_BPS, capacity_bytes=1)
+    return ClusterImage("test").with_changes(
+        brokers={id: broker(id, epoch) for id in live},
+        topics={f"{MINE}.t": topic(*leaders, leader_epoch=leader_epoch)},
+        instances={MINE: document},
+    )
+
+
+@pytest.fixture
+def engine() -> Any:
+    return SimpleNamespace(
+        broker_id=1, clock=SimpleNamespace(monotonic_ms=lambda: 0), accountings=AccountingRegistry(),
+        bump_metadata_version=lambda: None,
+    )  # fmt: skip
+
+
+def share(engine: Any) -> float | None:
+    limiter = engine.accountings.of(MINE).shares.produce
+    return None if limiter is None else limiter.limit_per_s
+
+
+def test_a_share_is_the_part_of_the_partitions(engine: Any) -> None:
+    bandwidth = Bandwidth(engine)
+    bandwidth.on_image(ClusterImage("test"), image(1, 1, 2, 2, 3, 3))
+    assert share(engine) == 20_000_000
+    bandwidth.on_image(ClusterImage("test"), image(2, 3))
+    assert share(engine) is None
+
+
+def test_a_broker_that_is_gone_has_no_part_from_then_on(engine: Any) -> None:
+    bandwidth = Bandwidth(engine)
+    before = image(1, 1, 2, 2, 3, 3)
+    bandwidth.on_image(ClusterImage("test"), before)
+    bandwidth.on_image(before, before.with_changes(brokers={1: broker(1), 2: broker(2)}))
+    assert share(engine) == 30_000_000
+
+
+def test_what_is_led_here_has_a_limit_also_while_this_broker_is_not_registered(engine: Any) -> None:
+    bandwidth = Bandwidth(engine)
+    bandwidth.on_image(ClusterImage("test"), image(1, 2, live=(2,)))
+    assert share(engine) == 30_000_000
+
+
+def test_another_incarnation_or_leader_is_another_basis_though_the_counts_are_the_same(engine: Any) -> None:
+    bandwidth = Bandwidth(engine)
+    seen = set()
+    for shown in (image(1, 2), image(1, 2, epoch=2), image(1, 2, leader_epoch=3)):
+        bandwidth.on_image(ClusterImage("test"), shown)
+        seen.add(bandwidth.layouts[MINE].basis(BOUGHT_BPS))
+    assert len(seen) == 3
+
+
+def test_an_instance_that_is_gone_is_forgotten(engine: Any) -> None:
+    bandwidth = Bandwidth(engine)
+    shown = image(1, 2)
+    bandwidth.on_image(ClusterImage("test"), shown)
+    bandwidth.on_image(shown, shown.with_changes(instances={MINE: None}))
+    assert not bandwidth.layouts
