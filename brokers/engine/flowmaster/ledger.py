@@ -254,11 +254,7 @@ class FlowLedger:
             # CKA-34: the layout is another one, and what clients do in it is not known yet.
             return static_bps
         silent = {id: part.bound_bps for id, part in parts.items() if self._is_silent(id, now_ms)}
-        has_room = all(
-            part.demand.wanted_bps * 100 < static_bps[id] * BUSY_PERCENT and part.demand.wanted_bps <= part.in_force_bps
-            for id, part in parts.items()
-        )
-        if has_room and not silent:
+        if not silent and self._has_room(account):
             return static_bps
         others = [id for id in sorted(parts) if id not in silent]
         left_bps = account.limit_bps - sum(silent.values())
@@ -272,6 +268,14 @@ class FlowLedger:
             [parts[id].in_force_bps for id in others],
         )
         return silent | dict(zip(others, shares, strict=True))
+
+    @staticmethod
+    def _has_room(account: _Account) -> bool:
+        """Whether everybody has enough with its static share. `adaptive` goes back to it in its own time."""
+        is_static = all(part.in_force_bps == account.static_bps[id] for id, part in account.parts.items())
+        return (is_static or account.layout.policy != "adaptive") and all(
+            part.demand.wanted_bps * 100 < account.static_bps[id] * BUSY_PERCENT for id, part in account.parts.items()
+        )
 
     def _is_silent(self, broker_id: int, now_ms: int) -> bool:
         reporter = self._reporters.get(broker_id)

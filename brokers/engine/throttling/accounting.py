@@ -47,8 +47,7 @@ class InstanceAccounting:
         throttled_totals: Totals | None = None,
     ) -> None:
         self.client_quotas = ClientQuotas(burst_ms, window, controller_window, callback)
-        self.client_shares = ClientShares()
-        self.client_quotas.apply_part = self.client_shares.apply
+        self.client_quotas.parts = self.client_shares = ClientShares()
         self.topic_quotas = TopicQuotas(burst_ms, window)
         self.shares = InstanceShares(burst_ms, window)
         self.ledger = Ledger(throttled_totals)

@@ -115,8 +115,8 @@ class Limiter:
         self.waits_until_ms = now_ms
 
     def limit(self, limit_per_s: float, now_ms: int, whole_limit_per_s: float | None = None) -> None:
-        """What holds from here on. Where only this broker's share moves, what was admitted under the one before counts
-        as the same part of this one.
+        """What holds from here on. Where only this broker's share gets smaller, what was admitted under the one before
+        counts as the same part of this one.
         """
         whole = limit_per_s if whole_limit_per_s is None else whole_limit_per_s
         before = self.limit_per_s
@@ -306,7 +306,7 @@ class ClientQuotas:
                 limiter = self._limiters.get(key)
             if limiter is None:
                 limiter = self._limiters[key] = self._new(rule, quota, limit_per_s, now_ms)
-        if self.apply_part is None or quota not in BYTE_RATES:
+        if self.parts is None or quota not in BYTE_RATES:
             limiter.limit(limit_per_s * part, now_ms, limit_per_s)
         else:
             self.parts.apply(quota, key, limiter, limit_per_s, now_ms)

@@ -33,7 +33,7 @@ def share_key(user: str, client_id: str) -> str:
 
 
 class ClientShares:
-    """`apply` is one of `charging.LimitParts`. Times are monotonic milliseconds."""
+    """`charging.LimitParts`. Times are monotonic milliseconds."""
 
     __slots__ = ("_broker_id", "_layout", "flows")
 
