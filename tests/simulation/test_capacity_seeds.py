@@ -66,7 +66,7 @@ def every_broker_frees_all(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         shortening,
         "excess_bytes",
-        lambda figures: max(0, figures.used_bytes - figures.bought_bytes * shortening.RELEASE_PERCENT // 100),
+        lambda figures: max(0, figures.reported_bytes - figures.bought_bytes * shortening.RELEASE_PERCENT // 100),
     )
 
 

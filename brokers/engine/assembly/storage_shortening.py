@@ -112,7 +112,7 @@ class StorageShortening:
     def shown(self) -> dict[str, dict[str, Any]]:
         """Of instances whose retention was shortened lately: when, and the oldest record left of some topics."""
         now_ms, monotonic_ms = self._engine.clock.now_ms(), self._engine.clock.monotonic_ms()
-        result = {}
+        result: dict[str, dict[str, Any]] = {}
         for instance_id, state in self._states.items():
             if state.shortened_ms is not None and monotonic_ms - state.shortened_ms < SHOWN_MS:
                 result[instance_id] = {

@@ -18,9 +18,8 @@ from instances.limits import STORAGE_SAMPLE_EVERY_S, STORAGE_TOPICS_PER_PAGE
 from instances.metrics import storage_history
 from instances.models import Instance
 from instances.views.storage import about
+from tenants.models import User
 from tests.component.console.fakes import FakeDataPlane, FakeObservation
-
-CHINESE = {"Accept-Language": "zh-hans"}
 
 
 @pytest.fixture(autouse=True)
@@ -105,17 +104,18 @@ def test_form_stores_what_is_chosen(ida: Client, instance: Instance) -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "words"), [({}, "Say how far it may grow, in GB."), (CHINESE, "请填写最多扩容到多少 GB。")]
+    ("language", "words"), [("en", "Say how far it may grow, in GB."), ("zh-hans", "请填写最多扩容到多少 GB。")]
 )
 def test_refusal_stands_beside_its_field_in_the_readers_language(
-    headers: dict[str, str], words: str, ida: Client, instance: Instance
+    language: str, words: str, ida: Client, instance: Instance
 ) -> None:
+    User.objects.update(language=language)
     values = {
         "part": "storage", "storage_when_full": "stop", "storage_retention_minutes_min": "60",
         "storage_grow_step_gb": "5", "storage_grow_max_gb": "",
     }  # fmt: skip
 
-    answer = ida.post(reverse("page-instance-settings", args=[instance.pk]), values, headers=headers)
+    answer = ida.post(reverse("page-instance-settings", args=[instance.pk]), values)
 
     assert answer.status_code == 422
     assert words in html.unescape(answer.content.decode())

@@ -21,11 +21,11 @@ CHANGE = StorageChange(
 
 def test_the_brokers_own_part_is_told_from_version_1_on() -> None:
     answer = AllotStorageResponse(changes=[CHANGE])
-    decoded = {}
+    sent = {}
     for version in (0, 1):
         raw = codec.encode_response(ApiKey.ALLOT_STORAGE, version, answer)
-        decoded[version] = codec.decode_response(ApiKey.ALLOT_STORAGE, version, raw).changes[0]
+        sent[version] = codec.decode_response(ApiKey.ALLOT_STORAGE, version, raw).changes[0]
 
-    assert decoded[1] == CHANGE
-    assert decoded[0].reported_bytes == decoded[0].counted_bytes == UNKNOWN
-    assert (decoded[0].used_bytes, decoded[0].delta_bytes) == (700, -5)
+    assert sent[1] == CHANGE
+    assert sent[0].reported_bytes == sent[0].counted_bytes == UNKNOWN
+    assert (sent[0].used_bytes, sent[0].delta_bytes) == (700, -5)
