@@ -23,9 +23,8 @@ class TokenBucket:
         self._tokens = float(burst)
         self._updated_ms = 0
 
-    def change(self, per_s: float, burst: float, now_ms: int) -> None:
-        """What holds from now on; what is owed stays (QUO-7)."""
-        self._refill(now_ms)
+    def change(self, per_s: float, burst: float) -> None:
+        """What holds since the last charge: what is owed by then stays, and is paid for at this rate (QUO-7)."""
         self._per_s, self._burst = per_s, burst
         self._tokens = min(self._tokens, burst)
 

@@ -125,7 +125,7 @@ class Limiter:
         if self.pace is not None and limit_per_s > before:
             self.pace.raised(before, limit_per_s, now_ms)
         if self.bucket is not None:
-            self.bucket.change(limit_per_s, self._burst(limit_per_s), now_ms)
+            self.bucket.change(limit_per_s, self._burst(limit_per_s))
         if whole == self.whole_limit_per_s and whole_limit_per_s is not None and before > 0:
             self.rate.scale(limit_per_s / before)
         self.limit_per_s = limit_per_s
