@@ -98,6 +98,9 @@ class AdminServer:
     def refuses(self, client_host: str) -> bool:
         return False
 
+    def holds_back(self, accepted: socket.socket, client_host: str) -> bool:
+        return False
+
     def enter(
         self, accepted: socket.socket | TlsStream, client_host: str, make_session: MakeSession | None = None
     ) -> None:
