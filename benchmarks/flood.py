@@ -222,13 +222,10 @@ class Flood:
         if given.kind == "produce":
             leaders = leaders_of(first, given.topic)
             self._partitions = len(leaders)
-            return [
-                (
-                    target,
-                    _same(produce(client_id, given.topic, partition, given.batch_bytes), read_produced(given.topic)),
-                )
-                for partition, target in enumerate(leaders)
-            ]
+            read = read_produced(given.topic)
+            frames = [produce(client_id, given.topic, index, given.batch_bytes) for index in range(len(leaders))]
+            weighed = zip(leaders, frames, strict=True)
+            return [(target, _same(frame, read, len(frame) - 4)) for target, frame in weighed]
         if given.kind == "mutations":
             run, numbers = time.time_ns(), count()
             return [(first, lambda: _mutations(client_id, f"flood-{run}-{next(numbers)}"))]

@@ -105,7 +105,8 @@ def table(lines: list[dict[str, Any]]) -> str:
     """As docs/explanation/PERFORMANCE.md has it."""
     head = "| flood | answered a second | alone p50 / p99 | beside p50 / p99 | p99 beside / alone | throughput beside |"
     rows = [
-        f"| {line['flood']} | {line['flood_per_s']:,} {line['flood_counts']} | {line['alone_p50_ms']} / {line['alone_p99_ms']} ms "
+        f"| {line['flood']} | {line['flood_per_s']:,} {line['flood_counts']} "
+        f"| {line['alone_p50_ms']} / {line['alone_p99_ms']} ms "
         f"| {line['beside_p50_ms']} / {line['beside_p99_ms']} ms | {line['p99_ratio']} "
         f"| {line['throughput_percent']} % |"
         for line in lines
