@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import uvloop
 
@@ -120,8 +120,7 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport), "a socket"
-        self._transport = transport
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's are no subclass of it
         self.fill()
 
     def fill(self) -> None:
@@ -223,13 +222,10 @@ class Flood:
         if given.kind == "produce":
             leaders = leaders_of(first, given.topic)
             self._partitions = len(leaders)
-            return [
-                (
-                    target,
-                    _same(produce(client_id, given.topic, partition, given.batch_bytes), read_produced(given.topic)),
-                )
-                for partition, target in enumerate(leaders)
-            ]
+            read = read_produced(given.topic)
+            frames = [produce(client_id, given.topic, index, given.batch_bytes) for index in range(len(leaders))]
+            weighed = zip(leaders, frames, strict=True)
+            return [(target, _same(frame, read, len(frame) - 4)) for target, frame in weighed]
         if given.kind == "mutations":
             run, numbers = time.time_ns(), count()
             return [(first, lambda: _mutations(client_id, f"flood-{run}-{next(numbers)}"))]
@@ -265,9 +261,9 @@ class Flood:
                 await asyncio.sleep(PACE_S)
 
 
-def _same(frame: bytes, read: Callable[[bytes], tuple[int, int]]) -> Callable[[], Ask]:
-    """The same question again and again; its size is what quotas count."""
-    question = Question(frame, len(frame) - 4, read)
+def _same(frame: bytes, read: Callable[[bytes], tuple[int, int]], weight: int = 1) -> Callable[[], Ask]:
+    """The same question again and again. Of a produce its size is the weight, which is what quotas count."""
+    question = Question(frame, weight, read)
     return lambda: lambda: question
 
 

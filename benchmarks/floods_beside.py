@@ -81,6 +81,7 @@ def figures_of(
             / middle([span.bytes_per_s(0, until_s) for span in alone]), 1,
         ),
         "flood_per_s": round(middle([flood.per_s(result, 0, seconds) for result in floods])),
+        "flood_counts": "bytes" if each.kind == "produce" else "answers",
         "flood_throttled": sum(result["throttled"] for result in floods),
         "flood_lost": sum(result["lost"] for result in floods),
         "errors": sum(len(span.errors) for span in (*alone, *beside)),
@@ -104,7 +105,8 @@ def table(lines: list[dict[str, Any]]) -> str:
     """As docs/explanation/PERFORMANCE.md has it."""
     head = "| flood | answered a second | alone p50 / p99 | beside p50 / p99 | p99 beside / alone | throughput beside |"
     rows = [
-        f"| {line['flood']} | {line['flood_per_s']:,} | {line['alone_p50_ms']} / {line['alone_p99_ms']} ms "
+        f"| {line['flood']} | {line['flood_per_s']:,} {line['flood_counts']} "
+        f"| {line['alone_p50_ms']} / {line['alone_p99_ms']} ms "
         f"| {line['beside_p50_ms']} / {line['beside_p99_ms']} ms | {line['p99_ratio']} "
         f"| {line['throughput_percent']} % |"
         for line in lines

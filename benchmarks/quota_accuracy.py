@@ -87,11 +87,12 @@ def figures_of(figures: dict[str, Any], cell: Cell, seconds: int) -> dict[str, A
     """Errors in percent of the limit; of spans, the median of their sizes and the one that is furthest off."""
     limit = cell.limit_mb_s * MB
     spans = [(flood.per_s(figures, at, at + WINDOW_S) / limit - 1) * 100 for at in range(0, seconds, WINDOW_S)]
+    worst = max(spans, key=lambda error: abs(error))
     whole = flood.per_s(figures, 0, seconds) / limit
     return {
         "error_percent": round((whole - 1) * 100, 1),
         "span_error_percent": round(statistics.median(map(abs, spans)), 1),
-        "span_error_percent_worst": round(max(spans, key=abs), 1),
+        "span_error_percent_worst": round(worst, 1),
         "is_offered": bool(figures["throttled"]) or whole >= QUIET_RESULT_SHARE,
         "errors": figures["errors"],
         "lost": figures["lost"],

@@ -39,8 +39,8 @@ CLOSED_PER_TURN_MAX: Final = 100
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
-TcpSocket = socket.socket
-Accepted = TcpSocket | TlsStream
+PlainSocket = socket.socket
+Accepted = PlainSocket | TlsStream
 
 
 @dataclass(slots=True)
@@ -149,7 +149,7 @@ class Listener:
             self.owner.note_refusal(self, client_host, cause)
         return cause is not None
 
-    def holds_back(self, accepted: TcpSocket, client_host: str) -> bool:
+    def holds_back(self, accepted: PlainSocket, client_host: str) -> bool:
         return self.owner.holds_back(self, accepted, client_host)
 
     def enter(self, accepted: Accepted, client_host: str, make_session: MakeSession | None = None) -> None:

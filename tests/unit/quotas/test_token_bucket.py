@@ -59,7 +59,7 @@ def test_no_wait_is_longer_than_a_client_can_read(per_s: float, cost: int) -> No
 def test_what_begins_is_bounded_by_rate_burst_and_one_change(
     per_s: float, burst: float, steps: list[tuple[int, int]]
 ) -> None:
-    bucket, now_ms, through, latest = TokenBucket(per_s, burst), 0, 0, 0
+    bucket, now_ms, through = TokenBucket(per_s, burst), 0, 0
     for idle_ms, cost in steps:
         now_ms += idle_ms
         if not bucket.is_exhausted(now_ms):
