@@ -35,7 +35,9 @@ def main() -> None:
         else:
             latencies_ms.append((time.perf_counter() - sent_s) * 1000)
 
-    producer.produce(topic, VALUE)
+    # A broker that is still making partitions has its client come again a little later each time.
+    for partition in producer.list_topics(topic, timeout=30).topics[topic].partitions:
+        producer.produce(topic, VALUE, partition=partition)
     producer.flush(30)
     print("ready", flush=True)
     due_s = time.perf_counter()

@@ -22,7 +22,7 @@ from brokers.engine.protocol import codec, headers
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.cluster import DescribeClusterRequest
 from brokers.engine.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.testkit.records import fetch_request
+from tests.testkit.records import batch, fetch_request, produce_request
 
 HOST: Final = "127.0.0.1"
 TOPIC: Final = "orders"
@@ -42,6 +42,8 @@ TINY: Final = frame(ApiKey.DESCRIBE_CLUSTER, 0, DescribeClusterRequest())
 FETCH: Final = frame(
     ApiKey.FETCH, 12, fetch_request(TOPIC, partition_max_bytes=FETCHED_BYTES, max_bytes=FETCHED_BYTES, max_wait_ms=0)
 )
+TINY_FETCH: Final = frame(ApiKey.FETCH, 12, fetch_request(TOPIC, max_wait_ms=0))
+TINY_PRODUCE: Final = frame(ApiKey.PRODUCE, 9, produce_request(TOPIC, batch(b"x")))
 NAMES: Final = frame(
     ApiKey.METADATA,
     9,
@@ -173,6 +175,8 @@ def main() -> None:
         "deaf-fetch": lambda: swarm.deaf(FETCH),
         "deaf-names": lambda: swarm.deaf(NAMES),
         "tiny": lambda: swarm.asking(TINY),
+        "tiny-fetch": lambda: swarm.asking(TINY_FETCH),
+        "tiny-produce": lambda: swarm.asking(TINY_PRODUCE),
         "churn": lambda: swarm.churning(TINY),
     }
     attacks[kind]()

@@ -27,6 +27,8 @@ KINDS: Final = [
     ("deaf-names", 400),
     ("churn", 200),
     ("tiny", 1_000),
+    ("tiny-fetch", 1_000),
+    ("tiny-produce", 1_000),
 ]
 # On a machine with other work; on a quiet one it is below 20 ms.
 NEIGHBOUR_P99_MS_MAX: Final = 300.0

@@ -41,10 +41,12 @@ class WireClient:
         await self.send(api_key, version, request)
         return await self.receive(api_key, version)
 
-    async def send(self, api_key: int, version: int, request: Any) -> None:
+    def frame(self, api_key: int, version: int, request: Any) -> bytes:
         body = codec.encode_request(api_key, version, request)
-        frame = headers.encode_request_frame(api_key, version, next(self._correlation), self.client_id, body)
-        await self.send_raw(frame)
+        return headers.encode_request_frame(api_key, version, next(self._correlation), self.client_id, body)
+
+    async def send(self, api_key: int, version: int, request: Any) -> None:
+        await self.send_raw(self.frame(api_key, version, request))
 
     async def send_raw(self, data: bytes) -> None:
         self.writer.write(data)

@@ -37,6 +37,13 @@ from quotas.throttle import DELAY_MS_MAX
 # Longer requests are decoded in pieces; so many bytes take about 1 ms.
 DECODED_AT_ONCE_BYTES_MAX: Final = 32 * 1024
 
+# To receive and copy a long request takes the broker a second for so many bytes, with what the kernel does for it.
+RECEIVED_BYTES_PER_S: Final = 250_000_000
+
+# What the network takes for a short request and its answer, beside the time in which it is handled: two system calls, a
+# timer, a turn of the loop.
+NETWORK_S: Final = 0.00006
+
 # Answered when other members of the group have asked as well, which must therefore find room.
 WAIT_FOR_OTHERS: Final = frozenset({int(ApiKey.JOIN_GROUP), int(ApiKey.SYNC_GROUP)})
 
@@ -188,7 +195,7 @@ class Session:
             version, request = decode_api_versions(version, raw.buffer, raw.body, raw.end)
         call = Call(self.engine, self.view(), api_key, version, raw.client_id or "", self._address)
         answer = self._handlers[api_key](call, request)
-        spent_s = perf_counter() - began_s
+        spent_s = perf_counter() - began_s + NETWORK_S
         if hasattr(answer, "__await__"):
             self._charge(call, spent_s)
             self.cancel = self.engine.spawn(self._finish(call, raw.correlation_id, answer)).cancel
@@ -209,6 +216,7 @@ class Session:
     async def _decode_and_answer_now(self, api_key: int, raw: RawRequest, items_max: int, place: Place | None) -> None:
         try:
             call = Call(self.engine, self.view(), api_key, raw.version, raw.client_id or "", self._address)
+            self._charge(call, raw.size_bytes / RECEIVED_BYTES_PER_S)
             decoding = _decode_in_pieces(api_key, raw, items_max)
             request = await timed(decoding, partial(self._on_turn, call), self._take_turn(call))
             self.channel.release()

@@ -119,10 +119,8 @@ class Connection:
                 shared[:kept] = received.pending
             if self._unread.are_many:
                 count = self._socket.recv_into(shared[kept : end_of_frame(shared, kept)])
-            elif kept:
-                count = self._socket.recv_into(shared[kept:])
             else:
-                count = self._socket.recv_into(shared)
+                count = self._socket.recv_into(shared[kept:] if kept else shared)
         except OSError as error:
             self._not_received(error)
             return
@@ -176,7 +174,9 @@ class Connection:
             return
         if position < end:
             self.received.keep(bytes(shared[position:end]))
-            if not self._busy and not frames_left:
+            if self._busy & PROCESSING:
+                self.session.on_more()  # what follows came with the request, and is not seen on the socket any more
+            elif not self._busy and not frames_left:
                 self._resume_soon()
 
     def _begin_large(self, size_bytes: int, received: memoryview) -> None:

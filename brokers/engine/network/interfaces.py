@@ -28,7 +28,7 @@ class Session(Protocol):
         """
 
     def on_more(self) -> None:
-        """The peer sent more while a request is in processing. Told once at most for each."""
+        """The peer sent more while a request is in processing, or with it."""
 
     def on_closed(self) -> None:
         """The connection is gone; a request in processing must not be answered."""

@@ -7,13 +7,14 @@ sent is not sent again before the follower says how far it came. Pure: whoever w
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final
 
 from brokers.engine.partitions.delayed_operations import DelayedOperation, WatchedPartition
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.records import error_codes
+from instances.naming import split_internal
 
 IDLE: Final = 0  # the follower has everything
 READY: Final = 1  # there is something to tell it
@@ -29,7 +30,7 @@ Key = tuple[bytes, int]
 
 class FollowedPartition(DelayedOperation):
     """One partition of a session, where the follower stands by its last word. `code` is why it cannot be served,
-    `owed` the newest question about it that was put to the follower.
+    `owed` the newest question about it that was put to the follower. `owner` is its instance, "" of what is nobody's.
     """
 
     __slots__ = (
@@ -37,6 +38,7 @@ class FollowedPartition(DelayedOperation):
         "diverging",
         "key",
         "owed",
+        "owner",
         "partition",
         "sent_high_watermark",
         "sent_start_offset",
@@ -50,6 +52,7 @@ class FollowedPartition(DelayedOperation):
         self.session = session
         self.key = key
         self.wanted = wanted
+        self.owner = ""
         self.partition: Partition | None = None
         self.state = IDLE
         self.owed = 0
@@ -110,7 +113,8 @@ class FollowerSession:
         self.replica_epoch = replica_epoch
         self.fetched_ms = 0
         self.lines: dict[Key, FollowedPartition] = {}
-        self._ready: deque[FollowedPartition] = deque()
+        # By owner, in the order in which their turns come: one with many partitions does not hold up the others'.
+        self._ready: OrderedDict[str, deque[FollowedPartition]] = OrderedDict()
         self._moved: dict[FollowedPartition, None] = {}
         self._wake: Callable[[], object] | None = None
         self.heard = 0
@@ -153,6 +157,7 @@ class FollowerSession:
         if line.partition is not found:
             self._leave(line)
             line.partition = found
+            line.owner = split_internal(found.topic)[0] or ""
         code = self._refusal(found, wanted)
         if not code:
             line.diverging = _divergence(found, wanted)
@@ -222,7 +227,11 @@ class FollowerSession:
     def ready(self, line: FollowedPartition) -> None:
         if line.state != READY:
             line.state = READY
-            self._ready.append(line)
+            queue = self._ready.get(line.owner)
+            if queue is None:
+                self._ready[line.owner] = deque((line,))
+            else:
+                queue.append(line)
         self.hasten()
 
     def hasten(self) -> None:
@@ -258,10 +267,13 @@ class FollowerSession:
         return bool(self._ready)
 
     def next_ready(self) -> FollowedPartition | None:
-        """Takes out the one that is ready longest; it counts as told."""
-        queue = self._ready
-        while queue:
+        """Takes out the one that is ready longest of the owner whose turn it is; it counts as told."""
+        ready = self._ready
+        while ready:
+            owner, queue = ready.popitem(last=False)
             line = queue.popleft()
+            if queue:
+                ready[owner] = queue  # behind all others
             if line.state == READY and self.knows(line):
                 line.state = SENT
                 return line
@@ -271,7 +283,11 @@ class FollowerSession:
         """These were not told after all, and come first."""
         for line in reversed(lines):
             line.state = READY
-            self._ready.appendleft(line)
+            queue = self._ready.get(line.owner)
+            if queue is None:
+                queue = self._ready[line.owner] = deque()
+            queue.appendleft(line)
+            self._ready.move_to_end(line.owner, last=False)
 
     def news(self) -> list[FollowedPartition]:
         """Takes out the lines whose high watermark or log start is another than the follower was told."""

@@ -1,7 +1,11 @@
 """The admin client to the hand-written halves of Produce and Fetch."""
 
 from brokers.engine.protocol.fast_codec_fetch import FetchDecoder, FetchFrame, decode_fetch
-from brokers.engine.protocol.fast_codec_fetch_response import encode_fetch_response
+from brokers.engine.protocol.fast_codec_fetch_response import (
+    FetchResponseEncoder,
+    encode_fetch_response,
+    fetch_response_head,
+)
 from brokers.engine.protocol.fast_codec_produce import (
     ProduceDecoder,
     ProduceFrame,
@@ -12,10 +16,12 @@ from brokers.engine.protocol.fast_codec_produce import (
 __all__ = [
     "FetchDecoder",
     "FetchFrame",
+    "FetchResponseEncoder",
     "ProduceDecoder",
     "ProduceFrame",
     "decode_fetch",
     "decode_produce",
     "encode_fetch_response",
     "encode_produce_response",
+    "fetch_response_head",
 ]

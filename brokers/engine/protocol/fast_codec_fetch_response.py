@@ -17,6 +17,8 @@ TopicAnswer = tuple[bytes, Sequence[PartitionAnswer[Slice]]]
 Aborted = Mapping[tuple[bytes, int], Sequence[tuple[int, int]]]
 # (topic, partition) → (broker id, leader epoch) of who leads instead, for those that asked the wrong one.
 Leaders = Mapping[tuple[bytes, int], tuple[int, int]]
+# (topic, partition) → (epoch, end offset) where the reader's log leaves that of the leader (REP-15).
+Diverging = Mapping[tuple[bytes, int], tuple[int, int]]
 
 _FLEXIBLE_FROM: Final = 12
 _TOPIC_IDS_FROM: Final = 13
@@ -35,11 +37,13 @@ _NO_LIST: Final = {
 }
 _NONE: Final[Aborted] = {}
 _NOBODY: Final[Leaders] = {}
+_NOWHERE: Final[Diverging] = {}
 
 _SHORT: Final = Struct(">h")
 _INT: Final = Struct(">i")
 _ABORTED: Final = Struct(">qq")
 _LEADER: Final = Struct(">BBBiiB")  # one tagged field, number 1, of 9 bytes: broker id, leader epoch, nothing tagged
+_DIVERGING: Final = Struct(">BBBiqB")  # number 0, of 13 bytes: epoch, end offset, nothing tagged
 _HEAD_V4: Final = Struct(">iii")  # correlation id, throttle, topic count
 _HEAD_V7: Final = Struct(">iihii")  # … error, session id, topic count
 _HEAD_V12: Final = Struct(">ixihi")
@@ -80,6 +84,7 @@ def encode_fetch_response(
     read_committed: bool = False,
     aborted: Aborted = _NONE,
     leaders: Leaders = _NOBODY,
+    diverging: Diverging = _NOWHERE,
     tagged: bytes = b"\x00",
 ) -> list[bytes | Slice]:
     """A whole fetch response frame (versions 4 to 17) as pieces to send one after the other.
@@ -87,60 +92,103 @@ def encode_fetch_response(
     `topics` holds `(name or id, [(partition, error, high watermark, last stable offset, log start offset, records
     length in bytes, slice or None)])`. A slice stands in the answer as it is and must send exactly that many bytes;
     None sends an empty record set. Aborted transactions are listed for `read_committed` fetches, null otherwise.
-    `leaders` (from version 12 on) stand beside their partition, `tagged` are the tagged fields of the whole answer.
+    `leaders` and `diverging` (from version 12 on) stand beside their partition; with `diverging` no records are sent.
+    `tagged` are the tagged fields of the whole answer.
     """
-    if len(topics) == 1 and not aborted and version >= 7:
+    if len(topics) == 1 and not aborted and not diverging and version >= 7:
         topic, partitions = topics[0]
         if len(partitions) == 1 and partitions[0][1] == 0:
             return _encode_one(
                 version, correlation_id, throttle_time_ms, error, session_id, topic, partitions[0], read_committed
             )
-    chunks: list[bytes | Slice] = []
-    total_bytes = 0
-    chunk = [_head(version, correlation_id, throttle_time_ms, error, session_id, len(topics))]
-    flexible = version >= _FLEXIBLE_FROM
+    encoder = FetchResponseEncoder(version, read_committed, aborted, leaders, diverging)
     for topic, partitions in topics:
-        if not flexible:
-            chunk += (_SHORT.pack(len(topic)), topic, _INT.pack(len(partitions)))
-        elif version >= _TOPIC_IDS_FROM:
-            chunk += (topic, _unsigned(len(partitions) + 1))
+        encoder.begin_topic(topic, len(partitions))
+        encoder.add(topic, partitions)
+        encoder.end_topic()
+    head = fetch_response_head(version, correlation_id, throttle_time_ms, error, session_id, len(topics))
+    return cast("list[bytes | Slice]", encoder.finish(head, tagged))
+
+
+class FetchResponseEncoder:
+    """The pieces of `encode_fetch_response`, some partitions at a time."""
+
+    def __init__(
+        self, version: int, read_committed: bool, aborted: Aborted, leaders: Leaders, diverging: Diverging
+    ) -> None:
+        self._version = version
+        self._read_committed = read_committed
+        self._aborted = aborted
+        self._leaders = leaders
+        self._diverging = diverging
+        self._chunks: list[object] = []
+        self._chunk: list[bytes] = []
+        self._total_bytes = 0
+
+    def begin_topic(self, topic: bytes, count: int) -> None:
+        """`count` partitions of it are added next."""
+        if self._version < _FLEXIBLE_FROM:
+            self._chunk += (_SHORT.pack(len(topic)), topic, _INT.pack(count))
+        elif self._version >= _TOPIC_IDS_FROM:
+            self._chunk += (topic, _unsigned(count + 1))
         else:
-            chunk += (_unsigned(len(topic) + 1), topic, _unsigned(len(partitions) + 1))
+            self._chunk += (_unsigned(len(topic) + 1), topic, _unsigned(count + 1))
+
+    def add(self, topic: bytes, partitions: Sequence[PartitionAnswer[Slice]]) -> None:
+        version, read_committed, chunk = self._version, self._read_committed, self._chunk
+        flexible, diverging = version >= _FLEXIBLE_FROM, self._diverging
         for index, code, high_watermark, stable_offset, start_offset, length, records in partitions:
             if version >= 5:
                 chunk.append(_PARTITION_V5.pack(index, code, high_watermark, stable_offset, start_offset))
             else:
                 chunk.append(_PARTITION_V4.pack(index, code, high_watermark, stable_offset))
             if read_committed and code not in _UNLISTED:
-                chunk.append(_aborted_list(aborted.get((topic, index), ()), flexible))
+                chunk.append(_aborted_list(self._aborted.get((topic, index), ()), flexible))
             else:
                 chunk.append(_NO_LIST[flexible, code in _NEVER_READ])
             if version >= 11:
                 chunk.append(_INT.pack(_NO_PREFERRED_REPLICA))
-            if records is None:
-                length = 0
-            chunk.append(_unsigned(length + 1) if flexible else _INT.pack(length))
-            if records is not None:
+            if records is None or diverging:
+                chunk.append(b"\x01" if flexible else _INT.pack(0))
+            else:
+                chunk.append(_unsigned(length + 1) if flexible else _INT.pack(length))
                 piece = b"".join(chunk)
-                chunks += (piece, records)
-                total_bytes += len(piece) + length
-                chunk = []
+                self._chunks += (piece, records)
+                self._total_bytes += len(piece) + length
+                chunk = self._chunk = []
             if flexible:
-                led = leaders.get((topic, index)) if leaders else None
-                chunk.append(b"\x00" if led is None else _LEADER.pack(1, 1, 9, led[0], led[1], 0))
-        if flexible:
-            chunk.append(b"\x00")
-    if flexible:
-        chunk.append(tagged)
-    last = b"".join(chunk)
-    total_bytes += len(last)
-    if last:
-        chunks.append(last)
-    chunks[0] = _INT.pack(total_bytes) + cast(bytes, chunks[0])  # the first piece is never a slice
-    return chunks
+                chunk.append(self._tagged(topic, index))
+
+    def _tagged(self, topic: bytes, index: int) -> bytes:
+        """The tagged fields of a partition."""
+        if self._diverging:
+            epoch_end = self._diverging.get((topic, index))
+            if epoch_end is not None:
+                return _DIVERGING.pack(1, 0, 13, epoch_end[0], epoch_end[1], 0)
+        if self._leaders:
+            led = self._leaders.get((topic, index))
+            if led is not None:
+                return _LEADER.pack(1, 1, 9, led[0], led[1], 0)
+        return b"\x00"
+
+    def end_topic(self) -> None:
+        if self._version >= _FLEXIBLE_FROM:
+            self._chunk.append(b"\x00")
+
+    def finish(self, head: bytes, tagged: bytes) -> list[object]:
+        """The pieces of the frame: bytes, and the slices that were added. `head`: of `fetch_response_head`."""
+        chunks, chunk = self._chunks, self._chunk
+        if self._version >= _FLEXIBLE_FROM:
+            chunk.append(tagged)
+        last = b"".join(chunk)
+        if last or not chunks:
+            chunks.append(last)
+        size = _INT.pack(self._total_bytes + len(last) + len(head))
+        chunks[0] = size + head + cast(bytes, chunks[0])  # the first piece is never a slice
+        return chunks
 
 
-def _head(
+def fetch_response_head(
     version: int, correlation_id: int, throttle_time_ms: int, error: int, session_id: int, topic_count: int
 ) -> bytes:
     """What stands before the topics, the size of the frame aside."""

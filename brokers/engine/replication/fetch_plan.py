@@ -278,6 +278,7 @@ class FetchPlan:
             self._active[key] = followed
         else:
             self._changed[key] = followed
+            self._has_news = True
 
     def tell(self, followed: Followed) -> None:
         """The leader is to hear of it before anything comes of it: a request under way is overtaken."""

@@ -259,7 +259,8 @@ class Fetcher:
             self._give_up(str(fault))
             return
         if self._link is not None:
-            self._go_on()
+            # A request that overtook the one answered here waits at the leader, and does not say how far this came.
+            self._go_on(overtaking=True)
 
     def _on_fetched(self, asked: _Sent, buffer: memoryview, start: int, end: int) -> None:
         correlation_id, _, error, session_id, lines = decode_replica_fetch(buffer, start, end)

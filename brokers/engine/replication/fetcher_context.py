@@ -13,9 +13,10 @@ from brokers.engine.replication.interfaces import CallLater, Connect
 from brokers.engine.replication.persisted_log_start_offsets import PersistLogStartOffsets
 from brokers.engine.throttling.replication import ReplicationThrottle
 
-# `replica.fetch.min.bytes`, `replica.fetch.response.max.bytes`
+# `replica.fetch.min.bytes`, `replica.fetch.response.max.bytes`. An answer is appended in one turn of the loop, and who
+# waits for its records to be replicated waits for the answer under way: Kafka's 10 MB take too long.
 BYTES_MIN: Final = 1
-RESPONSE_BYTES_MAX: Final = 10_485_760
+RESPONSE_BYTES_MAX: Final = 2_097_152
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -127,25 +127,39 @@ class DelayedFetch:
 
 
 class DelayedFollowerFetch:
-    """A follower's, until an append, a leadership that ends, or the follower's next request."""
+    """A follower's, until an append, a leadership that ends, or the follower's next request, to which it gives way."""
 
-    __slots__ = ("_again", "_fetches", "_session", "_tick")
+    __slots__ = ("_again", "_fetches", "_give_way", "_session", "_tick")
 
-    def __init__(self, session: Session, again: Callable[[], object], wait_ms: int, fetches: FollowerSession) -> None:
+    def __init__(
+        self,
+        session: Session,
+        again: Callable[[], object],
+        give_way: Callable[[], object],
+        wait_ms: int,
+        fetches: FollowerSession,
+    ) -> None:
         self._session = session
         self._again = again
+        self._give_way = give_way
         self._fetches = fetches
         self._tick = session.engine.deadlines.add(self, wait_ms)
         fetches.wait(self.expire)
-        session.hurry = self.expire
+        session.hurry = self._hurry
         session.cancel = self._leave
 
     def expire(self) -> None:
-        """The wait is over, whatever ended it."""
+        """The wait is over."""
+        self._end(self._again)
+
+    def _hurry(self) -> None:
+        self._end(self._give_way)
+
+    def _end(self, answer: Callable[[], object]) -> None:
         session = self._session
         self._leave()
         # Not inside the append that woke us: its client's answer goes first, and more may follow in the same request.
-        session.cancel = session.engine.loop.call_soon(self._serve).cancel
+        session.cancel = session.engine.loop.call_soon(self._serve, answer).cancel
 
     def _leave(self) -> None:
         session = self._session
@@ -153,6 +167,6 @@ class DelayedFollowerFetch:
         session.hurry = None
         self._fetches.leave_alone()
 
-    def _serve(self) -> None:
+    def _serve(self, answer: Callable[[], object]) -> None:
         self._session.cancel = None
-        self._again()
+        answer()

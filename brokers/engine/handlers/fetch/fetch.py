@@ -14,7 +14,7 @@ from typing import Final
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.fetch.current_leaders import LEADERS_FROM, find_leaders
 from brokers.engine.handlers.fetch.delayed_fetch import DelayedFetch, bytes_still_missing, may_be_delayed
-from brokers.engine.handlers.fetch.fetch_errors import PartitionResult, diverged, divergence, refused
+from brokers.engine.handlers.fetch.fetch_errors import PartitionResult, divergence, refused
 from brokers.engine.handlers.fetch.follower_fetch import fetch_as_follower
 from brokers.engine.handlers.fetch.long_fetch import READ_AT_ONCE_BYTES_MAX, decode_long, serve_long
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch_then
@@ -27,8 +27,10 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.fast_codec import FetchFrame, decode_fetch, encode_fetch_response
 from brokers.engine.records.compression import ZSTD
+from brokers.engine.request_turns import Place
 from brokers.engine.throttling.charging import charge_fetch, fetch_cap_bytes
 from brokers.engine.throttling.usage import UsageCounter
+from brokers.engine.values import Slice
 
 TOPIC_IDS_FROM: Final = 13
 SESSIONS_FROM: Final = 7
@@ -45,26 +47,28 @@ def fetch(session: Session, raw: RawRequest) -> None:
         decode_long(session, raw, handle)
     else:
         frame = decode_fetch(raw.buffer, raw.body, raw.end, raw.version, session.fetch_items_max)
-        handle(session, raw.client_id, raw.version, raw.correlation_id, frame, False)
+        handle(session, raw.client_id, raw.version, raw.correlation_id, frame, None)
 
 
 def handle(
-    session: Session, client_id: str | None, version: int, correlation_id: int, frame: FetchFrame, is_long: bool
+    session: Session, client_id: str | None, version: int, correlation_id: int, frame: FetchFrame, place: Place | None
 ) -> None:
+    """`place`: of a long request, which is left when it is answered."""
     if not 0 <= frame.isolation <= READ_COMMITTED:
         session.channel.respond(refused(version, correlation_id, int(ErrorCode.UNKNOWN_SERVER_ERROR), frame))
-        return
-    if frame.replica_id >= 0:
+    elif frame.replica_id >= 0:
         fetch_as_follower(session, version, correlation_id, frame)
-        return
-    error = _refusal(frame)
-    if error:
+    elif frame.session_epoch not in FULL_FETCH_EPOCHS:
+        error = int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.channel.respond_parts(encode_fetch_response(version, correlation_id, 0, error, NO_SESSION, []))
+    elif place is None:
+        _serve(session, client_id, version, correlation_id, frame, True, 0)
         return
-    if is_long:
-        serve_long(session, client_id, version, correlation_id, frame, read, answer)
+    else:
+        serve_long(session, client_id, version, correlation_id, frame, read, send, place)
         return
-    _serve(session, client_id, version, correlation_id, frame, True, 0)
+    if place is not None:
+        place.leave()
 
 
 def _serve(
@@ -114,13 +118,6 @@ def _asked(client: Client, frame: FetchFrame, reading: Reading) -> list[tuple[Pa
             if not line[1]:
                 asked.append((partitions[wish[0]], wish[2], wish[5]))
     return asked
-
-
-def _refusal(frame: FetchFrame) -> int:
-    """Why the whole request is refused, 0 if it is not."""
-    if frame.session_epoch not in FULL_FETCH_EPOCHS:
-        return int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    return 0
 
 
 def read(
@@ -231,24 +228,31 @@ def _resolve_read(
 def answer(
     session: Session, client: Client, version: int, correlation_id: int, frame: FetchFrame, reading: Reading
 ) -> None:
-    """Charges the response as it would be sent; too much, and it goes without data and uncounted (QUO-20)."""
-    engine = session.engine
+    """Encodes the response, and sends it."""
     if reading.diverging:
+        # Records wait for the next request, which the reader sends after it truncated.
         reading.release()
-        session.channel.respond(diverged(version, correlation_id, reading.answers, reading.diverging))
-        return
     is_committed = frame.isolation == READ_COMMITTED
     if reading.must_answer and version >= LEADERS_FROM:
         leaders, tagged = find_leaders(session.view(), version, reading.answers)
         parts = encode_fetch_response(
             version, correlation_id, 0, 0, NO_SESSION, reading.answers,
-            read_committed=is_committed, aborted=reading.aborted, leaders=leaders, tagged=tagged,
+            read_committed=is_committed, aborted=reading.aborted, leaders=leaders, diverging=reading.diverging,
+            tagged=tagged,
         )  # fmt: skip
     else:
         parts = encode_fetch_response(
             version, correlation_id, 0, 0, NO_SESSION, reading.answers,
-            read_committed=is_committed, aborted=reading.aborted,
+            read_committed=is_committed, aborted=reading.aborted, diverging=reading.diverging,
         )  # fmt: skip
+    send(session, client, version, correlation_id, reading, parts)
+
+
+def send(
+    session: Session, client: Client, version: int, correlation_id: int, reading: Reading, parts: list[bytes | Slice]
+) -> None:
+    """Charges the response as it is; too much, and it goes without data and uncounted (QUO-20)."""
+    engine = session.engine
     limiters = client.consume_limiters
     if limiters:
         head = parts[0]
@@ -262,7 +266,7 @@ def answer(
                 encode_fetch_response(version, correlation_id, delay_ms, 0, NO_SESSION, []), delay_ms
             )
             return
-    if not reading.metered:
+    if not reading.metered or reading.diverging:
         session.channel.respond_parts(parts)
         return
     session.channel.respond_parts(parts, 0, partial(meter, session, client, reading.metered))

@@ -1,4 +1,4 @@
-"""Fetch answers that the hand-written encoder has no words for: refused as a whole, or a log that diverged (REP-15)."""
+"""What is wrong with a Fetch: all of it, or a reader's log that diverged (REP-15)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fast_codec import FetchFrame
 from brokers.engine.protocol.headers import encode_response_frame
 from brokers.engine.protocol.messages.fetch import (
-    EpochEndOffset,
     FetchableTopicResponse,
     FetchPartitionData,
     FetchResponse,
@@ -59,37 +58,6 @@ def refused(version: int, correlation_id: int, error: int, frame: FetchFrame) ->
             for key, wanted in frame.topics
         ]
     return _encoded(version, correlation_id, FetchResponse(error_code=error, responses=responses))
-
-
-def diverged(
-    version: int,
-    correlation_id: int,
-    answers: list[tuple[bytes, list[PartitionResult]]],
-    diverging: Diverging,
-    session_id: int = NO_SESSION,
-) -> bytes:
-    """Says where logs diverge; records wait for the next request, which the reader sends after it truncated."""
-    by_id = version >= TOPIC_IDS_FROM
-    responses = []
-    for key, lines in answers:
-        partitions = []
-        for index, code, high_watermark, stable_offset, start_offset, _, _ in lines:
-            data = FetchPartitionData(
-                partition_index=index,
-                error_code=code,
-                high_watermark=high_watermark,
-                last_stable_offset=stable_offset,
-                log_start_offset=start_offset,
-                aborted_transactions=None,
-                records=b"",
-            )
-            if (key, index) in diverging:
-                epoch, end_offset = diverging[key, index]
-                data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
-            partitions.append(data)
-        named = {"topic_id": key} if by_id else {"topic": key.decode("utf-8", "replace")}
-        responses.append(FetchableTopicResponse(**named, partitions=partitions))
-    return _encoded(version, correlation_id, FetchResponse(session_id=session_id, responses=responses))
 
 
 def _encoded(version: int, correlation_id: int, response: FetchResponse) -> bytes:

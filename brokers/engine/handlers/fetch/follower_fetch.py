@@ -9,7 +9,7 @@ from typing import Final
 
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.fetch.delayed_fetch import DelayedFollowerFetch
-from brokers.engine.handlers.fetch.fetch_errors import Diverging, PartitionResult, diverged
+from brokers.engine.handlers.fetch.fetch_errors import Diverging, PartitionResult
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch_then
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.follower_session import NOT_REPORTED, FollowedPartition, FollowerSession
@@ -141,8 +141,7 @@ def _serve(
     engine = session.engine
     may_delay = may_delay and frame.max_wait_ms > 0 and not fetches.is_owed
     if may_delay and not fetches.has_ready:
-        again = partial(_serve, session, version, correlation_id, frame, fetches, False, 0)
-        DelayedFollowerFetch(session, again, frame.max_wait_ms, fetches)
+        _wait(session, version, correlation_id, frame, fetches)
         return
     reading = _read(engine, fetches, min(frame.max_bytes, engine.fetch_bytes_max), round_number >= ROUNDS_MAX)
     if reading.missing:
@@ -152,9 +151,23 @@ def _serve(
         prefetch_then(session, reading.missing, again)
         return
     if may_delay and not reading.is_urgent:
-        again = partial(_serve, session, version, correlation_id, frame, fetches, False, 0)
-        DelayedFollowerFetch(session, again, frame.max_wait_ms, fetches)
+        _wait(session, version, correlation_id, frame, fetches)
         return
+    _answer(session, version, correlation_id, fetches, reading)
+
+
+def _wait(session: Session, version: int, correlation_id: int, frame: FetchFrame, fetches: FollowerSession) -> None:
+    again = partial(_serve, session, version, correlation_id, frame, fetches, False, 0)
+    # What is ready goes with the follower's next request: were it here as well, the follower would have to say how far
+    # it came beside that request, and there would be two under way from then on.
+    give_way = partial(_answer, session, version, correlation_id, fetches, ExpirationTask())
+    DelayedFollowerFetch(session, again, give_way, frame.max_wait_ms, fetches)
+
+
+def _answer(
+    session: Session, version: int, correlation_id: int, fetches: FollowerSession, reading: ExpirationTask
+) -> None:
+    engine = session.engine
     for line in fetches.news():
         partition = line.partition
         if partition is not None and line.key not in reading.diverging:
@@ -163,10 +176,9 @@ def _serve(
     if fetches.id == NO_SESSION:
         fetches.close()
     answers = list(reading.lines.items())
-    if reading.diverging:
-        session.channel.respond(diverged(version, correlation_id, answers, reading.diverging, fetches.id))
-        return
-    session.channel.respond_parts(encode_fetch_response(version, correlation_id, 0, 0, fetches.id, answers))
+    session.channel.respond_parts(
+        encode_fetch_response(version, correlation_id, 0, 0, fetches.id, answers, diverging=reading.diverging)
+    )
 
 
 def _read(engine: Engine, fetches: FollowerSession, limit_bytes: int, wait: bool) -> ExpirationTask:

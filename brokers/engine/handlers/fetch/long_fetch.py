@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.common.background import answer_in_turns, parts_of
+from brokers.engine.handlers.fetch.current_leaders import LEADERS_FROM, find_leaders
 from brokers.engine.handlers.fetch.delayed_fetch import bytes_still_missing, may_be_delayed
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, prefetch
 from brokers.engine.handlers.fetch.reading import Reading
@@ -16,17 +17,30 @@ from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.delayed_operations import DelayedCommittedRead, DelayedRead
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.fast_codec import FetchDecoder, FetchFrame
+from brokers.engine.protocol.fast_codec import (
+    FetchDecoder,
+    FetchFrame,
+    FetchResponseEncoder,
+    fetch_response_head,
+)
+from brokers.engine.request_turns import Place
 from brokers.engine.throttling.charging import fetch_cap_bytes
 
 # Longer requests take turns: this is some 500 partitions.
 READ_AT_ONCE_BYTES_MAX: Final = 16 * 1024
 # Topics and partitions that are decoded in one turn.
 DECODED_AT_ONCE_MAX: Final = 1_000
+ENCODED_AT_ONCE_MAX: Final = 1_000
+# Of so many partitions and a few more an answer has records: each is a file to be sent from. The others come first in
+# what the client asks for next.
+SLICES_MAX: Final = 500
+READ_COMMITTED: Final = 1
+NO_SESSION: Final = 0
+NOBODY: Final[dict[tuple[bytes, int], tuple[int, int]]] = {}
 
 Read = Callable[[Client, Session, FetchFrame, int, int, bool, bool], Reading]
-Answer = Callable[[Session, Client, int, int, FetchFrame, Reading], None]
-Handle = Callable[[Session, str | None, int, int, FetchFrame, bool], None]
+Send = Callable[[Session, Client, int, int, Reading, list[Any]], None]
+Handle = Callable[[Session, str | None, int, int, FetchFrame, Place | None], None]
 
 
 def decode_long(session: Session, raw: RawRequest, handle: Handle) -> None:
@@ -36,15 +50,23 @@ def decode_long(session: Session, raw: RawRequest, handle: Handle) -> None:
 
 
 async def _decode_long(session: Session, raw: RawRequest, handle: Handle) -> None:
-    decoder = FetchDecoder(raw.buffer, raw.body, raw.end, raw.version, session.fetch_items_max)
-    is_over = decoder.advance(DECODED_AT_ONCE_MAX)
-    while not is_over:
-        await asyncio.sleep(0)
+    instance_id = session.principal.instance_id
+    assert instance_id is not None, "who is of no instance is internal"
+    # Decoded, and answered, it takes far more memory than it has bytes.
+    place = await session.engine.decoded_places.enter(instance_id, raw.size_bytes)
+    try:
+        decoder = FetchDecoder(raw.buffer, raw.body, raw.end, raw.version, session.fetch_items_max)
         is_over = decoder.advance(DECODED_AT_ONCE_MAX)
-    frame = decoder.frame()
-    session.channel.release()
-    session.cancel = None
-    handle(session, raw.client_id, raw.version, raw.correlation_id, frame, True)
+        while not is_over:
+            await asyncio.sleep(0)
+            is_over = decoder.advance(DECODED_AT_ONCE_MAX)
+        frame = decoder.frame()
+        session.channel.release()
+        session.cancel = None
+        handle(session, raw.client_id, raw.version, raw.correlation_id, frame, place)
+    except BaseException:
+        place.leave()
+        raise
 
 
 def serve_long(
@@ -54,26 +76,35 @@ def serve_long(
     correlation_id: int,
     frame: FetchFrame,
     read: Read,
-    answer: Answer,
+    send: Send,
+    place: Place,
 ) -> None:
-    """As any fetch is served, with `read` of some partitions at a time and `answer` in a turn of its own."""
-    long_fetch = _LongFetch(session, client_id, version, frame, read)
+    """As any fetch is served, but some partitions at a time are read, and encoded; `send` has a turn of its own."""
+    long_fetch = _LongFetch(session, client_id, version, frame, read, place)
 
     async def work() -> None:
         reading = await long_fetch.reading()
+        try:
+            parts = await long_fetch.encoded(correlation_id, reading)
+        except BaseException:
+            reading.release()
+            raise
         session.cancel = None
-        answer(session, session.client(client_id), version, correlation_id, frame, reading)
+        send(session, session.client(client_id), version, correlation_id, reading, parts)
 
-    answer_in_turns(session, int(ApiKey.FETCH), client_id, work())
+    answer_in_turns(session, int(ApiKey.FETCH), client_id, work(), place.leave)
 
 
 class _LongFetch:
-    def __init__(self, session: Session, client_id: str | None, version: int, frame: FetchFrame, read: Read) -> None:
+    def __init__(
+        self, session: Session, client_id: str | None, version: int, frame: FetchFrame, read: Read, place: Place
+    ) -> None:
         self._session = session
         self._client_id = client_id
         self._version = version
         self._frame = frame
         self._read = read
+        self._place = place
 
     async def reading(self) -> Reading:
         """All that there is to answer, after the wait that was asked for."""
@@ -84,6 +115,8 @@ class _LongFetch:
             missing_bytes = self._missing_bytes(reading)
             if missing_bytes > 0:
                 reading.release()
+                # Few may wait (`may_be_delayed`), and others are answered meanwhile.
+                self._place.leave()
                 await self._until_readable(readable, reading.watched, missing_bytes)
                 reading = await self._everything()
         return reading
@@ -106,7 +139,7 @@ class _LongFetch:
         try:
             for part, goes_on in parts_of(self._frame.topics):
                 client = self._session.client(self._client_id)
-                left_bytes = max(limit - reading.readable_bytes, 0)
+                left_bytes = max(limit - reading.readable_bytes, 0) if reading.slices < SLICES_MAX else 0
                 share = self._frame._replace(topics=part)
                 later = self._read(
                     client, self._session, share, self._version, left_bytes, wait, not reading.readable_bytes
@@ -117,6 +150,35 @@ class _LongFetch:
             reading.release()
             raise
         return reading
+
+    async def encoded(self, correlation_id: int, reading: Reading) -> list[Any]:
+        """The pieces of the answer. With `diverging` records wait for the next request, which the reader sends after it
+        truncated.
+        """
+        version, diverging = self._version, reading.diverging
+        if diverging:
+            reading.release()
+        leaders, tagged = NOBODY, b"\x00"
+        if reading.must_answer and version >= LEADERS_FROM:
+            leaders, tagged = find_leaders(self._session.view(), version, reading.answers)
+            await asyncio.sleep(0)
+        is_committed = self._frame.isolation == READ_COMMITTED
+        encoder = FetchResponseEncoder(version, is_committed, reading.aborted, leaders, diverging)
+        room = ENCODED_AT_ONCE_MAX
+        for key, lines in reading.answers:
+            encoder.begin_topic(key, len(lines))
+            for begin in range(0, len(lines), ENCODED_AT_ONCE_MAX):
+                part = lines[begin : begin + ENCODED_AT_ONCE_MAX]
+                encoder.add(key, part)
+                room -= len(part)
+                if room <= 0:
+                    room = ENCODED_AT_ONCE_MAX
+                    await asyncio.sleep(0)
+            room -= 1
+            encoder.end_topic()
+        head = fetch_response_head(version, correlation_id, 0, 0, NO_SESSION, len(reading.answers))
+        await asyncio.sleep(0)
+        return encoder.finish(head, tagged)
 
     def _missing_bytes(self, reading: Reading) -> int:
         """How many bytes there have to be more until the fetch is answered, 0 if it is not to wait (WIRE-27)."""

@@ -15,7 +15,9 @@ class Reading:
     What is `missing` has to come from the disk, which this pass was not to wait for; then the rest is of no use.
     """
 
-    __slots__ = ("aborted", "answers", "diverging", "metered", "missing", "must_answer", "readable_bytes", "watched")
+    __slots__ = (
+        "aborted", "answers", "diverging", "metered", "missing", "must_answer", "readable_bytes", "slices", "watched",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.aborted: AbortedByPartition = {}
@@ -24,6 +26,8 @@ class Reading:
         self.diverging: Diverging = {}
         self.metered: list[tuple[UsageCounter | None, int]] = []
         self.readable_bytes = 0
+        # Of so many partitions there are records, in what it was extended with.
+        self.slices = 0
         self.watched: list[Partition] = []
         self.must_answer = False
 
@@ -40,6 +44,7 @@ class Reading:
         self.diverging.update(later.diverging)
         self.metered += later.metered
         self.readable_bytes += later.readable_bytes
+        self.slices += sum(1 for _, lines in later.answers for line in lines if line[6] is not None)
         self.watched += later.watched
         self.must_answer = self.must_answer or later.must_answer
 

@@ -28,10 +28,7 @@ from brokers.engine.handlers.produce.request import (
     TransactionVerification,
 )
 from brokers.engine.handlers.produce.response import DelayedProduceResponse, encode
-from brokers.engine.handlers.produce.transaction_verification import (
-    refuse_without_transactional_id,
-    verify_transactions,
-)
+from brokers.engine.handlers.produce.transaction_verification import verify_in_turns, verify_transactions
 from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.partition import Partition
@@ -57,18 +54,15 @@ def produce(session: Session, raw: RawRequest) -> None:
 
 
 def verify(request: ProduceRequest) -> None:
-    if request.transactional_id is None:
-        if request.attributes & TRANSACTIONAL:
-            request.verification = refuse_without_transactional_id(request)
+    if request.transactional_id is None and not request.attributes & TRANSACTIONAL:
+        recompress(request)
+    elif request.is_long:
+        verify_in_turns(request, partial(_verified, request))
     else:
-        verification = verify_transactions(request, request.transactional_id, partial(_verified, request))
-        if verification is None:
-            return
-        request.verification = verification
-    recompress(request)
+        verify_transactions(request, partial(_verified, request))
 
 
-def _verified(request: ProduceRequest, verification: TransactionVerification) -> None:
+def _verified(request: ProduceRequest, verification: TransactionVerification | None) -> None:
     request.verification = verification
     recompress(request)
 
@@ -170,7 +164,7 @@ def _resolve_partition(
 ) -> Partition | PartitionResult:
     """The partition at its first use, or the result that refuses it."""
     if request.verification is not None:
-        refusal = request.verification.refusals.get((name, index))
+        refusal = request.verification.refusal(name, index)
         if refusal is not None:
             return refusal
     if route.error:

@@ -31,13 +31,14 @@ Place = tuple[bytes, int]
 
 class TransactionVerification:
     """What one request may append: a token for each partition (`partitions.transactions`), or the result that refuses
-    it. For all others `otherwise` is the token.
+    it. For all others `otherwise` is the token. With `refused_with`, an error code, it may append nothing.
     """
 
-    __slots__ = ("otherwise", "refusals", "verification_tokens")
+    __slots__ = ("otherwise", "refusals", "refused_with", "verification_tokens")
 
-    def __init__(self, otherwise: int = OPEN) -> None:
+    def __init__(self, otherwise: int = OPEN, refused_with: int = 0) -> None:
         self.otherwise = otherwise
+        self.refused_with = refused_with
         self.verification_tokens: dict[Place, int] = {}
         self.refusals: dict[Place, PartitionResult] = {}
 
@@ -46,6 +47,11 @@ class TransactionVerification:
 
     def refuse(self, place: Place, code: int, message: str | None = None) -> None:
         self.refusals[place] = (place[1], code, -1, -1, -1, message)
+
+    def refusal(self, name: bytes, index: int) -> PartitionResult | None:
+        if self.refused_with:
+            return index, self.refused_with, -1, -1, -1, None
+        return self.refusals.get((name, index))
 
 
 class ProduceRequest:

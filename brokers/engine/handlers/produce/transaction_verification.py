@@ -4,19 +4,22 @@ The connection's next request waits for that, so that nothing is overtaken.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from brokers.contract.acls import AclOperation, ResourceType
-from brokers.engine.handlers.common.background import answer_in_background
-from brokers.engine.handlers.produce.request import Place, ProduceRequest, TransactionVerification
+from brokers.engine.handlers.common.background import answer_in_background, answer_in_turns, parts_of
+from brokers.engine.handlers.produce.request import Place, ProduceRequest, ProduceTopics, TransactionVerification
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.transactions import NOT_LED, begin_verification
 from brokers.engine.partitions.verification import OPEN, UNVERIFIED_OK
+from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.fast_codec_produce import ProduceTopic
 from brokers.engine.records import batch as layout
 from brokers.engine.records.validation import claims_transaction
+
+OnVerified = Callable[[TransactionVerification | None], object]
 
 # From this version on clients know TRANSACTION_ABORTABLE.
 ABORTABLE_FROM: Final = 11
@@ -32,69 +35,104 @@ _PASSING: Final = (
 )
 
 
-def refuse_without_transactional_id(request: ProduceRequest) -> TransactionVerification | None:
-    """The refusal of a request in which a partition is given a batch of a transaction that nobody names: REC-44 is for
-    all of them, and comes before whatever else is wrong.
+def verify_transactions(request: ProduceRequest, on_verified: OnVerified) -> None:
+    """`on_verified` with what the request may do, None where nothing of it is of a transaction: at once if that is
+    known, or the request is kept until it is.
     """
-    topics, buffer = request.topics, request.raw.buffer
-    for _, wanted in topics:
-        for _, start, end in wanted:
-            if start >= 0 and claims_transaction(buffer[start:end]):
-                return _refuse_all(topics, int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-    return None
+    claims = _Claims(request)
+    claims.add(request.topics)
+    claims.verify(on_verified)
 
 
-def _refuse_all(topics: list[ProduceTopic], code: int) -> TransactionVerification:
-    """The whole request is refused: also what would be right alone is not appended."""
-    verification = TransactionVerification()
-    for name, wanted in topics:
-        for index, _, _ in wanted:
-            verification.refuse((name, index), code)
-    return verification
+def verify_in_turns(request: ProduceRequest, on_verified: OnVerified) -> None:
+    """The same, of a request whose batches take long to go through."""
+    session = request.session
+
+    async def work() -> None:
+        claims = _Claims(request)
+        for topics, _ in parts_of(request.topics):
+            claims.add(topics)
+            await asyncio.sleep(0)
+        session.cancel = None
+        claims.verify(on_verified)
+
+    answer_in_turns(session, int(ApiKey.PRODUCE), request.raw.client_id, work())
 
 
-def verify_transactions(
-    request: ProduceRequest, transactional_id: str, on_verified: Callable[[TransactionVerification], object]
-) -> TransactionVerification | None:
-    """What the request may do, if that is known at once; otherwise None: the request is kept, and `on_verified` is
-    called when it is.
-    """
-    session, client = request.session, request.client()
-    engine, buffer = session.engine, request.raw.buffer
-    if request.attributes & layout.TRANSACTIONAL and not client.rights.allows(
-        AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
-    ):
-        return _refuse_all(request.topics, int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-    if not engine.coordination.transactions.verifies_partitions:
-        return TransactionVerification(UNVERIFIED_OK)
-    verification = TransactionVerification()
-    asked: dict[Place, Partition] = {}
-    producers: set[tuple[int, int]] = set()
-    now_ms = engine.clock.now_ms()
-    for name, wanted in request.topics:
-        route = client.produce_routes.get(name) or client.produce_route(name)
-        for index, records_start, records_end in wanted:
-            claim = _claim(buffer, records_start, records_end)
-            if claim is None or route.error:
-                continue
-            producers.add((claim.producer_id, claim.producer_epoch))
-            partition = route.partitions.get(index) or route.find(index, engine)
-            if isinstance(partition, int):
-                continue
-            verification_token = begin_verification(
-                partition, claim.producer_id, claim.producer_epoch, claim.base_sequence, now_ms
-            )
-            if verification_token not in (OPEN, NOT_LED):
-                verification.verification_tokens[name, index] = verification_token
-                asked[name, index] = partition
-    if len(producers) > 1:
-        return _refuse_all(request.topics, int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
-    if not asked:
-        return verification
-    internal_id = session.view().namespace.internal_id(transactional_id)
-    request.keep()
-    answer_in_background(session, _ask(request, internal_id, *producers.pop(), asked, verification, on_verified))
-    return None
+class _Claims:
+    """What the batches of a request say of transactions, gathered from some of its topics at a time."""
+
+    def __init__(self, request: ProduceRequest) -> None:
+        self._request = request
+        self._producers: set[tuple[int, int]] = set()
+        self._asked: dict[Place, Partition] = {}
+        self._verification = TransactionVerification()
+        # The error code that refuses all of the request.
+        self._refused_with = 0
+        settings = request.session.engine.coordination.transactions
+        self._is_verified = request.transactional_id is not None and settings.verifies_partitions
+        if request.transactional_id is not None and request.attributes & layout.TRANSACTIONAL:
+            rights = request.client().rights
+            if not rights.allows(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+                self._refused_with = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
+    def add(self, topics: ProduceTopics) -> None:
+        if self._refused_with:
+            return
+        if self._request.transactional_id is None:
+            self._require_id(topics)
+        elif self._is_verified:
+            self._gather(topics)
+
+    def _require_id(self, topics: ProduceTopics) -> None:
+        """A batch of a transaction that nobody names refuses the whole request: REC-44 is for all of them, and comes
+        before whatever else is wrong.
+        """
+        buffer = self._request.raw.buffer
+        if any(
+            start >= 0 and claims_transaction(buffer[start:end]) for _, wanted in topics for _, start, end in wanted
+        ):
+            self._refused_with = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
+    def _gather(self, topics: ProduceTopics) -> None:
+        request, client = self._request, self._request.client()
+        engine, buffer = request.session.engine, request.raw.buffer
+        now_ms = engine.clock.now_ms()
+        for name, wanted in topics:
+            route = client.produce_routes.get(name) or client.produce_route(name)
+            for index, records_start, records_end in wanted:
+                claim = _claim(buffer, records_start, records_end)
+                if claim is None or route.error:
+                    continue
+                self._producers.add((claim.producer_id, claim.producer_epoch))
+                if len(self._producers) > 1:
+                    self._refused_with = int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+                    return
+                partition = route.partitions.get(index) or route.find(index, engine)
+                if isinstance(partition, int):
+                    continue
+                token = begin_verification(
+                    partition, claim.producer_id, claim.producer_epoch, claim.base_sequence, now_ms
+                )
+                if token not in (OPEN, NOT_LED):
+                    self._verification.verification_tokens[name, index] = token
+                    self._asked[name, index] = partition
+
+    def verify(self, on_verified: OnVerified) -> None:
+        request = self._request
+        if self._refused_with:
+            on_verified(TransactionVerification(refused_with=self._refused_with))
+        elif request.transactional_id is None:
+            on_verified(None)
+        elif not self._is_verified:
+            on_verified(TransactionVerification(UNVERIFIED_OK))
+        elif not self._asked:
+            on_verified(self._verification)
+        else:
+            internal_id = request.session.view().namespace.internal_id(request.transactional_id)
+            request.keep()
+            asking = _ask(request, internal_id, *self._producers.pop(), self._asked, self._verification, on_verified)
+            answer_in_background(request.session, asking)
 
 
 class _Claim(NamedTuple):
@@ -122,7 +160,7 @@ async def _ask(
     producer_epoch: int,
     asked: dict[Place, Partition],
     verification: TransactionVerification,
-    on_verified: Callable[[TransactionVerification], object],
+    on_verified: OnVerified,
 ) -> None:
     session = request.session
     places = {place: (partition.topic, partition.index) for place, partition in asked.items()}

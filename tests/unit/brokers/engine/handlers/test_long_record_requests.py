@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, parts_of
+from brokers.engine.handlers.fetch import long_fetch
 from brokers.engine.handlers.fetch.long_fetch import READ_AT_ONCE_BYTES_MAX
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.fast_codec import FetchResponseEncoder
 from brokers.engine.protocol.fields import UUID_ZERO
-from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from brokers.engine.protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, FetchTopic
 from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from brokers.engine.protocol.request_limits import limit_of
+from brokers.engine.request_turns import DECODED_BYTES_PER_INSTANCE_MAX
 from tests.testkit.records import batch, fetch_request, produce, values
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 
@@ -84,6 +88,39 @@ async def test_a_long_produce_without_acknowledgement_is_appended_before_what_fo
     assert (await produce(house.mine, "orders", batch(b"last"))).base_offset == MANY
 
 
+@pytest.mark.parametrize(
+    ("transactional_id", "code"),
+    [
+        (None, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ("payments", ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    ],
+)
+async def test_a_long_produce_of_transactions_is_looked_through_in_turns(
+    house: House, transactional_id: str | None, code: ErrorCode
+) -> None:
+    """REC-44: nobody names the transaction; and two producers in one request, TXN-27."""
+    await house.topic(partitions=2)
+    engine = house.broker.broker.engine
+    request = produce_of([("orders", [0] * 2_000)], batch(b"a", attributes=0x10, producer_id=1, producer_epoch=0))
+    request.transactional_id = transactional_id
+    request.topic_data[0].partition_data[-1].records = batch(b"a", attributes=0x10, producer_id=2, producer_epoch=0)
+    turns = 0
+    record = engine.loop_turns.record
+
+    class Counted:
+        def record(self, api_key: int, instance_id: str | None, spent_s: float) -> None:
+            nonlocal turns
+            turns += 1
+            record(api_key, instance_id, spent_s)
+
+    engine.loop_turns = Counted()  # type: ignore[assignment]
+    answer = await house.mine.call(ApiKey.PRODUCE, 9, request)
+
+    assert {line.error_code for line in answer.responses[0].partition_responses} == {code}
+    assert len(answer.responses[0].partition_responses) == 2_000
+    assert turns >= 2_000 // PARTITIONS_PER_TURN_MAX
+
+
 async def test_a_few_batches_of_many_bytes_take_turns_too(house: House) -> None:
     await house.topic()
     engine = house.broker.broker.engine
@@ -117,6 +154,28 @@ async def test_every_partition_of_a_long_fetch_is_answered_in_its_place(house: H
     assert [(name, line.partition_index, line.error_code) for name, line in lines] == lines_of(topics, unknown=2)
     read = [(name, line.partition_index, *values(line.records)) for name, line in lines if line.records]
     assert read == [("orders", 1, b"a"), ("orders", 1, b"a"), ("others", 1, b"a")]
+
+
+async def test_the_answer_to_a_long_fetch_is_encoded_in_turns(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    await house.topic()
+    added: list[int] = []
+
+    class Counted:
+        def __init__(self, *arguments: Any) -> None:
+            encoder = FetchResponseEncoder(*arguments)
+            self.begin_topic, self.end_topic, self.finish = encoder.begin_topic, encoder.end_topic, encoder.finish
+            self._add = encoder.add
+
+        def add(self, topic: bytes, partitions: Sequence[Any]) -> None:
+            added.append(len(partitions))
+            self._add(topic, partitions)
+
+    monkeypatch.setattr(long_fetch, "FetchResponseEncoder", Counted)
+    count = 3 * long_fetch.ENCODED_AT_ONCE_MAX + 1
+    answer = await house.mine.call(ApiKey.FETCH, 12, fetch_of([("orders", [0] * count)], max_wait_ms=0))
+
+    assert len(answer.responses[0].partitions) == count
+    assert added == [long_fetch.ENCODED_AT_ONCE_MAX] * 3 + [1]
 
 
 async def a_wide_topic(house: House) -> tuple[int, Partition]:
@@ -156,6 +215,51 @@ async def test_a_long_fetch_is_answered_when_its_time_is_over(house: House) -> N
     answer = await house.mine.call(ApiKey.FETCH, 12, fetch_of([("orders", list(range(partitions)))], max_wait_ms=50))
 
     assert [line.error_code for line in answer.responses[0].partitions] == [0] * partitions
+
+
+@pytest.mark.parametrize("session_epoch", [-1, 0])
+async def test_a_long_fetch_of_a_log_that_parted_says_where(house: House, session_epoch: int) -> None:
+    partitions, watched = await a_wide_topic(house)
+    assert (await produce(house.mine, "orders", batch(b"a"), partition=3)).error_code == 0
+    request = fetch_of([("orders", list(range(partitions)))], session_epoch=session_epoch, max_wait_ms=0)
+    request.topics[0].partitions[3].last_fetched_epoch = watched.leader_epoch
+    request.topics[0].partitions[3].fetch_offset = 100
+
+    answer = await house.mine.call(ApiKey.FETCH, 12, request)
+
+    lines = answer.responses[0].partitions
+    parted = [(line.partition_index, line.diverging_epoch) for line in lines if line.diverging_epoch.epoch >= 0]
+    assert parted == [(3, EpochEndOffset(epoch=watched.leader_epoch, end_offset=1))]
+    assert [line.records for line in lines] == [b""] * partitions
+
+
+async def test_a_long_fetch_has_records_of_so_many_partitions_at_once(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions, _ = await a_wide_topic(house)
+    for index in range(0, partitions, 10):
+        assert (await produce(house.mine, "orders", batch(b"a"), partition=index)).error_code == 0
+    monkeypatch.setattr(long_fetch, "SLICES_MAX", 5)
+
+    answer = await house.mine.call(ApiKey.FETCH, 12, fetch_of([("orders", list(range(partitions)))], max_wait_ms=0))
+
+    lines = answer.responses[0].partitions
+    assert [line.error_code for line in lines] == [0] * partitions
+    assert [line.partition_index for line in lines if line.records] == list(range(0, PARTITIONS_PER_TURN_MAX, 10))
+
+
+async def test_long_fetches_of_an_instance_are_decoded_one_after_the_other(house: House) -> None:
+    partitions, _ = await a_wide_topic(house)
+    engine = house.broker.broker.engine
+    place = await engine.decoded_places.enter(MINE, DECODED_BYTES_PER_INSTANCE_MAX)
+    await house.mine.send(ApiKey.FETCH, 12, fetch_of([("orders", list(range(partitions)))], max_wait_ms=0))
+    await house.broker.until(lambda: engine.decoded_places.is_awaited(MINE))
+
+    place.leave()
+
+    answer = await house.mine.receive(ApiKey.FETCH, 12)
+    assert len(answer.responses[0].partitions) == partitions
+    assert not engine.decoded_places.is_awaited(MINE)
 
 
 async def test_a_long_fetch_that_waits_ends_with_its_connection(house: House) -> None:

@@ -153,6 +153,25 @@ async def test_a_follower_that_sends_more_is_not_kept_waiting(trio: Trio) -> Non
         assert (await follower.receive(ApiKey.FETCH, VERSION)).error_code == 0
 
 
+async def test_a_follower_whose_next_request_came_with_the_waiting_one_is_not_kept_waiting(trio: Trio) -> None:
+    topic_id = await trio.topic()
+    for id in trio.followers():
+        trio.stop_following(id)
+    leader, replica = trio.leader(), trio.followers()[0]
+    follower = await trio.brokers[leader].internal_client(CLUSTER_USER)
+    session_id = (await ask(follower, topic_id, replica=replica)).session_id
+    known = {"replica": replica, "session_id": session_id, "lines": False}
+    waiting = follower.frame(
+        ApiKey.FETCH, VERSION, follower_fetch(topic_id, session_epoch=1, max_wait_ms=60_000, **known)
+    )
+    following = follower.frame(ApiKey.FETCH, VERSION, follower_fetch(topic_id, session_epoch=2, **known))
+
+    await follower.send_raw(waiting + following)
+
+    for _ in range(2):
+        assert (await follower.receive(ApiKey.FETCH, VERSION)).error_code == 0
+
+
 async def test_only_the_cluster_itself_may_fetch_as_a_follower(trio: Trio) -> None:
     topic_id = await trio.topic()
     tenant = await trio.brokers[1].internal_client("ins-aaaaaaaa")

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX, Shape, in_turns
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.dispatch import SHAPES
+from brokers.engine.handlers.session import NETWORK_S, RECEIVED_BYTES_PER_S
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.fields import fields_of
+from brokers.engine.protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol, ListGroupsRequest
 from brokers.engine.protocol.messages.topics import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -120,3 +122,28 @@ async def test_who_hangs_up_while_its_request_is_decoded_pays_for_what_was_done(
     await house.broker.until(lambda: not listener.connections)
     # Nobody works on it any more, and its place is free.
     await house.broker.until(lambda: not engine.decoded_places._taken_bytes)
+
+
+async def test_a_request_is_charged_what_it_takes_to_receive_it(house: House) -> None:
+    """However little is done with it: a group that this broker does not coordinate, or a member that says too much."""
+    time = house.broker.broker.engine.accountings.of(MINE).request_time
+    said = bytes(900_000)
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id="unknown",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=said)],
+    )
+    used_us = time.used_us
+    await house.mine.call(ApiKey.JOIN_GROUP, 3, request)
+    assert time.used_us - used_us >= 1e6 * len(said) / RECEIVED_BYTES_PER_S
+
+
+async def test_a_short_request_is_charged_its_part_of_the_network(house: House) -> None:
+    time = house.broker.broker.engine.accountings.of(MINE).request_time
+    used_us = time.used_us
+    for _ in range(10):
+        await house.mine.call(ApiKey.LIST_GROUPS, 4, ListGroupsRequest())
+    assert time.used_us - used_us >= 10 * 1e6 * NETWORK_S

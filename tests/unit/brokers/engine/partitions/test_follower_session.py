@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from brokers.engine.partitions.follower_session import FollowerSession
+from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records import error_codes
 
@@ -32,3 +35,44 @@ def test_a_partition_that_was_deleted_and_made_again_is_found_again(tmp_path: Pa
     session.asks(KEY, (0, 6, 0, -1, 0, 1_000), after, NOW_MS)
     assert (line.code, line.partition) == (0, after)
     table.close()
+
+
+MANY, FEW = "ins-aaaaaaaa.many", "ins-bbbbbbbb.few"
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> FollowerSession:
+    """A follower that has nothing of twenty partitions of one instance, and of two of another one."""
+    table = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
+    table.recover(NOW_MS)
+    session = FollowerSession(1, REPLICA, 7)
+    for topic, count in ((MANY, 20), (FEW, 2)):
+        for index in range(count):
+            led = table.become_leader(
+                topic, index, topic.encode()[:16], 5, {}, now_ms=NOW_MS, replicas=(1, REPLICA), isr=(1,)
+            )
+            session.asks((topic.encode()[:16], index), (index, 5, 0, -1, 0, 1_000), led, NOW_MS)
+            line = session.lines[topic.encode()[:16], index]
+            session.ready(line)
+    return session
+
+
+def taken(session: FollowerSession, count: int) -> list[str]:
+    lines = [session.next_ready() for _ in range(count)]
+    partitions = [line.partition for line in lines if line is not None]
+    return [partition.topic for partition in partitions if isinstance(partition, Partition)]
+
+
+def test_an_instance_with_many_partitions_does_not_hold_up_the_replication_of_others(session: FollowerSession) -> None:
+    assert taken(session, 5) == [MANY, FEW, MANY, FEW, MANY]
+    assert taken(session, 100) == [MANY] * 17
+    assert not session.has_ready
+
+
+def test_what_was_put_back_comes_first_and_in_its_order(session: FollowerSession) -> None:
+    lines = [line for line in (session.next_ready() for _ in range(3)) if line is not None]
+    session.put_back(lines)
+    again = [session.next_ready() for _ in range(4)]
+    assert again[0] is lines[0]
+    assert {id(line) for line in again} >= {id(line) for line in lines}
+    assert [line.key[1] for line in again if line is not None and line.owner == "ins-aaaaaaaa"] == [0, 1]

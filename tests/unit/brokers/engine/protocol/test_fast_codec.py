@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +14,7 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.headers import decode_response_header, encode_response_frame
 from brokers.engine.protocol.messages.fetch import (
     AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchLeader,
     FetchNodeEndpoint,
@@ -298,6 +299,22 @@ def test_who_leads_instead_stands_beside_what_was_read(version: int) -> None:
     assert (read.records, read.current_leader.leader_id) == (b"data", -1)
     assert (misled.error_code, misled.current_leader) == (6, FetchLeader(leader_id=7, leader_epoch=3))
     assert answer.node_endpoints == endpoints
+
+
+@pytest.mark.parametrize("version", [12, 13, 17])
+def test_where_logs_part_stands_beside_the_partition_and_no_records_go_out(version: int) -> None:
+    key = bytes(range(16)) if version >= 13 else b"orders"
+    topics = [(key, [(0, 0, 9, 9, 0, 4, [b"data"]), (1, 0, 9, 9, 0, 0, None)]), (key, [(5, 3, -1, -1, -1, 0, None)])]
+    pieces = fast_codec.encode_fetch_response(version, 1, 0, 0, 7, topics, diverging={(key, 1): (3, 2**40)})
+    frame = b"".join(cast("list[bytes]", pieces))
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    _, position = decode_response_header(ApiKey.FETCH, version, frame, 4, len(frame))
+    answer = codec.decode_response(ApiKey.FETCH, version, frame, position, len(frame))
+    lines = [line for topic in answer.responses for line in topic.partitions]
+    assert [line.records for line in lines] == [b"", b"", b""]
+    nowhere = EpochEndOffset(epoch=-1, end_offset=-1)
+    assert [line.diverging_epoch for line in lines] == [nowhere, EpochEndOffset(epoch=3, end_offset=2**40), nowhere]
+    assert answer.session_id == 7
 
 
 @pytest.mark.parametrize("version", range(9, 12))

@@ -30,7 +30,7 @@ def test_what_the_leader_answers_is_appended_and_the_next_request_says_so(world:
     link = world.come_up()
     assert link.asked() == [(0, 5, 0, -1)]
     request = link.request
-    assert (request.max_wait_ms, request.min_bytes, request.max_bytes) == (500, 1, 10_485_760)
+    assert (request.max_wait_ms, request.min_bytes, request.max_bytes) == (500, 1, 2_097_152)
     assert (request.replica_state.replica_id, request.replica_state.replica_epoch) == (ME, MY_EPOCH)
     assert request.topics[0].partitions[0].partition_max_bytes == 1_048_576
     link.answer(fetched(line(records=batches(0, 3, 2), high_watermark=4)))

@@ -28,7 +28,32 @@ def test_records_answered_twice_because_a_request_was_overtaken_are_appended_onc
     link.answer(fetched(line(0, batches(0, 3)), session_id=SESSION))
     assert partition.log_end_offset == 3
     assert world.error_of(0) == ""
-    assert link.asked() == [(0, 5, 3, 5)]
+    named = [line.fetch_offset for _, _, _, request in link.sent for line in request.topics[0].partitions]
+    assert named == [3, 3]
+
+
+def test_what_was_appended_is_said_at_once_though_another_request_waits_at_the_leader(world: SteppedWorld) -> None:
+    """Else whoever waits for these records to be replicated waits until the other request's time is over."""
+    world.follow(0)
+    link = world.come_up(SESSION)
+    world.follow(1)
+    world.pass_ms(0)
+
+    link.answer(fetched(line(0, batches(0, 3)), session_id=SESSION))
+
+    named = [(line.partition, line.fetch_offset) for topic in link.sent[-1][3].topics for line in topic.partitions]
+    assert (len(link.sent), named) == (2, [(0, 3)])
+
+
+def test_an_answer_that_says_nothing_is_followed_by_no_second_request(world: SteppedWorld) -> None:
+    world.follow(0)
+    link = world.come_up(SESSION)
+    world.follow(1)
+    world.pass_ms(0)
+
+    link.answer(fetched(session_id=SESSION))
+
+    assert len(link.sent) == 1
 
 
 def test_where_the_leader_stands_counts_also_beside_records_that_are_there_already(world: SteppedWorld) -> None:
