@@ -76,3 +76,17 @@ def test_what_is_marked_long_is_left_to_a_long_run_unless_what_it_checks_has_cha
         | {"PENSTOCK_TESTS": known_as},
     )  # fmt: skip
     assert f"{passed} passed" in ran.stdout, ran.stdout + ran.stderr
+
+
+def test_changes_are_counted_from_the_commit_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def git(*arguments: str) -> str:
+        asked.append(arguments)
+        return {"rev-parse": "0123abcd", "diff": "brokers/a.py", "ls-files": "tests/test_new.py"}[arguments[0]]
+
+    monkeypatch.setattr(depth, "_git", git)
+    monkeypatch.setenv(depth.SINCE, "v1")
+    assert depth.changed_files.__wrapped__() == {"brokers/a.py", "tests/test_new.py"}
+    assert ("diff", "--name-only", "--no-renames", "0123abcd") in asked
+    assert not any("merge-base" in arguments for arguments in asked)

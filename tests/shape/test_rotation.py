@@ -113,6 +113,7 @@ def test_a_new_or_changed_module_runs_each_day(tree: Path, changed: Change) -> N
         ("brokers/records.py", {"test_c"}),
         ("brokers/wire/other.py", set()),
         ("docs/wire.md", set()),
+        ("tests/conftest.py", set()),
     ],
 )
 def test_a_module_runs_each_day_when_something_that_it_imports_was_changed(
@@ -127,7 +128,7 @@ def test_a_module_runs_each_day_when_something_that_it_imports_was_changed(
 
 @pytest.mark.parametrize(
     "file",
-    ["tests/turning/conftest.py", "tests/conftest.py", "tests/turning/stage.py", "brokers/checked/deep/a.py",
+    ["tests/turning/conftest.py", "tests/turning/stage.py", "brokers/checked/deep/a.py",
      "requirements.txt"],
 )  # fmt: skip
 def test_a_change_of_what_a_room_shares_or_checks_brings_all_of_it(file: str, tree: Path, changed: Change) -> None:

@@ -20,7 +20,9 @@ from tests.testkit import depth
 # Set by `make test` alone.
 SWITCH: Final = "PENSTOCK_TESTS_ROTATE"
 # A change of these may show anywhere.
-SHOWS_EVERYWHERE: Final = ("requirements.txt", "requirements-dev.txt", "tests/conftest.py")
+SHOWS_EVERYWHERE: Final = ("requirements.txt", "requirements-dev.txt")
+# What all tests share: a fault in it shows in the part of any day.
+OF_ALL_TESTS: Final = PurePosixPath("tests/conftest.py")
 UNIT: Final = PurePosixPath("tests/unit")
 IMPORT: Final = re.compile(
     r"^[ \t]*(?:import ([\w.]+)|from ([\w.]+) import (?:\(([^)]*)\)|([^(\n][^\n]*)))", re.MULTILINE
@@ -130,7 +132,7 @@ def _is_concerned(module: Path, changed: Iterable[str]) -> bool:
 
 def _is_shared(file: PurePosixPath, module: PurePosixPath) -> bool:
     if file.name == "conftest.py":
-        return module.is_relative_to(file.parent)
+        return file != OF_ALL_TESTS and module.is_relative_to(file.parent)
     return file.parent == module.parent and not file.name.startswith("test_")
 
 

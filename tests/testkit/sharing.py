@@ -22,12 +22,12 @@ AFTER_OTHERS = ("test_operators", "test_usage")
 PRODUCT_ROOMS = frozenset({"system", "quiet"})
 # Then rooms whose modules take tens of seconds each; what is left at the end is short.
 LONG_ROOMS = (
+    "differential",
     "product/browser",
     "adversarial",
-    "simulation",
-    "interop",
-    "differential",
     "component/engine",
+    "interop",
+    "simulation",
     "component/brokers",
 )
 # Others; who of tests/product/system starts a product of its own.
