@@ -54,7 +54,7 @@ class LevelView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effective:
-    """The rule in force for one quota key; `limit` None = unlimited. """
+    """The rule in force for one quota key; `limit` None = unlimited."""
 
     quota: QuotaKey
     limit: float | None
