@@ -129,7 +129,7 @@ def test_a_quota_set_in_the_console_is_explained_in_the_console(
 
     page.get_by_role("link", name="Overview").click()
     code = shown_snippet(page, "Python", make_user(page, "shop"))
-    loud = code.replace("""b'{"total": 42}'""", "bytes(20_000)").replace("p.produce(", "for _ in range(75): p.produce(")
+    loud = code.replace("""b'{"total": 42}'""", "bytes(20_000)").replace("p.produce(", "for _ in range(30): p.produce(")
     run_python(loud, tmp_path)
     expect(page.locator(".rule").first).to_be_visible(timeout=ARRIVED_WITHIN_MS)
     expect(page.locator(".rule").first).to_contain_text("level 8 of 8")
