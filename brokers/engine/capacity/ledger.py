@@ -189,10 +189,12 @@ class StorageLedger:
         return result
 
     def review(self, broker_id: int, instance_id: str, bought: Bought, now_ms: int) -> Change | None:
-        """What a broker is told of an instance that it reported nothing of, for nothing has changed there."""
+        """What a broker is told of an instance that it reported nothing of, for nothing has changed there. Nothing while
+        it has a change that it has not reported: the same would be given, or taken, twice.
+        """
         account = self._accounts.get(instance_id)
         share = None if account is None else account.shares.get(broker_id)
-        if account is None or share is None or share.pending_bytes:
+        if account is None or share is None or share.delta_bytes:
             return None
         line = ReportedUse(instance_id, share.used_bytes, share.left_bytes, share.number, 0, False)
         return self._change(account, broker_id, line, bought, now_ms)

@@ -255,3 +255,23 @@ def test_answer_says_how_much_of_the_figure_is_the_brokers_own() -> None:
     world.now_ms += FRESH_MS + 1
     total = _answered(world)
     assert (total.reported_bytes, total.counted_bytes) == (100_000, 100_000), "who is not heard may lead nothing"
+
+
+def test_what_is_taken_back_is_taken_once_whatever_else_is_reported_meanwhile() -> None:
+    """A smaller purchase: the broker reports other instances before what it has left of this one."""
+    ledger = StorageLedger(0)
+    ledger.on_brokers(BROKERS, GONE_MS)
+    left = dict.fromkeys(BROKERS, 1_000 * BOUGHT)
+    for id in BROKERS:
+        ledger.begin(id, 1, True, GONE_MS)
+        change = ledger.take(id, ReportedUse(NAME, 0, left[id], 0, 0, False), Bought(BOUGHT, 3), GONE_MS)
+        left[id] += change.delta_bytes
+    assert left[1] < BOUGHT
+
+    ledger.begin(1, 1, True, GONE_MS)
+    assert NAME in ledger.to_review(1)
+    assert ledger.review(1, NAME, Bought(BOUGHT, 3), GONE_MS) is None
+
+    ledger.begin(1, 1, True, GONE_MS)
+    change = ledger.take(1, ReportedUse(NAME, 0, left[1], 1, 1, True), Bought(BOUGHT, 3), GONE_MS)
+    assert (change.used_bytes, change.is_full) == (0, False)
