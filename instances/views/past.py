@@ -64,8 +64,8 @@ def _rows(causes: list[PastCause], step_s: int) -> list[Row]:
         result.append(
             Row(
                 cause=cause,
-                title=title_words(cause.kind, cause.quota, cause.entity),
-                level=scope_words(cause.kind, cause.quota, cause.level),
+                title=title_words(cause.kind, cause.quota, cause.entity, is_past=True),
+                level=scope_words(cause.kind, cause.quota, cause.level, is_past=True),
                 limit=limit_words(cause.kind, cause.quota) or amount_words(cause.quota, cause.whole_limit_per_s),
                 who=tuple(who(user, client_id) for user, client_id in cause.clients),
                 end_ms=_ms(cause.start + timedelta(seconds=max(step_s, SPANS["hour"][0]))),

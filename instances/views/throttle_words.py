@@ -95,7 +95,14 @@ def amount_words(quota: str, limit: float | None) -> str:
     return _("%(number)s partitions/s") % {"number": number}
 
 
-def title_words(kind: str, quota: str, entity: Mapping[str, str | None]) -> str:
+def _holder(entity: Mapping[str, str | None], is_past: bool) -> str:
+    """Whom a client quota is for. Without an entity it is the operator's code that decides; what was kept of the past
+    may also be of several quotas.
+    """
+    return entity_words(entity) or (_("several clients") if is_past else _("clients chosen by the operator"))
+
+
+def title_words(kind: str, quota: str, entity: Mapping[str, str | None], *, is_past: bool = False) -> str:
     """Whose limit it is."""
     if name := kind_words(kind, quota):
         return name
@@ -103,7 +110,7 @@ def title_words(kind: str, quota: str, entity: Mapping[str, str | None]) -> str:
         return _("Produce limit of a topic") if is_produce(quota) else _("Consume limit of a topic")
     if kind != "client_quota":
         return _("Instance produce bandwidth") if is_produce(quota) else _("Instance consume bandwidth")
-    words = {"who": entity_words(entity) or _("several clients")}
+    words = {"who": _holder(entity, is_past)}
     if quota == "request_percentage":
         return _("Request time quota of %(who)s") % words
     if quota == "controller_mutation_rate":
@@ -111,12 +118,12 @@ def title_words(kind: str, quota: str, entity: Mapping[str, str | None]) -> str:
     return (_("Produce quota of %(who)s") if is_produce(quota) else _("Consume quota of %(who)s")) % words
 
 
-def scope_words(kind: str, quota: str, level: int | None) -> str:
+def scope_words(kind: str, quota: str, level: int | None, *, is_past: bool = False) -> str:
     """On which level it is set."""
     if level is not None:
         return _("level %(level)d of 8: %(words)s") % {"level": level, "words": level_words(level)}
     if kind == "client_quota":
-        return _("several quotas")
+        return _("several quotas") if is_past else _("level: operator")
     if kind == "topic_quota":
         return _("level: topic")
     return _("level: broker") if quota == "disk_space" else _("level: instance")
@@ -263,20 +270,43 @@ def broker_sentence(kind: str, quota: str, mean_ms: float, brokers: Sequence[int
     )
 
 
+def _topic_sentence(entry: Throttle, words: Mapping[str, str]) -> str:
+    if is_produce(entry.quota):
+        return (
+            _("A topic may take %(limit)s. Each produce to it waits %(delay)s on average on brokers %(brokers)s.")
+            % words
+        )
+    return _("A topic gives %(limit)s. Each fetch of it waits %(delay)s on average on brokers %(brokers)s.") % words
+
+
 def quota_sentence(entry: Throttle, mean_ms: float, brokers: Sequence[int]) -> str:
+    holder = _holder(entry.entity, is_past=False)
     words = {
         "limit": amount_words(entry.quota, entry.whole_limit_per_s),
         "delay": delay(mean_ms),
         "brokers": ", ".join(str(broker) for broker in brokers),
-        "who": entity_words(entry.entity).capitalize(),
+        "who": holder.capitalize(),
         "level": scope_words(entry.kind, entry.quota, entry.level),
     }
-    if entry.quota == "request_percentage":
-        return _("%(who)s may use %(limit)s (%(level)s). It waits %(delay)s on brokers %(brokers)s.") % words
-    if entry.quota == "controller_mutation_rate":
-        return _("%(who)s may change %(limit)s (%(level)s). It waits %(delay)s on brokers %(brokers)s.") % words
     if entry.kind == "topic_quota":
-        return _("A topic has a limit of %(limit)s. Its clients wait %(delay)s on brokers %(brokers)s.") % words
+        return _topic_sentence(entry, words)
+    if entry.quota == "request_percentage":
+        words["who"] = holder
+        return (
+            _(
+                "Requests of %(who)s may take %(limit)s (%(level)s). Each waits %(delay)s on average on brokers"
+                " %(brokers)s. Fewer and larger requests end that."
+            )
+            % words
+        )
+    if entry.quota == "controller_mutation_rate":
+        return (
+            _(
+                "%(who)s may create, add or delete %(limit)s (%(level)s). Brokers %(brokers)s let it wait %(delay)s on"
+                " average; newer clients are refused until then."
+            )
+            % words
+        )
     if len(brokers) == 1:
         if is_produce(entry.quota):
             return _("%(who)s may produce %(limit)s (%(level)s). It waits %(delay)s on broker %(brokers)s.") % words

@@ -75,7 +75,7 @@ async def p99_alone_ms(port: int) -> float:
 async def test_wrong_passwords_cost_the_neighbour_nothing_and_the_owner_no_connection(
     cluster: EngineCluster, attacked: TestInstance, neighbour_port: int, mechanism: str
 ) -> None:
-    (port,) = attacked.document.ports.values()
+    (port,) = attacked.document.effective_routes[0].ports.values()
     alone_ms = await p99_alone_ms(neighbour_port)
     before = await _counts(cluster, attacked)
     neighbour, stop = Neighbour(neighbour_port, TOPIC), asyncio.Event()

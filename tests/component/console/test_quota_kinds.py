@@ -53,29 +53,29 @@ def test_what_the_form_leaves_open_of_time_and_changes_stays(
     ("entry", "sentence", "row"),
     [
         (
-            {"quota": "request_percentage", "limit_bytes_per_s": 12.5},
+            {"quota": "request_percentage", "limit_per_s": 12.5, "whole_limit_per_s": 12.5},
             "Requests of user reports may take 12.5 % of a broker's time (level 3 of 8: user).",
             "12.5 % of a broker's time",
         ),
         (
-            {"quota": "controller_mutation_rate", "limit_bytes_per_s": 5.0},
+            {"quota": "controller_mutation_rate", "limit_per_s": 4.5, "whole_limit_per_s": 5.0},
             "User reports may create, add or delete 5 partitions/s (level 3 of 8: user).",
             "5 partitions/s",
         ),
         (
             {"kind": "topic_quota", "level": None, "entity": {}},
-            "Topics that are produced to have limits of their own: 2 MB/s on a broker.",
-            "Limit of a topic",
+            "A topic may take 2 MB/s. Each produce to it waits",
+            "Produce limit of a topic",
         ),
         (
             {"kind": "topic_quota", "quota": "consumer_byte_rate", "level": None, "entity": {}},
-            "Topics that are read have limits of their own: 2 MB/s on a broker.",
-            "Limit of a topic",
+            "A topic gives 2 MB/s. Each fetch of it waits",
+            "Consume limit of a topic",
         ),
         (
             {"level": None, "entity": {}},
             "Clients chosen by the operator may produce 2 MB/s (level: operator).",
-            "Client quota, chosen by the operator",
+            "Produce quota of clients chosen by the operator",
         ),
     ],
 )
