@@ -19,7 +19,8 @@ Message = tuple[int, int, Direction]
 # kio starts where Kafka 4 starts, kafka-python has no calls between brokers.
 WITHOUT_ORACLE = {(56, 0, "request"), (56, 0, "response"), (56, 1, "request"), (56, 1, "response")}
 # Of our brokers among themselves, and of the control plane.
-WITHOUT_ORACLE |= {(key, 0, direction) for key in (20_001, 20_002, 20_003) for direction in ("request", "response")}
+OURS = ((20_001, 0), (20_001, 1), (20_002, 0), (20_003, 0), (20_004, 0))
+WITHOUT_ORACLE |= {(key, version, direction) for key, version in OURS for direction in ("request", "response")}
 
 
 def encode(message: Message, value: Any) -> bytes:
