@@ -252,6 +252,7 @@ SPECTACULAR_SETTINGS = tenants_conf.SPECTACULAR_SETTINGS | {
     # Clusters and instances have the same two words; the schema needs one name for them.
     "ENUM_NAME_OVERRIDES": {
         "ClusterTypeEnum": "instances.choices.ClusterType",
+        "StorageWhenFullEnum": "instances.choices.StorageWhenFull",
         "RouteSecurityEnum": "instances.routes.kinds.SECURITIES",
         "UserStateEnum": "instances.api.user_serializers.STATES",
     },

@@ -71,7 +71,7 @@ class SettingsIn(StrictSerializer):
     )
     storage_when_full = Choice(
         required=False,
-        choices=StorageWhenFull.values,
+        choices=StorageWhenFull.choices,
         help_text="`stop`: produce is refused. `shrink_retention`: from 95 % on, the oldest closed segments of topics "
         "with cleanup.policy delete go until less than 90 % is used.",
     )
@@ -107,7 +107,7 @@ class SettingsOut(serializers.Serializer):
     allow_everyone_if_no_acl = serializers.BooleanField()
     bandwidth_policy = serializers.ChoiceField(choices=BandwidthPolicy.choices)
     quota_scope = serializers.ChoiceField(choices=QuotaScope.choices)
-    storage_when_full = serializers.ChoiceField(choices=StorageWhenFull.values)
+    storage_when_full = serializers.ChoiceField(choices=StorageWhenFull.choices)
     storage_retention_minutes_min = serializers.IntegerField()
     storage_grow_step_gb = serializers.IntegerField(allow_null=True)
     storage_grow_max_gb = serializers.IntegerField(allow_null=True)

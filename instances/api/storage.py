@@ -39,7 +39,7 @@ class StorageOut(serializers.Serializer):
     bought_bytes = serializers.IntegerField()
     used_bytes = serializers.IntegerField(help_text="The sum over all topics: what produce is refused by.")
     used_percent = serializers.FloatField()
-    when_full = serializers.ChoiceField(choices=StorageWhenFull.values)
+    when_full = serializers.ChoiceField(choices=StorageWhenFull.choices)
     forecast = ForecastOut()
     silent = SilentOut(many=True, help_text="Brokers that did not answer: the figures are without them.")
 

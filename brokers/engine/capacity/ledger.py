@@ -189,7 +189,7 @@ class StorageLedger:
         return result
 
     def review(self, broker_id: int, instance_id: str, bought: Bought, now_ms: int) -> Change | None:
-        """What a broker is told of an instance that it reported nothing of, for nothing has changed there. Nothing while
+        """What a broker is told of an instance that it reported nothing of, as nothing has changed there. None while
         it has a change that it has not reported: the same would be given, or taken, twice.
         """
         account = self._accounts.get(instance_id)
