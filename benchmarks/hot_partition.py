@@ -29,7 +29,8 @@ def measure(product: Product, brokers: int) -> Iterator[dict[str, Any] | str]:
     """A line for each policy, standing and moving, then the table."""
     instance_id = product.create_instance(name="hot", bandwidth_mb_s=BOUGHT_MB_S, storage_gb=50)
     bootstrap = bootstrap_of(product.wait_running(instance_id))
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(TOPIC, brokers, 1)])[TOPIC].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(TOPIC, brokers, 1)])[TOPIC].result(30)
     host, _, port = bootstrap.split(",")[0].rpartition(":")
     leaders = leaders_of((host, int(port)), TOPIC)
     if len(set(leaders)) != brokers:

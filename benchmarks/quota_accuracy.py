@@ -79,7 +79,8 @@ def _take(bootstrap: str, cell: Cell, seconds: int) -> dict[str, Any]:
             clients=cell.clients,
         )
     )
-    AdminClient({"bootstrap.servers": bootstrap}).delete_topics([topic])[topic].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
     return figures_of(figures, cell, seconds)
 
 
@@ -103,7 +104,8 @@ def figures_of(figures: dict[str, Any], cell: Cell, seconds: int) -> dict[str, A
 def _make_topic(bootstrap: str, cell: Cell) -> str:
     """A partition on each of so many brokers."""
     topic = f"accuracy-{cell.name}"
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, cell.brokers, 1)])[topic].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, cell.brokers, 1)])[topic].result(30)
     host, _, port = bootstrap.split(",")[0].rpartition(":")
     leaders = leaders_of((host, int(port)), topic)
     if len(set(leaders)) != cell.brokers:
