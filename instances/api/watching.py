@@ -91,7 +91,7 @@ class ShareOut(serializers.Serializer):
         allow_null=True,
         help_text="Why its share is what it is: `static` by partitions led; `follows_demand`; `layout_changed`: by"
         " partitions led until the next interval; `no_answer`: by partitions led, because the flow master does not"
-        " answer; `not_reported`: the flow master has not heard of it. Null: this broker does not say.",
+        " answer; `not_reported`: by partitions led, because nothing is wanted here. Null: this broker does not say.",
     )
     produce = DirectionOut(allow_null=True)
     consume = DirectionOut(allow_null=True)

@@ -146,7 +146,7 @@ def share_words(reason: str) -> str:
         "follows_demand": _("follows demand"),
         "layout_changed": _("by partitions led: leaders have just moved"),
         "no_answer": _("by partitions led: the flow master does not answer"),
-        "not_reported": _("by partitions led: its report has not arrived"),
+        "not_reported": _("by partitions led: nothing is wanted here"),
     }.get(reason, reason)
 
 
