@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from quotas.explain import BYTES_PER_S, UNITS
 from tenants.cached_values import cacheable
 from tenants.interfaces import Interface
 
@@ -169,16 +170,6 @@ class Traffic:
     silent: tuple[BrokerUnresponsive, ...]
 
 
-BYTES_PER_S = "bytes_per_s"
-# In which unit a quota is set.
-QUOTA_UNITS = {
-    "producer_byte_rate": BYTES_PER_S,
-    "consumer_byte_rate": BYTES_PER_S,
-    "request_percentage": "percent",
-    "controller_mutation_rate": "partitions_per_s",
-}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttle:
     """A rule and who waits for it on one broker. Limits are in the quota's own unit (`unit`), None where the rule has
@@ -207,7 +198,7 @@ class Throttle:
     @property
     def unit(self) -> str | None:
         """`bytes_per_s`, `percent` (of a broker's time), `partitions_per_s`, or None."""
-        return QUOTA_UNITS.get(self.quota)
+        return UNITS.get(self.quota)
 
     @property
     def limit_bytes_per_s(self) -> float | None:

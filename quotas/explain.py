@@ -16,13 +16,14 @@ QUOTA_KEYS: tuple[QuotaKey, ...] = (
     "controller_mutation_rate",
 )
 
-Unit = Literal["bytes/s", "percent", "partitions/s"]
+Unit = Literal["bytes_per_s", "percent", "partitions_per_s"]
+BYTES_PER_S: Unit = "bytes_per_s"
 # Percent of the time of one broker's event loop, which is what does the work of Kafka's threads.
-UNITS: dict[QuotaKey, Unit] = {
-    "producer_byte_rate": "bytes/s",
-    "consumer_byte_rate": "bytes/s",
+UNITS: dict[str, Unit] = {
+    "producer_byte_rate": BYTES_PER_S,
+    "consumer_byte_rate": BYTES_PER_S,
     "request_percentage": "percent",
-    "controller_mutation_rate": "partitions/s",
+    "controller_mutation_rate": "partitions_per_s",
 }
 
 # What a level names, in the order in which levels are asked.

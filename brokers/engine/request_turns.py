@@ -115,10 +115,6 @@ class DecodedPlaces:
                 raise
         return Place(self, instance_id, count_bytes)
 
-    def is_awaited(self, instance_id: str) -> bool:
-        """Whether a request of the instance waits to be let in."""
-        return instance_id in self._waiting
-
     def free(self, instance_id: str, count_bytes: int) -> None:
         taken_bytes = self._taken_bytes[instance_id] - count_bytes
         waiting = self._waiting.get(instance_id)

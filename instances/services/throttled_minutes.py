@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
-from instances.interfaces import QUOTA_UNITS
 from instances.limits import (
     THROTTLED_CAUSES_MAX,
     THROTTLED_CLIENTS_MAX,
@@ -18,6 +17,7 @@ from instances.limits import (
     THROTTLED_ROWS_FORGOTTEN_MAX,
 )
 from instances.models import Instance
+from quotas.explain import UNITS
 
 MS_PER_S = 1_000
 
@@ -77,7 +77,7 @@ def kept_causes(causes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "quota": cause["quota"],
             "level": cause["level"],
             "entity": {part: _cut(name) for part, name in cause["entity"].items()},
-            "unit": QUOTA_UNITS.get(cause["quota"]),
+            "unit": UNITS.get(cause["quota"]),
             "whole_limit_per_s": cause["whole_limit_per_s"],
             "count": int(cause["count"]),
             "waited_ms": int(cause["waited_ms"]),

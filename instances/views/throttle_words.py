@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from django.utils.translation import gettext as _
 
-from instances.interfaces import BYTES_PER_S, QUOTA_UNITS, Throttle
+from instances.interfaces import Throttle
 from quotas.addresses import CONNECTION_CREATION_RATE
+from quotas.explain import BYTES_PER_S, UNITS
 from tenants.formatting import count, delay, rate_limit
 
 ANONYMOUS = "ANONYMOUS"
@@ -86,7 +87,7 @@ def limit_words(kind: str, quota: str) -> str:
 
 def amount_words(quota: str, limit: float | None) -> str:
     """A limit in the unit of its quota: `1.5 MB/s`, `25 % of a broker's time`, `5 partitions/s`."""
-    unit = QUOTA_UNITS.get(quota)
+    unit = UNITS.get(quota)
     if limit is None or unit is None or unit == BYTES_PER_S:
         return rate_limit(limit)
     number = f"{limit:,.10g}"

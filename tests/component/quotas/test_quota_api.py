@@ -214,10 +214,10 @@ def test_the_effective_quota_tells_the_level_and_why_the_others_do_not_apply(api
     consume = next(item for item in result["quotas"] if item["quota"] == "consumer_byte_rate")
     assert consume["limit"] is consume["level"] is None
     assert {item["quota"]: item["unit"] for item in result["quotas"]} == {
-        "producer_byte_rate": "bytes/s",
-        "consumer_byte_rate": "bytes/s",
+        "producer_byte_rate": "bytes_per_s",
+        "consumer_byte_rate": "bytes_per_s",
         "request_percentage": "percent",
-        "controller_mutation_rate": "partitions/s",
+        "controller_mutation_rate": "partitions_per_s",
     }
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.fetch.current_leaders import LEADERS_FROM, find_leaders
 from brokers.engine.handlers.fetch.delayed_fetch import DelayedFetch, bytes_still_missing, may_be_delayed
-from brokers.engine.handlers.fetch.fetch_errors import PartitionResult, divergence, refused
+from brokers.engine.handlers.fetch.fetch_errors import NO_SESSION, READ_COMMITTED, PartitionResult, divergence, refused
 from brokers.engine.handlers.fetch.follower_fetch import fetch_as_follower
 from brokers.engine.handlers.fetch.long_fetch import READ_AT_ONCE_BYTES_MAX, decode_long, serve_long
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch_then
@@ -36,8 +36,6 @@ TOPIC_IDS_FROM: Final = 13
 SESSIONS_FROM: Final = 7
 # Clients before this version cannot inflate zstd; a topic that forces it has nothing for them.
 ZSTD_FROM: Final = 10
-READ_COMMITTED: Final = 1
-NO_SESSION: Final = 0
 FULL_FETCH_EPOCHS: Final = (0, -1)
 FRAME_SIZE_BYTES: Final = 4
 

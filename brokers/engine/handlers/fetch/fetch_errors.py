@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_response
@@ -17,7 +19,8 @@ from brokers.engine.values import Slice
 
 TOPIC_IDS_FROM = 13
 UNDEFINED = -1
-NO_SESSION = 0
+NO_SESSION: Final = 0
+READ_COMMITTED: Final = 1
 
 PartitionResult = tuple[int, int, int, int, int, int, Slice | None]
 # (epoch, end offset) of the leader where a reader's log leaves it, by (topic key, partition index).

@@ -9,7 +9,7 @@ from typing import Final
 
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.fetch.delayed_fetch import DelayedFollowerFetch
-from brokers.engine.handlers.fetch.fetch_errors import Diverging, PartitionResult
+from brokers.engine.handlers.fetch.fetch_errors import NO_SESSION, Diverging, PartitionResult
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch_then
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.follower_session import NOT_REPORTED, FollowedPartition, FollowerSession
@@ -19,7 +19,6 @@ from brokers.engine.protocol.fast_codec import FetchFrame, encode_fetch_response
 from brokers.engine.records import error_codes
 
 TOPIC_IDS_FROM: Final = 13
-NO_SESSION: Final = 0
 FULL: Final = 0
 SESSIONLESS: Final = -1
 EPOCH_MAX: Final = 2**31 - 1

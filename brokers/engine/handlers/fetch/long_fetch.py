@@ -10,6 +10,7 @@ from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.common.background import answer_in_turns, parts_of
 from brokers.engine.handlers.fetch.current_leaders import LEADERS_FROM, find_leaders
 from brokers.engine.handlers.fetch.delayed_fetch import bytes_still_missing, may_be_delayed
+from brokers.engine.handlers.fetch.fetch_errors import NO_SESSION, READ_COMMITTED
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, prefetch
 from brokers.engine.handlers.fetch.reading import Reading
 from brokers.engine.handlers.raw_request import RawRequest
@@ -34,8 +35,6 @@ ENCODED_AT_ONCE_MAX: Final = 1_000
 # Of so many partitions and a few more an answer has records: each is a file to be sent from. The others come first in
 # what the client asks for next.
 SLICES_MAX: Final = 500
-READ_COMMITTED: Final = 1
-NO_SESSION: Final = 0
 NOBODY: Final[dict[tuple[bytes, int], tuple[int, int]]] = {}
 
 Read = Callable[[Client, Session, FetchFrame, int, int, bool, bool], Reading]

@@ -253,13 +253,13 @@ async def test_long_fetches_of_an_instance_are_decoded_one_after_the_other(house
     engine = house.broker.broker.engine
     place = await engine.decoded_places.enter(MINE, DECODED_BYTES_PER_INSTANCE_MAX)
     await house.mine.send(ApiKey.FETCH, 12, fetch_of([("orders", list(range(partitions)))], max_wait_ms=0))
-    await house.broker.until(lambda: engine.decoded_places.is_awaited(MINE))
+    await house.broker.until(lambda: MINE in engine.decoded_places._waiting)
 
     place.leave()
 
     answer = await house.mine.receive(ApiKey.FETCH, 12)
     assert len(answer.responses[0].partitions) == partitions
-    assert not engine.decoded_places.is_awaited(MINE)
+    assert MINE not in engine.decoded_places._waiting
 
 
 async def test_a_long_fetch_that_waits_ends_with_its_connection(house: House) -> None:
