@@ -12,7 +12,8 @@ from django.utils.translation import gettext as _
 from instances.limits import THROTTLED_MINUTES_KEPT
 from instances.metrics.throttle_history import PastCause, past_causes
 from instances.models import Instance
-from instances.views.throttle_words import amount_words, limit_words, scope_words, title_words, who
+from instances.views.throttle_words import limit_words, scope_words, title_words, who
+from tenants.formatting import quota_limit
 
 MS_PER_S = 1_000
 # Span and step in seconds.
@@ -66,7 +67,7 @@ def _rows(causes: list[PastCause], step_s: int) -> list[Row]:
                 cause=cause,
                 title=title_words(cause.kind, cause.quota, cause.entity, is_past=True),
                 level=scope_words(cause.kind, cause.quota, cause.level, is_past=True),
-                limit=limit_words(cause.kind, cause.quota) or amount_words(cause.quota, cause.whole_limit_per_s),
+                limit=limit_words(cause.kind, cause.quota) or quota_limit(cause.whole_limit_per_s, cause.quota),
                 who=tuple(who(user, client_id) for user, client_id in cause.clients),
                 end_ms=_ms(cause.start + timedelta(seconds=max(step_s, SPANS["hour"][0]))),
                 is_first=cause.start != before,

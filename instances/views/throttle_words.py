@@ -8,8 +8,7 @@ from django.utils.translation import gettext as _
 
 from instances.interfaces import Throttle
 from quotas.addresses import CONNECTION_CREATION_RATE
-from quotas.explain import BYTES_PER_S, UNITS
-from tenants.formatting import count, delay, rate_limit
+from tenants.formatting import count, delay, quota_limit, rate_limit
 
 ANONYMOUS = "ANONYMOUS"
 
@@ -83,17 +82,6 @@ def limit_words(kind: str, quota: str) -> str:
         "capacity": _("the storage that was bought"),
         "frozen": _("nothing is written"),
     }.get(kind, "")
-
-
-def amount_words(quota: str, limit: float | None) -> str:
-    """A limit in the unit of its quota: `1.5 MB/s`, `25 % of a broker's time`, `5 partitions/s`."""
-    unit = UNITS.get(quota)
-    if limit is None or unit is None or unit == BYTES_PER_S:
-        return rate_limit(limit)
-    number = f"{limit:,.10g}"
-    if unit == "percent":
-        return _("%(number)s %% of a broker's time") % {"number": number}
-    return _("%(number)s partitions/s") % {"number": number}
 
 
 def _holder(entity: Mapping[str, str | None], is_past: bool) -> str:
@@ -283,7 +271,7 @@ def _topic_sentence(entry: Throttle, words: Mapping[str, str]) -> str:
 def quota_sentence(entry: Throttle, mean_ms: float, brokers: Sequence[int]) -> str:
     holder = _holder(entry.entity, is_past=False)
     words = {
-        "limit": amount_words(entry.quota, entry.whole_limit_per_s),
+        "limit": quota_limit(entry.whole_limit_per_s, entry.quota),
         "delay": delay(mean_ms),
         "brokers": ", ".join(str(broker) for broker in brokers),
         "who": holder.capitalize(),

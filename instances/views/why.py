@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from instances.interfaces import Throttle, Throttles
 from instances.views.throttle_words import (
-    amount_words,
     bandwidth_sentence,
     broker_sentence,
     limit_words,
@@ -17,6 +16,7 @@ from instances.views.throttle_words import (
     title_words,
     who,
 )
+from tenants.formatting import quota_limit
 
 ENDED_SHOWN_MS = 60_000
 WAITERS_SHOWN_MAX = 3
@@ -77,8 +77,8 @@ def _row(entry: Throttle, bandwidth_bytes_per_s: int) -> LedgerRow:
         entry=entry,
         title=title_words(entry.kind, entry.quota, entry.entity),
         level=scope_words(entry.kind, entry.quota, entry.level),
-        limit=limit_words(entry.kind, entry.quota) or amount_words(entry.quota, whole),
-        share=amount_words(entry.quota, entry.limit_per_s) if is_shared else "",
+        limit=limit_words(entry.kind, entry.quota) or quota_limit(whole, entry.quota),
+        share=quota_limit(entry.limit_per_s, entry.quota) if is_shared else "",
     )
 
 
@@ -129,13 +129,13 @@ def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int) -> R
         title=title_words(kind, quota, first.entity),
         sentence=sentence,
         level=scope_words(kind, quota, first.level),
-        limit=limit_words(kind, quota) or amount_words(quota, whole),
+        limit=limit_words(kind, quota) or quota_limit(whole, quota),
         delay_ms=mean_ms,
         p95_ms=max(entry.delay_ms_p95 for entry in entries),
         waiters=tuple(names[:WAITERS_SHOWN_MAX]),
         waiters_more=max(0, len(names) - WAITERS_SHOWN_MAX),
         brokers=tuple(
-            (broker, _mean(by_broker[broker]), amount_words(quota, share) if is_bandwidth or share != whole else "")
+            (broker, _mean(by_broker[broker]), quota_limit(share, quota) if is_bandwidth or share != whole else "")
             for broker, share in shares.items()
         ),
         since_ms=since_ms,
