@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from billing.models import NEVER, Direction, Plan, Price, UsageMinute, UsageOffset
 from billing.pipeline.cluster import Cluster as UsageSource
-from billing.rating import Quote, quote
+from billing.rating.quotes import Quote, quote
 from brokers.choices import ProcessState
 from brokers.contract.process import CLUSTER_USER
 from brokers.contract.usage import USAGE_INTERVAL_MS

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 from billing import selectors
 from billing.forms import CreateForm, SizeForm
 from billing.models import Plan
-from billing.rating import Quote
+from billing.rating.quotes import Quote
 from instances import services
 from instances.choices import STEPS_OF, ClusterType, OperationType
 from instances.lifecycle.step_durations import step_durations_ms

@@ -1,4 +1,4 @@
-"""From quantities to money: pure, exact, in Decimal (docs/explanation/ARCHITECTURE.md, usage to invoice).
+"""What a size costs per hour, before it is bought.
 
 A price has three components per hour: a base, one per MB/s bought above what the plan includes, one per GB above it.
 1 MB = 10^6 bytes, 1 GB = 10^9 bytes. A month is 730 hours. Unit prices carry 4 decimals, sums 2 (design: money).

@@ -1,4 +1,4 @@
-"""billing.rating: quotes are exact, add up, and never fall when more is bought."""
+"""billing.rating.quotes: quotes are exact, add up, and never fall when more is bought."""
 
 from decimal import Decimal
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.rating import HOURS_PER_MONTH, PlanPrice, quote
+from billing.rating.quotes import HOURS_PER_MONTH, PlanPrice, quote
 
 PRICE = PlanPrice(
     currency="EUR",

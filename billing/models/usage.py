@@ -1,0 +1,98 @@
+"""What was used: minute rows, the counters they come from, and how far each partition of `__usage` was read.
+
+The pipeline alone writes these tables, in one transaction (`billing.pipeline.sink`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from brokers.contract.usage import COUNTER_KEY
+
+NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Direction(models.TextChoices):
+    PRODUCE = "produce", _("Produce")
+    CONSUME = "consume", _("Consume")
+
+
+class UsageMinute(models.Model):
+    """Bytes and requests of one (instance, topic, user, client id, direction) in one UTC minute.
+
+    Instances and topics are kept by name, not by foreign key: usage outlives what caused it.
+    """
+
+    instance_id = models.CharField(_("instance"), max_length=16)
+    minute = models.DateTimeField(_("minute"))
+    topic = models.CharField(_("topic"), max_length=249)
+    user = models.CharField(_("user"), max_length=255)
+    client_id = models.CharField(_("client id"), max_length=255)
+    direction = models.CharField(_("direction"), max_length=8, choices=Direction.choices)
+    bytes = models.BigIntegerField(_("bytes"))
+    requests = models.BigIntegerField(_("requests"))
+
+    class Meta:
+        ordering = ("instance_id", "minute")
+        verbose_name = _("usage by minute")
+        verbose_name_plural = _("usage by minute")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("instance_id", "minute", "topic", "user", "client_id", "direction"), name="usage_minute_once"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.instance_id} {self.minute:%Y-%m-%d %H:%M} {self.direction} {self.bytes} B"
+
+
+class UsageCounter(models.Model):
+    """The last cumulative counter the pipeline applied, per broker incarnation and key; the next delta starts here."""
+
+    cluster_id = models.CharField(max_length=16)
+    broker_id = models.IntegerField()
+    broker_epoch = models.BigIntegerField()
+    instance_id = models.CharField(max_length=16)
+    topic = models.CharField(max_length=249)
+    user = models.CharField(max_length=255)
+    client_id = models.CharField(max_length=255)
+    direction = models.CharField(max_length=8, choices=Direction.choices)
+    sequence = models.BigIntegerField()
+    bytes = models.BigIntegerField()
+    requests = models.BigIntegerField()
+
+    class Meta:
+        ordering = ("cluster_id", "broker_id", "broker_epoch", "instance_id")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("cluster_id", *COUNTER_KEY),
+                name="usage_counter_once",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"broker {self.broker_id} epoch {self.broker_epoch} {self.instance_id}/{self.topic} {self.direction}"
+
+
+class UsageOffset(models.Model):
+    """Up to which offset of one `__usage` partition of a cluster the rows above are complete.
+
+    `updated_at` is when the partition was last seen to hold nothing further, `NEVER` before the first time: a partition
+    that cannot be read, or has more than one run takes, stands still.
+    """
+
+    cluster_id = models.CharField(max_length=16)
+    topic = models.CharField(max_length=249)
+    partition = models.IntegerField()
+    next_offset = models.BigIntegerField()
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ("cluster_id", "topic", "partition")
+        constraints = (models.UniqueConstraint(fields=("cluster_id", "topic", "partition"), name="usage_offset_once"),)
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.topic}-{self.partition} @ {self.next_offset}"

@@ -1,0 +1,180 @@
+"""The words of rating: what was used, what it costs, and the lines that come of it.
+
+Money and quantities are `Decimal`. Instants are aware and in UTC. Every interval is half open: `[start, end)`.
+1 MB = 10^6 bytes, 1 GB = 10^9 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+
+
+class Meter(StrEnum):
+    """What is measured, and the unit in which a price is said.
+
+    The first six are levels: what an hour had, times the hour. The other three belong to a billing period as a whole.
+    """
+
+    INSTANCE = "instance"  # hours in which the instance was there: hour
+    BANDWIDTH = "bandwidth"  # bandwidth bought: MB/s·h
+    STORAGE = "storage"  # storage bought: GB·h
+    PARTITIONS = "partitions"  # partitions of all topics: partition·h
+    STORED = "stored"  # what all replicas held: GB·h
+    CONNECTIONS = "connections"  # most connections open at once in the hour: connection·h
+    BYTES_IN = "bytes_in"  # record-batch bytes leaders accepted: GB
+    BYTES_OUT = "bytes_out"  # record-batch bytes written to sockets: GB
+    BANDWIDTH_P95 = "bandwidth_p95"  # 95th percentile of five-minute averages, the larger direction: MB/s
+
+
+class Scheme(StrEnum):
+    """How tiers are read."""
+
+    GRADUATED = "graduated"  # each unit at the price of the tier it falls in; one tier is a plain price per unit
+    VOLUME = "volume"  # all units at the price of the tier the sum falls in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """Units up to and with `up_to` (None: without end) at `unit_price`, and `flat` once the tier is entered."""
+
+    up_to: Decimal | None
+    unit_price: Decimal
+    flat: Decimal = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """The price of one meter.
+
+    `included` is free: per hour for levels, per billing period for the others. `commit` is the least quantity that is
+    charged per period (`BANDWIDTH_P95`: what was committed to); what exceeds it is charged at `overage_price` where one
+    is given.
+    """
+
+    meter: Meter
+    scheme: Scheme
+    tiers: Sequence[Tier]
+    included: Decimal = Decimal(0)
+    commit: Decimal = Decimal(0)
+    overage_price: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceList:
+    """What a plan costs from an instant on, until the next list of the same plan and currency begins."""
+
+    plan: str
+    currency: str
+    effective_from: datetime
+    components: Sequence[Component]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeSpan:
+    """For how long an instance had a size. `end` is None while it has it. Spans of an instance do not overlap.
+
+    `is_charged` is False where the plan says that nothing is charged (a suspension, an idle stop).
+    """
+
+    plan: str
+    bandwidth_mb_s: int
+    storage_gb: int
+    start: datetime
+    end: datetime | None
+    is_charged: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HourUsage:
+    """What an instance used in the UTC hour that begins at `hour`."""
+
+    hour: datetime
+    bytes_in: int = 0
+    bytes_out: int = 0
+    stored_byte_hours: Decimal = Decimal(0)
+    partition_hours: Decimal = Decimal(0)
+    connections_peak: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatePoint:
+    """Bytes of five minutes, from `start` on. Minutes without traffic need no point."""
+
+    start: datetime
+    bytes_in: int
+    bytes_out: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceUsage:
+    """All there is to charge of one instance in one billing period, oldest first."""
+
+    instance_id: str
+    spans: Sequence[SizeSpan]
+    hours: Sequence[HourUsage] = ()
+    rate_points: Sequence[RatePoint] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discount:
+    """`percent` of all lines off, or at most `amount` off, in `[start, end)`; a coupon is one with a code."""
+
+    code: str
+    percent: Decimal = Decimal(0)
+    amount: Decimal = Decimal(0)
+    start: datetime | None = None
+    end: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """What a tenant and the seller agreed on, over what the plans cost."""
+
+    currency: str
+    discounts: Sequence[Discount] = ()
+    minimum: Decimal = Decimal(0)
+    tax_percent: Decimal = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Period:
+    """A billing period; both ends are full UTC hours."""
+
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatedLine:
+    """`quantity` of `unit` at `unit_price` is `amount`, which has cents; `start` and `end` say which hours it covers.
+
+    `kind` is `usage`, `discount`, `minimum` or `adjustment`. `instance_id` and `plan` are empty in lines that concern
+    the whole bill. `unit_price` has as many decimals as the price list gives; in a tier it is the price of the tier.
+    """
+
+    kind: str
+    instance_id: str
+    plan: str
+    meter: str
+    start: datetime
+    end: datetime
+    quantity: Decimal
+    unit: str
+    unit_price: Decimal
+    amount: Decimal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """`subtotal` is the sum of the lines to the cent, `total` is `subtotal` and `tax`."""
+
+    currency: str
+    period: Period
+    lines: Sequence[RatedLine]
+    subtotal: Decimal
+    tax: Decimal
+    total: Decimal
