@@ -1,6 +1,6 @@
 """`make bench`: starts the product in a scratch directory and prints one JSON line per figure.
 
-  python -m benchmarks [--only sharing,start,loads,replication,neighbours,floods,hot-partition,accuracy,…]
+  python -m benchmarks [--only sharing,start,loads,replication,neighbours,floods,hot-partition,limit-changes,accuracy,…]
                         [--gb 0.5] [--accuracy quick|whole]
                         [--peer HOST:PORT --peer-pids 1]
 
@@ -22,6 +22,7 @@ from benchmarks import (
     environment,
     floods_beside,
     hot_partition,
+    limit_changes,
     load,
     neighbours,
     pages,
@@ -101,6 +102,7 @@ def steps(given: argparse.Namespace) -> dict[str, Callable[[Product], Iterator[d
         "neighbours": lambda product: neighbours.measure(product, given.peer, given.seconds),
         "floods": lambda product: floods_beside.measure(product, given.seconds, given.rounds),
         "hot-partition": lambda product: hot_partition.measure(product, given.brokers),
+        "limit-changes": lambda product: limit_changes.measure(product),
         "accuracy": lambda product: quota_accuracy.measure(product, given.peer, given.accuracy, given.brokers),
         "connections": lambda product: iter([connections.measure(product, given.connections)]),
         "provisioning": provisioned,

@@ -105,11 +105,14 @@ def too_many(wait_ms: int) -> TooManyChanges:
 
 
 class TopicsBeingCreated:
-    """Internal names of topics that are made because a client asked for them."""
+    """Internal names of topics that are made because a client asked for them, of an instance one after the other: to
+    plan hundreds at once, each beside all topics there are, would hold the loop.
+    """
 
-    __slots__ = ("_counts", "_names")
+    __slots__ = ("_counts", "_names", "_turns")
 
     def __init__(self) -> None:
+        self._turns: dict[str | None, asyncio.Lock] = {}
         self._names: set[str] = set()
         self._counts: Counter[str | None] = Counter()
 
@@ -121,6 +124,10 @@ class TopicsBeingCreated:
 
     def of_instance(self, instance_id: str | None) -> int:
         return self._counts[instance_id]
+
+    def turn(self, instance_id: str | None) -> asyncio.Lock:
+        """Held while a topic of the instance is planned and made."""
+        return self._turns.setdefault(instance_id, asyncio.Lock())
 
     def add(self, internal_name: str) -> None:
         if internal_name not in self._names:
@@ -134,3 +141,4 @@ class TopicsBeingCreated:
             self._counts[instance_id] -= 1
             if not self._counts[instance_id]:
                 del self._counts[instance_id]
+                self._turns.pop(instance_id, None)

@@ -265,7 +265,7 @@ class Session:
         try:
             call = Call(self.engine, self.view(), api_key, raw.version, raw.client_id or "", self._address)
             self._charge(call, raw.size_bytes / RECEIVED_BYTES_PER_S)
-            decoding = _decode_in_pieces(api_key, raw, items_max)
+            decoding = decode_in_pieces(api_key, raw, items_max)
             request = await timed(decoding, partial(self._on_turn, call), self._take_turn(call))
             self.channel.release()
             if place is not None and api_key in WAIT_FOR_OTHERS:
@@ -411,7 +411,7 @@ def decode_api_versions(version: int, buffer: memoryview, body: int, end: int) -
     return version, decode_request(ApiKey.API_VERSIONS, version, buffer, body, end)
 
 
-async def _decode_in_pieces(api_key: int, raw: RawRequest, items_max: int) -> Any:
+async def decode_in_pieces(api_key: int, raw: RawRequest, items_max: int) -> Any:
     """The request, a piece of it in each turn of the loop."""
     decoding = decode_request_in_pieces(api_key, raw.version, raw.buffer, raw.body, raw.end, items_max)
     while True:

@@ -20,17 +20,22 @@ def in_chunks(handler: Handler, lines_of: Callable[[Any], int]) -> Handler:
         answer = handler(call, request)
         if hasattr(answer, "__await__"):
             return _later(call, answer)
-        return answer if lines_of(answer) <= LINES_AT_ONCE_MAX else _encoded(call, answer)
+        return (
+            answer if lines_of(answer) <= LINES_AT_ONCE_MAX else encoded_in_chunks(call.api_key, call.version, answer)
+        )
 
     async def _later(call: Call, answer: Awaitable[Any]) -> Any:
         response = await answer
-        return response if lines_of(response) <= LINES_AT_ONCE_MAX else await _encoded(call, response)
+        if lines_of(response) <= LINES_AT_ONCE_MAX:
+            return response
+        return await encoded_in_chunks(call.api_key, call.version, response)
 
     return handle
 
 
-async def _encoded(call: Call, response: Any) -> Encoded:
-    chunks = encode_response_in_chunks(call.api_key, call.version, response)
+async def encoded_in_chunks(api_key: int, version: int, response: Any) -> Encoded:
+    """`response`, a piece of it in each turn of the loop."""
+    chunks = encode_response_in_chunks(api_key, version, response)
     while True:
         try:
             next(chunks)

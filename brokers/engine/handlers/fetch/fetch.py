@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.common.background import answer_in_turns
 from brokers.engine.handlers.fetch.current_leaders import LEADERS_FROM, find_leaders
 from brokers.engine.handlers.fetch.delayed_fetch import DelayedFetch, bytes_still_missing, may_be_delayed
 from brokers.engine.handlers.fetch.fetch_errors import NO_SESSION, READ_COMMITTED, PartitionResult, divergence, refused
@@ -53,8 +54,12 @@ def handle(
 ) -> None:
     """`place`: of a long request, which is left when it is answered."""
     if not 0 <= frame.isolation <= READ_COMMITTED:
-        session.channel.respond(refused(version, correlation_id, int(ErrorCode.UNKNOWN_SERVER_ERROR), frame))
-    elif frame.replica_id >= 0:
+        answer_in_turns(
+            session, int(ApiKey.FETCH), client_id, _refuse(session, version, correlation_id, frame),
+            _nothing if place is None else place.leave,
+        )  # fmt: skip
+        return
+    if frame.replica_id >= 0:
         fetch_as_follower(session, version, correlation_id, frame)
     elif frame.session_epoch not in FULL_FETCH_EPOCHS:
         error = int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -67,6 +72,16 @@ def handle(
         return
     if place is not None:
         place.leave()
+
+
+async def _refuse(session: Session, version: int, correlation_id: int, frame: FetchFrame) -> None:
+    answer = await refused(version, correlation_id, int(ErrorCode.UNKNOWN_SERVER_ERROR), frame)
+    session.cancel = None
+    session.channel.respond(answer)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _serve(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from brokers.engine.handlers.common.chunked_encoding import encoded_in_chunks
+from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.codec import encode_response
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fast_codec import FetchFrame
 from brokers.engine.protocol.headers import encode_response_frame
@@ -40,14 +41,18 @@ def divergence(partition: Partition, last_fetched_epoch: int, offset: int) -> tu
     return (epoch, end_offset) if epoch < last_fetched_epoch or end_offset < offset else None
 
 
-def refused(version: int, correlation_id: int, error: int, frame: FetchFrame) -> bytes:
-    """The whole request is refused: before topic ids every partition says so as well, as older versions only can."""
-    responses = []
+async def refused(version: int, correlation_id: int, error: int, frame: FetchFrame) -> bytes:
+    """The whole request is refused: before topic ids every partition says so as well, as older versions only can. It
+    may name very many.
+    """
+    topics = []
     if version < TOPIC_IDS_FROM:
-        responses = [
-            FetchableTopicResponse(
-                topic=key.decode("utf-8", "replace"),
-                partitions=[
+        turns = TurnBudget()
+        for key, wanted in frame.topics:
+            lines = []
+            for line in wanted:
+                await turns.take()
+                lines.append(
                     FetchPartitionData(
                         partition_index=line[0],
                         error_code=error,
@@ -55,15 +60,8 @@ def refused(version: int, correlation_id: int, error: int, frame: FetchFrame) ->
                         aborted_transactions=[],
                         records=None,
                     )
-                    for line in wanted
-                ],
-            )
-            for key, wanted in frame.topics
-        ]
-    return _encoded(version, correlation_id, FetchResponse(error_code=error, responses=responses))
-
-
-def _encoded(version: int, correlation_id: int, response: FetchResponse) -> bytes:
-    return encode_response_frame(
-        ApiKey.FETCH, version, correlation_id, encode_response(ApiKey.FETCH, version, response)
-    )
+                )
+            topics.append(FetchableTopicResponse(topic=key.decode("utf-8", "replace"), partitions=lines))
+    response = FetchResponse(error_code=error, responses=topics)
+    body = (await encoded_in_chunks(ApiKey.FETCH, version, response)).body
+    return encode_response_frame(ApiKey.FETCH, version, correlation_id, body)

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from brokers.engine.handlers.client import Client
-from brokers.engine.handlers.common.background import answer_in_background
+from brokers.engine.handlers.common.background import answer_in_background, answer_in_turns
+from brokers.engine.handlers.common.chunked_encoding import LINES_AT_ONCE_MAX, encoded_in_chunks
+from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.fetch.delayed_fetch import bytes_still_missing, may_be_delayed
 from brokers.engine.handlers.fetch.fetch import charge_for, meter
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch
 from brokers.engine.handlers.raw_request import RawRequest
-from brokers.engine.handlers.session import Session
+from brokers.engine.handlers.session import DECODED_AT_ONCE_BYTES_MAX, Session, decode_in_pieces
 from brokers.engine.partitions.delayed_operations import DelayedRead
 from brokers.engine.partitions.old_readers import Converted, read_messages, read_whole_batches
 from brokers.engine.partitions.partition import READ_UNCOMMITTED, Partition
@@ -35,6 +37,7 @@ from brokers.engine.protocol.messages.fetch import (
 )
 from brokers.engine.records.compression import INFLATED_BYTES_MAX, ZSTD
 from brokers.engine.records.conversion import Work
+from brokers.engine.request_turns import Place
 from brokers.engine.throttling.charging import Limiter, fetch_cap_bytes
 from brokers.engine.throttling.usage import UsageCounter
 
@@ -63,35 +66,61 @@ class _Part:
 
 def fetch_old(session: Session, raw: RawRequest) -> None:
     """As `fetch.fetch`, for versions 0 to 3."""
+    if raw.size_bytes > DECODED_AT_ONCE_BYTES_MAX:
+        session.channel.hold(raw.size_bytes)
+        answer_in_turns(session, int(ApiKey.FETCH), raw.client_id, _fetch_long(session, raw.copy()))
+        return
     request: FetchRequest = decode_request(
         ApiKey.FETCH, raw.version, raw.buffer, raw.body, raw.end, session.fetch_items_max
     )
     answer_in_background(session, _OldFetch(session, raw.version, raw.correlation_id, raw.client_id, request).run())
 
 
+async def _fetch_long(session: Session, raw: RawRequest) -> None:
+    instance_id = session.principal.instance_id
+    # Decoded, and answered, it takes far more memory than it has bytes.
+    place = None if instance_id is None else await session.engine.decoded_places.enter(instance_id, raw.size_bytes)
+    try:
+        request = await decode_in_pieces(ApiKey.FETCH, raw, session.fetch_items_max)
+        session.channel.release()
+        await _OldFetch(session, raw.version, raw.correlation_id, raw.client_id, request, place).run()
+    finally:
+        if place is not None:
+            place.leave()
+
+
 class _OldFetch:
+    """`place`: of a long request, which is left while it waits."""
+
     def __init__(
-        self, session: Session, version: int, correlation_id: int, client_id: str | None, request: FetchRequest
+        self,
+        session: Session,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        request: FetchRequest,
+        place: Place | None = None,
     ) -> None:
         self.session = session
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.request = request
+        self.place = place
         self.must_answer = False
         self.has_waited = False
 
     async def run(self) -> None:
         if self.request.replica_id >= 0:
-            self._respond(self._refused(int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)))
+            await self._respond(self._refused(int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)))
             return
         topics = await self._converted(may_wait=True)
         for _ in range(SKIPPED_MAX):
             if not _skip(topics):
                 break
             topics = await self._converted(may_wait=not self.has_waited)
-        self._complete(topics)
-        self._answer(self.session.client(self.client_id), topics)
+        await self._complete(topics)
+        await self._answer(topics)
 
     async def _converted(self, *, may_wait: bool) -> list[tuple[str, list[_Part]]]:
         topics, missing_bytes = await self._read_without_stalling()
@@ -100,6 +129,8 @@ class _OldFetch:
         if may_wait and is_early and may_be_delayed(sum(len(parts) for _, parts in topics), self.session.view()):
             _release(topics)
             self.has_waited = True
+            if self.place is not None:
+                self.place.leave()
             await self._waited(watched, missing_bytes)
             topics, _ = await self._read_without_stalling()
         magic = 1 if self.version >= MAGIC_1_FROM else 0
@@ -110,9 +141,11 @@ class _OldFetch:
         await asyncio.shield(converting)
         return topics
 
-    def _complete(self, topics: list[tuple[str, list[_Part]]]) -> None:
+    async def _complete(self, topics: list[tuple[str, list[_Part]]]) -> None:
+        turns = TurnBudget()
         for _, parts in topics:
             for part in parts:
+                await turns.take()
                 converted = part.converted
                 if converted is not None:
                     part.line.error_code, part.line.records = converted.error_code, converted.records
@@ -137,32 +170,40 @@ class _OldFetch:
     async def _read_without_stalling(self) -> tuple[list[tuple[str, list[_Part]]], int]:
         """As `_read`; what has to come from the disk is waited for while the loop serves others."""
         for _ in range(ROUNDS_MAX):
-            topics, missing_bytes = self._read(self.session.client(self.client_id), wait=False)
+            topics, missing_bytes = await self._read(wait=False)
             missing = _missing(topics)
             if not missing:
                 return topics, missing_bytes
             _release(topics)
             await prefetch(self.session.engine, missing)
-        return self._read(self.session.client(self.client_id), wait=True)
+        return await self._read(wait=True)
 
-    def _read(self, client: Client, *, wait: bool) -> tuple[list[tuple[str, list[_Part]]], int]:
+    async def _read(self, *, wait: bool) -> tuple[list[tuple[str, list[_Part]]], int]:
         """Everything in the order of the request, and how many bytes are missing to the least that is wanted."""
+        client = self.session.client(self.client_id)
         wanted_bytes = min(self.request.max_bytes, self.session.engine.fetch_bytes_max, READ_BYTES_MAX)
         limit = remaining = fetch_cap_bytes(client.consume_limiters, wanted_bytes)
         nothing_yet = self.version >= ANSWER_LIMIT_FROM
-        topics = []
+        topics: list[tuple[str, list[_Part]]] = []
         readable_bytes = 0
-        for topic in self.request.topics:
-            parts = []
-            for wanted in topic.partitions:
-                part = self._part(client, topic.topic.encode(), wanted, remaining, nothing_yet, wait)
-                parts.append(part)
-                if part.result is not None and part.result.slice is not None:
-                    length = part.result.slice.length
-                    nothing_yet = False
-                    readable_bytes += length
-                    remaining = max(0, remaining - length)
-            topics.append((topic.topic, parts))
+        turns = TurnBudget()
+        try:
+            for topic in self.request.topics:
+                parts: list[_Part] = []
+                topics.append((topic.topic, parts))
+                for wanted in topic.partitions:
+                    await turns.take()
+                    client = self.session.client(self.client_id)
+                    part = self._part(client, topic.topic.encode(), wanted, remaining, nothing_yet, wait)
+                    parts.append(part)
+                    if part.result is not None and part.result.slice is not None:
+                        length = part.result.slice.length
+                        nothing_yet = False
+                        readable_bytes += length
+                        remaining = max(0, remaining - length)
+        except BaseException:
+            _release(topics)
+            raise
         wanted_bytes = min(self.request.min_bytes, limit)
         if not 0 < readable_bytes < wanted_bytes:
             return topics, wanted_bytes - readable_bytes
@@ -219,13 +260,14 @@ class _OldFetch:
             timer.cancel()
             wait.cancel()
 
-    def _answer(self, client: Client, topics: list[tuple[str, list[_Part]]]) -> None:
+    async def _answer(self, topics: list[tuple[str, list[_Part]]]) -> None:
         """Charges the answer as it would be sent; too much, and it goes without data and uncounted (QUO-20)."""
         engine = self.session.engine
         responses = [
             FetchableTopicResponse(topic=name, partitions=[part.line for part in parts]) for name, parts in topics
         ]
-        frame = self._encoded(FetchResponse(responses=responses))
+        frame = await self._encoded(FetchResponse(responses=responses))
+        client = self.session.client(self.client_id)
         limited = [
             (part.limiter, len(part.line.records))
             for _, parts in topics
@@ -236,19 +278,23 @@ class _OldFetch:
             delay_ms, limiter = charge_for(self.session, client, len(frame), limited)
             if limiter is not None:
                 client.remember_delay(limiter, delay_ms, engine.clock.now_ms())
-                self._respond(FetchResponse(throttle_time_ms=delay_ms), delay_ms)
+                await self._respond(FetchResponse(throttle_time_ms=delay_ms), delay_ms)
                 return
         metered = [(part.usage, len(part.line.records or b"")) for _, parts in topics for part in parts]
         meter(self.session, client, metered, sum(size_bytes for _, size_bytes in metered))
         self.session.cancel = None
         self.session.channel.respond(frame)
 
-    def _respond(self, response: FetchResponse, delay_ms: int = 0) -> None:
+    async def _respond(self, response: FetchResponse, delay_ms: int = 0) -> None:
+        frame = await self._encoded(response)
         self.session.cancel = None
-        self.session.channel.respond(self._encoded(response), delay_ms)
+        self.session.channel.respond(frame, delay_ms)
 
-    def _encoded(self, response: FetchResponse) -> bytes:
-        body = encode_response(ApiKey.FETCH, self.version, response)
+    async def _encoded(self, response: FetchResponse) -> bytes:
+        if sum(len(topic.partitions) for topic in response.responses) > LINES_AT_ONCE_MAX:
+            body = (await encoded_in_chunks(ApiKey.FETCH, self.version, response)).body
+        else:
+            body = encode_response(ApiKey.FETCH, self.version, response)
         return encode_response_frame(ApiKey.FETCH, self.version, self.correlation_id, body)
 
 

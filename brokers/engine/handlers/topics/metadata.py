@@ -121,15 +121,19 @@ def _topics(call: Call, request: MetadataRequest) -> Iterator[MetadataResponseTo
         yield _asked(call, wanted, request, checks)
 
 
-def _once_each(call: Call, topics: Iterable[MetadataRequestTopic]) -> Iterable[MetadataRequestTopic]:
+def _once_each(call: Call, topics: Iterable[MetadataRequestTopic]) -> Iterator[MetadataRequestTopic]:
     """A topic named again is answered once, as Kafka does: its partitions would multiply without end. Before ids are
     served each one is refused for itself.
     """
-    if call.version < _TOPIC_IDS_FROM:
-        ids = [wanted for wanted in topics if wanted.topic_id != UUID_ZERO]
-        names = {wanted.name: wanted for wanted in topics if wanted.topic_id == UUID_ZERO}
-        return [*names.values(), *ids]
-    return {(wanted.name, wanted.topic_id): wanted for wanted in topics}.values()
+    has_ids = call.version >= _TOPIC_IDS_FROM
+    seen: set[tuple[str | None, bytes]] = set()
+    for wanted in topics:
+        key = wanted.name, wanted.topic_id
+        if key not in seen and (has_ids or wanted.topic_id == UUID_ZERO):
+            seen.add(key)
+            yield wanted
+    if not has_ids:
+        yield from (wanted for wanted in topics if wanted.topic_id != UUID_ZERO)
 
 
 def _asked(
@@ -242,11 +246,12 @@ def _create_if_wanted(call: Call, name: str, error: int, checks: Iterator[bool])
 async def _create(call: Call, name: str, internal: str) -> None:
     engine = call.engine
     try:
-        plan = engine.store.plan_topic(engine.current.image, instance_id=call.view.instance_id, name=name)
-        count = len(plan.assignment)
-        take(call, count)
-        async with changing(call, count, partitions=count):
-            await engine.store.create_topic(engine.current.image, instance_id=call.view.instance_id, name=name)
+        async with engine.creating.turn(call.view.instance_id):
+            plan = engine.store.plan_topic(engine.current.image, instance_id=call.view.instance_id, name=name)
+            count = len(plan.assignment)
+            take(call, count)
+            async with changing(call, count, partitions=count):
+                await engine.store.create_topic(engine.current.image, instance_id=call.view.instance_id, name=name)
         _tell_created(call, name, plan)
     except ClusterError as failure:
         _tell_refused(call, name, failure)

@@ -51,9 +51,8 @@ async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) 
             topics=request.v3_and_below_topics,
         )
         answered = await _answered(call, transaction)
-        return AddPartitionsToTxnResponse(
-            results_by_topic_v3_and_below=_by_topic(call, transaction.topics, answered.codes)
-        )
+        lines = await _by_topic(call, transaction.topics, answered.codes)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=lines)
     if call.view.instance_id is not None:
         return AddPartitionsToTxnResponse(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     if len(request.transactions) > TRANSACTIONS_PER_REQUEST_MAX:
@@ -63,7 +62,7 @@ async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) 
         results_by_transaction=[
             AddPartitionsToTxnResult(
                 transactional_id=transaction.transactional_id,
-                topic_results=_by_topic(call, transaction.topics, answered.codes),
+                topic_results=await _by_topic(call, transaction.topics, answered.codes),
                 coordinator_epoch=answered.coordinator_epoch if transaction.wants_coordinator_epoch else NO_COORDINATOR,
             )
             for transaction, answered in zip(request.transactions, result, strict=True)
@@ -120,7 +119,7 @@ async def _allowed(call: Call, named: Iterable[Named]) -> tuple[dict[Named, Part
         if name != last_name:
             topic = topics.get(name.encode())
             last_name, refusal = name, call.refusal(topic, name)
-            await turns.take()
+        await turns.take()
         code = refusal
         if topic is None or not 0 <= index < len(topic.partitions):
             code = code or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -131,20 +130,17 @@ async def _allowed(call: Call, named: Iterable[Named]) -> tuple[dict[Named, Part
     return partitions, refused
 
 
-def _by_topic(
+async def _by_topic(
     call: Call, topics: Iterable[AddPartitionsToTxnTopic], codes: dict[Named, int]
 ) -> list[AddPartitionsToTxnTopicResult]:
     """As listed, also what is listed twice."""
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=index,
-                    partition_error_code=downgraded(codes[topic.name, index], call.api_key, call.version),
-                )
-                for index in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+    result = []
+    turns = TurnBudget()
+    for topic in topics:
+        lines = []
+        for index in topic.partitions:
+            await turns.take()
+            code = downgraded(codes[topic.name, index], call.api_key, call.version)
+            lines.append(AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code))
+        result.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=lines))
+    return result

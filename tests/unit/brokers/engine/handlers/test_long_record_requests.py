@@ -342,3 +342,37 @@ async def test_others_are_answered_while_a_long_produce_is_appended(house: House
     answered.append("theirs")
     await task
     assert answered == ["theirs", "long"]
+
+
+@pytest.mark.parametrize("version", [1, 3])
+async def test_others_are_answered_while_an_old_client_fetches_very_many_partitions(house: House, version: int) -> None:
+    await house.topic()
+    await house.broker.create_topic(house.theirs, "orders")
+    taken = house.broker.broker.engine.decoded_places._taken_bytes
+    answered: list[str] = []
+
+    async def long() -> None:
+        request = fetch_of([("orders", [0] * 20_000)], max_wait_ms=0)
+        answer = await house.mine.call(ApiKey.FETCH, version, request)
+        assert [line.error_code for line in answer.responses[0].partitions] == [0] * 20_000
+        answered.append("long")
+
+    task = asyncio.create_task(long())
+    await house.broker.until(lambda: MINE in taken)
+    assert (await produce(house.theirs, "orders", batch(b"b"))).error_code == 0
+    answered.append("theirs")
+    await task
+    assert answered == ["theirs", "long"]
+    await house.broker.until(lambda: MINE not in taken)
+
+
+@pytest.mark.parametrize("version", [4, 12])
+async def test_a_long_fetch_that_cannot_be_is_refused_line_by_line(house: House, version: int) -> None:
+    await house.topic()
+    request = fetch_of([("orders", [0] * 5_000), ("others", [1])], max_wait_ms=0)
+    request.isolation_level = 7
+
+    answer = await house.mine.call(ApiKey.FETCH, version, request)
+
+    refusals = [[line.error_code for line in topic.partitions] for topic in answer.responses]
+    assert refusals == [[ErrorCode.UNKNOWN_SERVER_ERROR] * 5_000, [ErrorCode.UNKNOWN_SERVER_ERROR]]
