@@ -77,7 +77,7 @@ class PriceList:
 class SizeSpan:
     """For how long an instance had a size. `end` is None while it has it. Spans of an instance do not overlap.
 
-    `is_charged` is False where the plan says that nothing is charged (a suspension, an idle stop).
+    `only_storage` while it is suspended: what is stored is kept, and nothing else is charged.
     """
 
     plan: str
@@ -85,7 +85,7 @@ class SizeSpan:
     storage_gb: int
     start: datetime
     end: datetime | None
-    is_charged: bool = True
+    only_storage: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class InstanceUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discount:
-    """`percent` of all lines off, or at most `amount` off, in `[start, end)`; a coupon is one with a code."""
+    """`percent` of all lines off, and at most `amount` more, of periods that begin in `[start, end)`."""
 
     code: str
     percent: Decimal = Decimal(0)

@@ -1,0 +1,56 @@
+"""Bandwidth by its 95th percentile: five-minute averages of the larger direction, what is missing counts as nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import NamedTuple
+
+from billing.rating.terms import Period, RatePoint, SizeSpan
+
+POINT = timedelta(minutes=5)
+BYTES_PER_MB = 1_000_000
+DROPPED_SHARE = Decimal("0.05")
+
+
+class Percentile(NamedTuple):
+    """`points` there were, `dropped` of the largest are free, `mb_s` is charged for `share` of the period."""
+
+    points: int
+    dropped: int
+    mb_s: Decimal
+    share: Decimal
+
+
+def percentile_95(period: Period, spans: Sequence[SizeSpan], rate_points: Sequence[RatePoint]) -> Percentile:
+    """Of the time in which the instance was there. `share` is that time of the whole period."""
+    slots = _slots(period, spans)
+    count = len(slots)
+    whole = (period.end - period.start) // POINT
+    if not count:
+        return Percentile(0, 0, Decimal(0), Decimal(0))
+    seconds = int(POINT.total_seconds())
+    rates = sorted(
+        (
+            Decimal(max(point.bytes_in, point.bytes_out)) / (seconds * BYTES_PER_MB)
+            for point in rate_points
+            if point.start in slots
+        ),
+        reverse=True,
+    )
+    dropped = int(count * DROPPED_SHARE)
+    billed = rates[dropped] if dropped < len(rates) else Decimal(0)
+    return Percentile(count, dropped, billed, Decimal(count) / Decimal(whole))
+
+
+def _slots(period: Period, spans: Sequence[SizeSpan]) -> set[datetime]:
+    result: set[datetime] = set()
+    for span in spans:
+        start = max(period.start, span.start)
+        end = period.end if span.end is None else min(period.end, span.end)
+        slot = start - (start - period.start) % POINT
+        while slot < end:
+            result.add(slot)
+            slot += POINT
+    return result
