@@ -1,6 +1,26 @@
 """The tables of billing, one module for each kind of fact."""
 
-from billing.models.plans import Plan, Price
+from billing.models.agreements import BillingProfile, Discount, InvoiceSeries, Seller
+from billing.models.invoices import OVERDUE, Invoice, InvoiceKind, InvoiceLine, InvoiceState
+from billing.models.plans import Plan, Price, PriceComponent
 from billing.models.usage import NEVER, Direction, UsageCounter, UsageMinute, UsageOffset
 
-__all__ = ["NEVER", "Direction", "Plan", "Price", "UsageCounter", "UsageMinute", "UsageOffset"]
+__all__ = [
+    "NEVER",
+    "OVERDUE",
+    "BillingProfile",
+    "Direction",
+    "Discount",
+    "Invoice",
+    "InvoiceKind",
+    "InvoiceLine",
+    "InvoiceSeries",
+    "InvoiceState",
+    "Plan",
+    "Price",
+    "PriceComponent",
+    "Seller",
+    "UsageCounter",
+    "UsageMinute",
+    "UsageOffset",
+]

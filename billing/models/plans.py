@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from billing.rating.levels import BOUGHT
 from billing.rating.quotes import PlanPrice
+from billing.rating.terms import Component, Meter, PriceList, Scheme, Tier
+from billing.rating.tiers import tiers_from
 
 CURRENCY_PATTERN = r"^[A-Z]{3}$"
 
@@ -90,4 +94,76 @@ class Price(models.Model):
             per_mb_s_hour=self.per_mb_s_hour,
             included_gb=self.plan.storage_gb,
             per_gb_hour=self.per_gb_hour,
+        )
+
+    def as_price_list(self) -> PriceList:
+        """With the components of measured meters, which are to be there already (`prefetch_related("components")`)."""
+
+        def bought(meter: Meter, unit_price: Decimal, included: int) -> Component:
+            tiers = (Tier(up_to=None, unit_price=unit_price),)
+            return Component(meter=meter, scheme=Scheme.GRADUATED, tiers=tiers, included=Decimal(included))
+
+        return PriceList(
+            plan=self.plan_id,
+            currency=self.currency,
+            effective_from=self.effective_from,
+            components=(
+                bought(Meter.INSTANCE, self.base_per_hour, 0),
+                bought(Meter.BANDWIDTH, self.per_mb_s_hour, self.plan.bandwidth_mb_s),
+                bought(Meter.STORAGE, self.per_gb_hour, self.plan.storage_gb),
+                *(component.as_component() for component in self.components.all()),
+            ),
+        )
+
+
+class PriceComponent(models.Model):
+    """What a measured meter costs under a price; without it the meter is free. Never edited once that has begun."""
+
+    MEASURED = tuple((str(meter), str(meter)) for meter in Meter if meter not in BOUGHT)
+
+    price = models.ForeignKey(Price, on_delete=models.PROTECT, related_name="components", verbose_name=_("price"))
+    meter = models.CharField(_("meter"), max_length=16, choices=MEASURED)
+    scheme = models.CharField(
+        _("scheme"), max_length=12, choices=[(str(scheme), str(scheme)) for scheme in Scheme], default=Scheme.GRADUATED
+    )
+    tiers = models.JSONField(
+        _("tiers"),
+        help_text=_('A list of [up to, unit price, flat fee], such as [["100", "0.05", "0"], [null, "0.03", "0"]].'),
+    )
+    included = models.DecimalField(_("included"), max_digits=20, decimal_places=6, default=0)
+    commit = models.DecimalField(_("committed"), max_digits=20, decimal_places=6, default=0)
+    overage_price = models.DecimalField(_("price of overage"), max_digits=12, decimal_places=6, null=True, blank=True)
+
+    class Meta:
+        ordering = ("price", "meter")
+        verbose_name = _("component of a price")
+        verbose_name_plural = _("components of prices")
+        constraints = (
+            models.UniqueConstraint(fields=("price", "meter"), name="price_component_once"),
+            models.CheckConstraint(condition=models.Q(included__gte=0, commit__gte=0), name="price_component_amounts"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.meter} {self.scheme}"
+
+    def clean(self) -> None:
+        super().clean()
+        try:
+            self.as_tiers()
+        except ValueError as wrong:
+            raise ValidationError({"tiers": str(wrong)}) from None
+        if self.price_id and self.price.effective_from <= timezone.now():
+            raise ValidationError(_("Hours that have passed are charged at the price they had. Enter a later time."))
+
+    def as_tiers(self) -> list[Tier]:
+        return tiers_from(self.tiers)
+
+    def as_component(self) -> Component:
+        return Component(
+            meter=Meter(self.meter),
+            scheme=Scheme(self.scheme),
+            tiers=self.as_tiers(),
+            included=self.included,
+            commit=self.commit,
+            overage_price=self.overage_price,
         )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from decimal import Decimal
-from typing import NamedTuple
+from decimal import Decimal, InvalidOperation
+from typing import Any, NamedTuple
 
-from billing.rating.terms import Component, Scheme
+from billing.rating.terms import Component, Scheme, Tier
 
 ZERO = Decimal(0)
+TIERS_MAX = 20
+LONGEST_NUMBER = 24
 
 
 class Charge(NamedTuple):
@@ -46,3 +48,44 @@ def charges(component: Component, quantity: Decimal, *, before: Decimal = ZERO) 
         low = high
         if low >= end:
             return
+
+
+def tiers_from(raw: Any) -> list[Tier]:
+    """Of `[up to, unit price, flat fee]` each, numbers as strings; only the last one is without an end.
+
+    Raises:
+        ValueError: says what is wrong.
+    """
+    if not isinstance(raw, list) or not 1 <= len(raw) <= TIERS_MAX:
+        raise ValueError(f"A list of 1 to {TIERS_MAX} tiers.")
+    result: list[Tier] = []
+    low = ZERO
+    for number, entry in enumerate(raw, start=1):
+        if not isinstance(entry, list) or len(entry) != 3:
+            raise ValueError(f"Tier {number} is not [up to, unit price, flat fee].")
+        up_to, unit_price, flat = entry
+        is_last = number == len(raw)
+        if (up_to is None) != is_last:
+            raise ValueError("The last tier, and no other, is without an end (null).")
+        tier = Tier(
+            up_to=None if up_to is None else _number(up_to, number),
+            unit_price=_number(unit_price, number),
+            flat=_number(flat, number),
+        )
+        if tier.up_to is not None and tier.up_to <= low:
+            raise ValueError(f"Tier {number} ends before it begins.")
+        low = tier.up_to or low
+        result.append(tier)
+    return result
+
+
+def _number(text: Any, tier: int) -> Decimal:
+    try:
+        if not isinstance(text, str) or len(text) > LONGEST_NUMBER:
+            raise InvalidOperation
+        value = Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"In tier {tier} {text!r} is not a number in quotes.") from None
+    if not value.is_finite() or value < 0:
+        raise ValueError(f"In tier {tier} {text} is below zero or without an end.")
+    return value

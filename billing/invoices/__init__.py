@@ -1,0 +1,1 @@
+"""Invoices: what is due so far, what was issued, and the proof of both."""

@@ -1,0 +1,64 @@
+"""What is rated: usage, prices and agreement of a tenant, read together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+
+from billing import consumption, prices
+from billing.invoices.periods import month_of
+from billing.invoices.snapshot import Inputs
+from billing.rating.hours import HOUR, ceil_hour
+from billing.rating.terms import Bill, HourUsage, InstanceUsage, Meter, Period, PriceList
+from tenants.models import Tenant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """The bill of a month that runs: `so_far` until the hour that runs is over, `forecast` if everything goes on as it
+    is, with as many bytes in each hour to come as in those that passed.
+    """
+
+    so_far: Bill
+    forecast: Bill
+
+
+def inputs_of(tenant: Tenant, period: Period) -> Inputs:
+    """All that the bill of a period is made of, as it is known now."""
+    usage = consumption.of_tenant(tenant, period)
+    lists = prices.price_lists(tenant.currency, {span.plan for each in usage for span in each.spans})
+    if _has_percentiles(lists):
+        usage = consumption.of_tenant(tenant, period, with_rates=True)
+    return Inputs(period=period, usage=usage, prices=lists, agreement=prices.agreement_of(tenant))
+
+
+def draft(tenant: Tenant, now: datetime) -> Draft:
+    """Raises `NoPrice`."""
+    month = month_of(now)
+    inputs = inputs_of(tenant, month)
+    until = max(min(ceil_hour(now), month.end), month.start + HOUR)
+    so_far = replace(inputs, period=Period(start=month.start, end=until))
+    # A minimum and the tax of a month are due when it is over; until then nobody knows whether it is reached.
+    so_far = replace(so_far, agreement=replace(inputs.agreement, minimum=Decimal(0)))
+    expected = [_going_on(each, until, month) for each in inputs.usage]
+    return Draft(so_far=so_far.rated(), forecast=replace(inputs, usage=expected).rated())
+
+
+def _going_on(usage: InstanceUsage, until: datetime, month: Period) -> InstanceUsage:
+    """With the average hour, since the instance was there, in each hour that is still to come."""
+    last = usage.spans[-1] if usage.spans else None
+    if last is None or last.end is not None or not usage.hours:
+        return usage
+    since = max(month.start, usage.spans[0].start)
+    hours = max(1, -(-(until - since) // HOUR))
+    bytes_in = sum(each.bytes_in for each in usage.hours) // hours
+    bytes_out = sum(each.bytes_out for each in usage.hours) // hours
+    left = (month.end - until) // HOUR
+    to_come = [HourUsage(hour=until + n * HOUR, bytes_in=bytes_in, bytes_out=bytes_out) for n in range(left)]
+    return replace(usage, hours=[*usage.hours, *to_come])
+
+
+def _has_percentiles(lists: Sequence[PriceList]) -> bool:
+    return any(each.meter is Meter.BANDWIDTH_P95 for one in lists for each in one.components)

@@ -1,0 +1,151 @@
+"""What was rated, as JSON beside the invoice: enough to work out every amount again, whatever prices and sizes become.
+
+Decimals and instants are strings, so that nothing is lost on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+from billing.rating.engine import rate
+from billing.rating.terms import (
+    Agreement,
+    Bill,
+    Component,
+    Discount,
+    HourUsage,
+    InstanceUsage,
+    Meter,
+    Period,
+    PriceList,
+    RatePoint,
+    Scheme,
+    SizeSpan,
+    Tier,
+)
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """All that `billing.rating.engine.rate` is given."""
+
+    period: Period
+    usage: Sequence[InstanceUsage]
+    prices: Sequence[PriceList]
+    agreement: Agreement
+
+    def rated(self) -> Bill:
+        """Raises `NoPrice`."""
+        return rate(self.period, self.usage, self.prices, self.agreement)
+
+
+def to_json(inputs: Inputs) -> dict[str, Any]:
+    found = _plain(asdict(inputs))
+    assert isinstance(found, dict)
+    return {"version": VERSION, **found}
+
+
+def from_json(raw: Mapping[str, Any]) -> Inputs:
+    """Raises `ValueError` for a version that is not known."""
+    if raw.get("version") != VERSION:
+        raise ValueError(f"inputs of an invoice of unknown version {raw.get('version')!r}")
+    return Inputs(
+        period=_period(raw["period"]),
+        usage=[_usage(each) for each in raw["usage"]],
+        prices=[_price_list(each) for each in raw["prices"]],
+        agreement=_agreement(raw["agreement"]),
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value) if isinstance(value, Decimal) else value
+
+
+def _instant(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def _period(raw: Mapping[str, Any]) -> Period:
+    return Period(start=datetime.fromisoformat(raw["start"]), end=datetime.fromisoformat(raw["end"]))
+
+
+def _usage(raw: Mapping[str, Any]) -> InstanceUsage:
+    return InstanceUsage(
+        instance_id=raw["instance_id"],
+        spans=[
+            SizeSpan(**(each | {"start": datetime.fromisoformat(each["start"]), "end": _instant(each["end"])}))
+            for each in raw["spans"]
+        ],
+        hours=[
+            HourUsage(
+                **(
+                    each
+                    | {"hour": datetime.fromisoformat(each["hour"])}
+                    | {name: Decimal(each[name]) for name in ("stored_byte_hours", "partition_hours")}
+                )
+            )
+            for each in raw["hours"]
+        ],
+        rate_points=[
+            RatePoint(**(each | {"start": datetime.fromisoformat(each["start"])})) for each in raw["rate_points"]
+        ],
+    )
+
+
+def _price_list(raw: Mapping[str, Any]) -> PriceList:
+    return PriceList(
+        plan=raw["plan"],
+        currency=raw["currency"],
+        effective_from=datetime.fromisoformat(raw["effective_from"]),
+        components=[
+            Component(
+                meter=Meter(each["meter"]),
+                scheme=Scheme(each["scheme"]),
+                tiers=[
+                    Tier(
+                        up_to=None if tier["up_to"] is None else Decimal(tier["up_to"]),
+                        unit_price=Decimal(tier["unit_price"]),
+                        flat=Decimal(tier["flat"]),
+                    )
+                    for tier in each["tiers"]
+                ],
+                included=Decimal(each["included"]),
+                commit=Decimal(each["commit"]),
+                overage_price=None if each["overage_price"] is None else Decimal(each["overage_price"]),
+            )
+            for each in raw["components"]
+        ],
+    )
+
+
+def _agreement(raw: Mapping[str, Any]) -> Agreement:
+    return Agreement(
+        currency=raw["currency"],
+        discounts=[
+            Discount(
+                code=each["code"],
+                percent=Decimal(each["percent"]),
+                amount=Decimal(each["amount"]),
+                start=_instant(each["start"]),
+                end=_instant(each["end"]),
+            )
+            for each in raw["discounts"]
+        ],
+        minimum=Decimal(raw["minimum"]),
+        tax_percent=Decimal(raw["tax_percent"]),
+    )

@@ -1,0 +1,1 @@
+"""What an instance had and used, as bills are made of it."""

@@ -1,0 +1,113 @@
+"""Who sells, who pays, and what they agreed on over what the plans cost."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+
+from tenants.models import Tenant
+
+ADDRESS_CHARS_MAX = 400
+NAME_CHARS_MAX = 120
+TAX_ID_CHARS_MAX = 32
+PAYMENT_DAYS_DEFAULT = 14
+PERCENT = (MinValueValidator(Decimal(0)), MaxValueValidator(Decimal(100)))
+ONLY_SELLER = 1
+
+
+class Seller(models.Model):
+    """Who issues invoices: one row. What an invoice shows is copied into it when it is issued."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=ONLY_SELLER, editable=False)
+    name = models.CharField(_("name"), max_length=NAME_CHARS_MAX, default="Penstock")
+    address = models.CharField(_("address"), max_length=ADDRESS_CHARS_MAX, blank=True, default="")
+    tax_id = models.CharField(_("tax id"), max_length=TAX_ID_CHARS_MAX, blank=True, default="")
+    number_prefix = models.SlugField(_("prefix of numbers"), max_length=12, default="PS")
+    payment_days = models.PositiveSmallIntegerField(_("days to pay"), default=PAYMENT_DAYS_DEFAULT)
+
+    class Meta:
+        verbose_name = _("seller")
+        verbose_name_plural = _("seller")
+        constraints = (models.CheckConstraint(condition=Q(id=ONLY_SELLER), name="seller_is_one"),)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class InvoiceSeries(models.Model):
+    """The last number that was given in a series. Locked while one is taken, so that numbers have no gaps."""
+
+    prefix = models.CharField(max_length=16, primary_key=True)
+    last_number = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        verbose_name = _("series of numbers")
+        verbose_name_plural = _("series of numbers")
+
+    def __str__(self) -> str:
+        return f"{self.prefix}: {self.last_number}"
+
+
+class BillingProfile(models.Model):
+    """How a tenant is invoiced. A tenant without one pays no tax and has no minimum."""
+
+    tenant = models.OneToOneField(
+        Tenant, on_delete=models.PROTECT, primary_key=True, related_name="billing_profile", verbose_name=_("tenant")
+    )
+    legal_name = models.CharField(_("name"), max_length=NAME_CHARS_MAX, blank=True, default="")
+    address = models.CharField(_("address"), max_length=ADDRESS_CHARS_MAX, blank=True, default="")
+    tax_id = models.CharField(_("tax id"), max_length=TAX_ID_CHARS_MAX, blank=True, default="")
+    email = models.EmailField(_("invoices go to"), blank=True, default="")
+    tax_percent = models.DecimalField(_("tax, percent"), max_digits=5, decimal_places=2, default=0, validators=PERCENT)
+    reverse_charge = models.BooleanField(
+        _("reverse charge"), default=False, help_text=_("The tenant owes the tax; the invoice says so.")
+    )
+    minimum = models.DecimalField(
+        _("minimum per month"), max_digits=12, decimal_places=2, default=0, validators=(MinValueValidator(Decimal(0)),)
+    )
+
+    class Meta:
+        verbose_name = _("billing profile")
+        verbose_name_plural = _("billing profiles")
+        constraints = (
+            models.CheckConstraint(
+                condition=Q(tax_percent__gte=0, tax_percent__lte=100, minimum__gte=0), name="billing_profile_amounts"
+            ),
+            models.CheckConstraint(
+                condition=Q(reverse_charge=False) | Q(tax_percent=0), name="reverse_charge_without_tax"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return self.legal_name or str(self.tenant)
+
+
+class Discount(models.Model):
+    """Off the bill of each period that begins in `[starts_at, ends_at)`: a percentage, an amount, or both."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="discounts", verbose_name=_("tenant"))
+    code = models.CharField(_("code"), max_length=32)
+    percent = models.DecimalField(_("percent"), max_digits=5, decimal_places=2, default=0, validators=PERCENT)
+    amount = models.DecimalField(
+        _("amount"), max_digits=12, decimal_places=2, default=0, validators=(MinValueValidator(Decimal(0)),)
+    )
+    starts_at = models.DateTimeField(_("from"), null=True, blank=True)
+    ends_at = models.DateTimeField(_("until"), null=True, blank=True)
+
+    class Meta:
+        ordering = ("tenant", "id")
+        verbose_name = _("discount")
+        verbose_name_plural = _("discounts")
+        constraints = (
+            models.UniqueConstraint(fields=("tenant", "code"), name="discount_once"),
+            models.CheckConstraint(
+                condition=Q(percent__gte=0, percent__lte=100, amount__gte=0), name="discount_amounts"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.percent} % {self.amount}"

@@ -1,0 +1,125 @@
+"""Invoices and credit notes. Once issued, nothing in them changes but whether they are paid: the database sees to it
+(migration `0003_issued_is_immutable`). A draft is no row: it is worked out whenever somebody looks.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from tenants.ids import TypedIdField
+from tenants.models import Tenant
+
+REFERENCE_CHARS_MAX = 120
+
+
+class InvoiceKind(models.TextChoices):
+    INVOICE = "invoice", _("Invoice")
+    CREDIT_NOTE = "credit_note", _("Credit note")
+
+
+class InvoiceState(models.TextChoices):
+    """As stored; one that is due and not paid is shown as overdue."""
+
+    ISSUED = "issued", _("Open")
+    PAID = "paid", _("Paid")
+    WRITTEN_OFF = "written_off", _("Written off")
+
+
+OVERDUE = "overdue"
+
+
+class Invoice(models.Model):
+    """`inputs` is what was rated (`billing.invoices.snapshot`), so that every amount can be worked out again."""
+
+    id = TypedIdField("inv")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="invoices", verbose_name=_("tenant"))
+    kind = models.CharField(_("kind"), max_length=12, choices=InvoiceKind.choices, default=InvoiceKind.INVOICE)
+    number = models.CharField(_("number"), max_length=32, unique=True)
+    corrects = models.ForeignKey(
+        "self", on_delete=models.PROTECT, null=True, blank=True, related_name="credit_notes", verbose_name=_("corrects")
+    )
+    period_start = models.DateTimeField(_("from"))
+    period_end = models.DateTimeField(_("until"))
+    currency = models.CharField(_("currency"), max_length=3)
+    subtotal = models.DecimalField(_("subtotal"), max_digits=14, decimal_places=2)
+    tax_percent = models.DecimalField(_("tax, percent"), max_digits=5, decimal_places=2)
+    tax = models.DecimalField(_("tax"), max_digits=14, decimal_places=2)
+    total = models.DecimalField(_("total"), max_digits=14, decimal_places=2)
+    seller = models.JSONField(_("seller"))
+    buyer = models.JSONField(_("buyer"))
+    note = models.CharField(_("note"), max_length=200, blank=True, default="")
+    inputs = models.JSONField(_("what was rated"), default=dict)
+    issued_at = models.DateTimeField(_("issued"))
+    due_at = models.DateTimeField(_("due"))
+    state = models.CharField(
+        _("state"), max_length=12, choices=InvoiceState.choices, default=InvoiceState.ISSUED, db_index=True
+    )
+    settled_at = models.DateTimeField(_("settled"), null=True, blank=True)
+    reference = models.CharField(_("reference"), max_length=REFERENCE_CHARS_MAX, blank=True, default="")
+
+    class Meta:
+        ordering = ("-period_start", "-number")
+        verbose_name = _("invoice")
+        verbose_name_plural = _("invoices")
+        indexes = (models.Index(fields=("tenant", "-period_start"), name="invoice_by_tenant"),)
+        constraints = (
+            models.UniqueConstraint(
+                fields=("tenant", "period_start"), condition=Q(kind="invoice"), name="invoice_once_per_period"
+            ),
+            models.CheckConstraint(condition=Q(period_start__lt=models.F("period_end")), name="invoice_period"),
+            models.CheckConstraint(
+                condition=Q(total=models.F("subtotal") + models.F("tax")), name="invoice_total_is_the_sum"
+            ),
+            models.CheckConstraint(
+                condition=Q(state="issued", settled_at=None) | (~Q(state="issued") & Q(settled_at__isnull=False)),
+                name="invoice_settled_with_time",
+            ),
+            models.CheckConstraint(
+                condition=Q(kind="invoice", corrects=None) | Q(kind="credit_note", corrects__isnull=False),
+                name="credit_note_corrects_one",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return self.number
+
+    def shown_state(self, now: datetime | None = None) -> str:
+        """`state`, or `overdue`."""
+        is_late = self.state == InvoiceState.ISSUED and self.due_at < (now or timezone.now()) and self.total > 0
+        return OVERDUE if is_late else self.state
+
+
+class InvoiceLine(models.Model):
+    """One amount. `kind` is usage, discount, minimum, adjustment or credit; `corrects` is the invoice an adjustment or
+    a credit is about.
+    """
+
+    invoice = models.ForeignKey(Invoice, on_delete=models.PROTECT, related_name="lines", verbose_name=_("invoice"))
+    position = models.PositiveIntegerField(_("position"))
+    kind = models.CharField(_("kind"), max_length=12)
+    corrects = models.ForeignKey(
+        Invoice, on_delete=models.PROTECT, null=True, blank=True, related_name="+", verbose_name=_("corrects")
+    )
+    instance_id = models.CharField(_("instance"), max_length=16, blank=True, default="")
+    plan = models.CharField(_("plan"), max_length=32, blank=True, default="")
+    meter = models.CharField(_("meter"), max_length=32, blank=True, default="")
+    start = models.DateTimeField(_("from"))
+    end = models.DateTimeField(_("until"))
+    quantity = models.DecimalField(_("quantity"), max_digits=30, decimal_places=12)
+    unit = models.CharField(_("unit"), max_length=16, blank=True, default="")
+    unit_price = models.DecimalField(_("unit price"), max_digits=20, decimal_places=8)
+    amount = models.DecimalField(_("amount"), max_digits=14, decimal_places=2)
+
+    class Meta:
+        ordering = ("invoice", "position")
+        verbose_name = _("line")
+        verbose_name_plural = _("lines")
+        constraints = (models.UniqueConstraint(fields=("invoice", "position"), name="invoice_line_once"),)
+
+    def __str__(self) -> str:
+        return f"{self.invoice_id} {self.position}: {self.amount}"

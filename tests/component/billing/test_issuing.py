@@ -1,0 +1,296 @@
+"""Invoices: issued once, without gaps, never rewritten; late usage is a line of the next one; credit and settlement."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from django.db import connection, connections, transaction
+from django.db.utils import DatabaseError
+
+from billing import services
+from billing.invoices import issuing
+from billing.invoices.charging import draft
+from billing.invoices.periods import month_before, month_of
+from billing.invoices.recompute import recompute
+from billing.models import (
+    BillingProfile,
+    Discount,
+    Invoice,
+    InvoiceLine,
+    InvoiceState,
+    Plan,
+    Price,
+    PriceComponent,
+    UsageMinute,
+    UsageOffset,
+)
+from billing.rating.terms import Period
+from brokers.models import Cluster, Placement
+from instances.choices import OperationState, OperationType
+from instances.models import Instance, Operation
+from tenants.actors import member_actor, system_actor
+from tenants.errors import Conflict, Invalid, PermissionDenied
+from tenants.models import AuditEntry, Tenant
+from tests.testkit.api_cases import make_member
+from tests.testkit.instances import make_instance
+
+pytestmark = pytest.mark.django_db
+
+SYSTEM = system_actor("invoices")
+MARCH = month_of(datetime(2026, 3, 15, tzinfo=UTC))
+APRIL = month_of(datetime(2026, 4, 15, tzinfo=UTC))
+NOW = datetime(2026, 4, 2, tzinfo=UTC)
+MAY = datetime(2026, 5, 2, tzinfo=UTC)
+GB = 10**9
+HOURS_OF_MARCH = 744
+
+
+@pytest.fixture(autouse=True)
+def plans() -> None:
+    services.ensure_default_plans()
+
+
+def ran(instance: Instance, since: datetime, until: datetime | None = None) -> None:
+    """Operations as the services write them."""
+
+    def operation(type_: OperationType, at: datetime) -> None:
+        Operation.objects.create(
+            tenant=instance.tenant, instance=instance, type=type_, state=OperationState.SUCCEEDED, generation=1,
+            plan=instance.plan, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb,
+            asked_by="test", created_at=at, finished_at=at,
+        )  # fmt: skip
+
+    operation(OperationType.CREATE, since)
+    if until is not None:
+        operation(OperationType.DELETE, until)
+
+
+def used(instance_id: str, minute: datetime, *, produce: int = 0) -> None:
+    UsageMinute.objects.create(
+        instance_id=instance_id, minute=minute, topic="t", user="u", client_id="c", direction="produce",
+        bytes=produce, requests=1,
+    )  # fmt: skip
+
+
+@pytest.fixture()
+def tenant() -> Tenant:
+    """With one instance of the smallest plan, all of March and April."""
+    owner = make_member()
+    ran(make_instance(owner.tenant, name="orders"), datetime(2026, 2, 1, tzinfo=UTC))
+    return owner.tenant
+
+
+@pytest.fixture()
+def priced_bytes() -> None:
+    """From March on a gigabyte that comes in costs two cents."""
+    brook = Plan.objects.get(code="brook")
+    price = Price.objects.create(
+        plan=brook, effective_from=MARCH.start, base_per_hour=Decimal("0.06"), per_mb_s_hour=Decimal("0.009"),
+        per_gb_hour=Decimal("0.0002"),
+    )  # fmt: skip
+    PriceComponent.objects.create(price=price, meter="bytes_in", tiers=[[None, "0.02", "0"]])
+
+
+def issued(tenant: Tenant, period: Period = MARCH, now: datetime = NOW) -> Invoice:
+    invoice = issuing.issue(acting=SYSTEM, tenant=tenant, period=period, now=now)
+    assert invoice is not None
+    return invoice
+
+
+def test_a_month_of_the_smallest_plan_is_744_hours_at_its_price(tenant: Tenant) -> None:
+    invoice = issued(tenant)
+
+    (line,) = invoice.lines.all()
+    assert (line.meter, line.quantity, line.unit_price, line.amount) == (
+        "instance",
+        744,
+        Decimal("0.06"),
+        Decimal("44.64"),
+    )
+    assert (invoice.number, invoice.total, invoice.currency) == ("PS-2026-00001", Decimal("44.64"), "EUR")
+    assert invoice.due_at == NOW + timedelta(days=14)
+    assert AuditEntry.objects.filter(action="invoice.issued", tenant=tenant).count() == 1
+
+
+def test_issuing_again_gives_the_one_there_is(tenant: Tenant) -> None:
+    assert issued(tenant).pk == issued(tenant).pk
+    assert Invoice.objects.count() == 1
+
+
+def test_a_tenant_that_had_nothing_gets_no_invoice_and_no_number_is_lost(tenant: Tenant) -> None:
+    assert issuing.issue(acting=SYSTEM, tenant=make_member().tenant, period=MARCH, now=NOW) is None
+    assert issued(tenant).number.endswith("00001")
+
+
+def test_a_period_that_is_not_over_is_not_issued(tenant: Tenant) -> None:
+    with pytest.raises(Conflict) as refused:
+        issued(tenant, APRIL, NOW)
+    assert refused.value.code == "period_not_over"
+
+
+def test_no_invoice_while_usage_of_a_cluster_is_not_read(tenant: Tenant, placed_cluster: str) -> None:
+    Placement.objects.create(
+        instance=tenant.instances.get(), cluster_id=placed_cluster, bandwidth_mb_s=5, storage_gb=20
+    )
+    for read_until in (None, MARCH.end - timedelta(hours=1)):
+        if read_until is not None:
+            UsageOffset.objects.create(cluster_id=placed_cluster, topic="__usage", partition=0, next_offset=1)
+            UsageOffset.objects.update(updated_at=read_until)
+        with pytest.raises(Conflict) as refused:
+            issued(tenant)
+        assert refused.value.code == "usage_incomplete"
+    UsageOffset.objects.update(updated_at=MARCH.end + timedelta(minutes=1))
+    assert issued(tenant).total == Decimal("44.64")
+
+
+@pytest.fixture()
+def placed_cluster() -> str:
+    return str(Cluster.objects.create(name="one").pk)
+
+
+def test_a_plan_without_a_price_stops_the_invoice_and_says_which(tenant: Tenant) -> None:
+    Operation.objects.update(plan="ghost")
+    with pytest.raises(Conflict, match="ghost has no price"):
+        issued(tenant)
+    assert not Invoice.objects.exists()
+
+
+def test_tax_discount_and_what_was_agreed_are_in_it(tenant: Tenant) -> None:
+    BillingProfile.objects.create(tenant=tenant, legal_name="Acme GmbH", tax_percent=Decimal(19))
+    Discount.objects.create(tenant=tenant, code="TEN", percent=10)
+
+    invoice = issued(tenant)
+
+    assert [str(line.amount) for line in invoice.lines.all()] == ["44.64", "-4.46"]
+    assert (invoice.subtotal, invoice.tax, invoice.total) == (Decimal("40.18"), Decimal("7.63"), Decimal("47.81"))
+    assert invoice.buyer["name"] == "Acme GmbH"
+
+
+def test_reverse_charge_is_said(tenant: Tenant) -> None:
+    BillingProfile.objects.create(tenant=tenant, reverse_charge=True)
+    assert "owes the tax" in issued(tenant).note
+
+
+def test_an_invoice_that_was_issued_cannot_be_rewritten_by_anyone(tenant: Tenant) -> None:
+    invoice = issued(tenant)
+    for wrong in (
+        lambda: Invoice.objects.filter(pk=invoice.pk).update(total=1, subtotal=1),
+        lambda: InvoiceLine.objects.filter(invoice=invoice).update(amount=1),
+        lambda: InvoiceLine.objects.filter(invoice=invoice).delete(),
+        lambda: connection.cursor().execute("DELETE FROM billing_invoice"),
+    ):
+        with pytest.raises(DatabaseError), transaction.atomic():
+            wrong()
+    issuing.settle(acting=SYSTEM, invoice=invoice, state=InvoiceState.PAID, reference="bank 1", now=NOW)
+    with pytest.raises(DatabaseError), transaction.atomic():
+        Invoice.objects.filter(pk=invoice.pk).update(reference="another")
+
+
+def test_late_usage_is_a_line_of_the_next_invoice_and_only_once(tenant: Tenant, priced_bytes: None) -> None:
+    instance = tenant.instances.get()
+    used(instance.pk, MARCH.start + timedelta(hours=5), produce=100 * GB)
+    march = issued(tenant)
+    assert [str(line.amount) for line in march.lines.all()] == ["44.64", "2.00"]
+    used(instance.pk, MARCH.start + timedelta(hours=6), produce=50 * GB)
+
+    found = recompute(march)
+    april = issued(tenant, APRIL, MAY)
+
+    assert [(each.source, each.meter, str(each.recomputed)) for each in found.differences] == [
+        ("usage", "bytes_in", "1.00")
+    ]
+    late = april.lines.get(kind="adjustment")
+    assert (late.corrects_id, late.meter, late.amount) == (march.pk, "bytes_in", Decimal("1.00"))
+    assert april.total == Decimal("43.20") + Decimal("1.00")
+    assert recompute(march).is_equal and recompute(april).is_equal
+    assert march.total == Invoice.objects.get(pk=march.pk).total
+
+
+def test_a_price_of_later_does_not_change_what_was_issued(tenant: Tenant) -> None:
+    march = issued(tenant)
+    Price.objects.create(plan_id="brook", effective_from=MARCH.start, base_per_hour=9, per_mb_s_hour=9, per_gb_hour=9)
+    assert recompute(march).is_equal
+
+
+def test_what_was_deleted_is_charged_until_then(tenant: Tenant) -> None:
+    gone = make_instance(tenant, name="gone")
+    ran(gone, MARCH.start, MARCH.start + timedelta(hours=2, minutes=1))
+    by_instance = {line.instance_id: line.quantity for line in issued(tenant).lines.all()}
+    assert by_instance[gone.pk] == 3
+
+
+def test_a_credit_note_has_its_own_number_and_never_exceeds_the_invoice(tenant: Tenant) -> None:
+    BillingProfile.objects.create(tenant=tenant, tax_percent=Decimal(19))
+    invoice = issued(tenant)
+
+    made = issuing.credit(acting=SYSTEM, invoice=invoice, amount=Decimal("40.00"), note="Outage of 3 March", now=NOW)
+
+    assert (made.number, made.subtotal, made.tax, made.total) == (
+        "PSC-2026-00001", Decimal("-40.00"), Decimal("-7.60"), Decimal("-47.60"),
+    )  # fmt: skip
+    assert recompute(made).is_equal
+    for amount, note in ((Decimal("4.65"), "more"), (Decimal(0), "x"), (Decimal("0.001"), "x"), (Decimal(1), " ")):
+        with pytest.raises(Invalid):
+            issuing.credit(acting=SYSTEM, invoice=invoice, amount=amount, note=note, now=NOW)
+
+
+def test_an_invoice_is_settled_once_and_with_a_reference(tenant: Tenant) -> None:
+    invoice = issued(tenant)
+    assert invoice.shown_state(NOW) == "issued"
+    assert invoice.shown_state(NOW + timedelta(days=15)) == "overdue"
+    with pytest.raises(Invalid):
+        issuing.settle(acting=SYSTEM, invoice=invoice, state=InvoiceState.PAID, reference=" ", now=NOW)
+    paid = issuing.settle(acting=SYSTEM, invoice=invoice, state=InvoiceState.PAID, reference="bank 7", now=NOW)
+    assert paid.shown_state(NOW + timedelta(days=99)) == "paid"
+    with pytest.raises(Conflict):
+        issuing.settle(acting=SYSTEM, invoice=invoice, state=InvoiceState.WRITTEN_OFF, reference="x", now=NOW)
+
+
+def test_a_member_of_a_tenant_issues_nothing(tenant: Tenant) -> None:
+    with pytest.raises(PermissionDenied):
+        issuing.issue(acting=member_actor(make_member()), tenant=tenant, period=MARCH, now=NOW)
+
+
+def test_the_draft_says_what_is_due_so_far_and_what_the_month_will_be(tenant: Tenant, priced_bytes: None) -> None:
+    used(tenant.instances.get().pk, MARCH.start + timedelta(hours=1), produce=100 * GB)
+
+    found = draft(tenant, MARCH.start + timedelta(hours=99, minutes=30))
+
+    assert found.so_far.total == Decimal("6.00") + Decimal("2.00")
+    assert found.forecast.total == Decimal("44.64") + Decimal("14.88")
+
+
+def test_months_follow_each_other_over_the_turn_of_the_year() -> None:
+    january = month_of(datetime(2026, 1, 5, 3, tzinfo=UTC))
+    assert month_before(january) == month_of(datetime(2025, 12, 31, 23, tzinfo=UTC))
+    assert month_before(january).end == january.start
+
+
+@pytest.mark.django_db(transaction=True)
+def test_numbers_have_no_gaps_when_many_issue_at_once_and_some_fail() -> None:
+    services.ensure_default_plans()
+    owners = [make_member() for _ in range(8)]
+    for number, owner in enumerate(owners):
+        ran(make_instance(owner.tenant, name=f"n{number}"), MARCH.start)
+    Operation.objects.filter(tenant=owners[3].tenant).update(plan="ghost")
+
+    def run(owner_number: int) -> None:
+        try:
+            for _ in range(2):  # doubled tasks
+                issuing.issue(acting=SYSTEM, tenant=owners[owner_number].tenant, period=MARCH, now=NOW)
+        except Conflict:
+            pass
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(8) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    numbers = sorted(Invoice.objects.values_list("number", flat=True))
+    assert numbers == [f"PS-2026-{number:05d}" for number in range(1, 8)]
