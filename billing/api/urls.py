@@ -2,10 +2,18 @@
 
 from django.urls import path
 
-from billing.api import views
+from billing.api import invoices, views
 
 urlpatterns = [
     path("plans", views.PlanCollection.as_view()),
     path("prices:quote", views.PriceQuote.as_view()),
     path("instances/<str:instance_id>/usage", views.InstanceUsage.as_view()),
+    path("costs", invoices.CostCollection.as_view()),
+    path("invoices", invoices.InvoiceCollection.as_view()),
+    path("invoices/draft", invoices.InvoiceDraft.as_view()),
+    path("invoices/<str:invoice_id>", invoices.InvoiceDetail.as_view()),
+    path("invoices/<str:invoice_id>/lines", invoices.InvoiceLines.as_view()),
+    path("invoices/<str:invoice_id>/lines/<int:position>/hours", invoices.InvoiceLineHours.as_view()),
+    path("invoices/<str:invoice_id>/lines/<int:position>/minutes", invoices.InvoiceLineMinutes.as_view()),
+    path("invoices/<str:invoice_id>/recompute", invoices.InvoiceRecomputation.as_view()),
 ]

@@ -92,4 +92,11 @@ def charge(identity: str, *, is_anonymous: bool, is_write: bool) -> Rate | None:
         kind, limit = "write", limits.API_WRITES_PER_MINUTE_MAX
     else:
         kind, limit = "read", limits.API_READS_PER_MINUTE_MAX
-    return counter(settings.REDIS_URL).count(f"{kind}:{identity}", limit)
+    return charge_named(f"{kind}:{identity}", limit)
+
+
+def charge_named(name: str, limit: int) -> Rate | None:
+    """Charge one of something that has a limit of its own per minute; None when limits are off or Redis is away."""
+    if not getattr(settings, "API_RATE_LIMITS", True):
+        return None
+    return counter(settings.REDIS_URL).count(name, limit)

@@ -24,17 +24,16 @@ from billing.models import (
     Plan,
     Price,
     PriceComponent,
-    UsageMinute,
     UsageOffset,
 )
 from billing.rating.terms import Period
 from brokers.models import Cluster, Placement
-from instances.choices import OperationState, OperationType
-from instances.models import Instance, Operation
+from instances.models import Operation
 from tenants.actors import member_actor, system_actor
 from tenants.errors import Conflict, Invalid, PermissionDenied
 from tenants.models import AuditEntry, Tenant
 from tests.testkit.api_cases import make_member
+from tests.testkit.billing import ran, used
 from tests.testkit.instances import make_instance
 
 pytestmark = pytest.mark.django_db
@@ -51,28 +50,6 @@ HOURS_OF_MARCH = 744
 @pytest.fixture(autouse=True)
 def plans() -> None:
     services.ensure_default_plans()
-
-
-def ran(instance: Instance, since: datetime, until: datetime | None = None) -> None:
-    """Operations as the services write them."""
-
-    def operation(type_: OperationType, at: datetime) -> None:
-        Operation.objects.create(
-            tenant=instance.tenant, instance=instance, type=type_, state=OperationState.SUCCEEDED, generation=1,
-            plan=instance.plan, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb,
-            asked_by="test", created_at=at, finished_at=at,
-        )  # fmt: skip
-
-    operation(OperationType.CREATE, since)
-    if until is not None:
-        operation(OperationType.DELETE, until)
-
-
-def used(instance_id: str, minute: datetime, *, produce: int = 0) -> None:
-    UsageMinute.objects.create(
-        instance_id=instance_id, minute=minute, topic="t", user="u", client_id="c", direction="produce",
-        bytes=produce, requests=1,
-    )  # fmt: skip
 
 
 @pytest.fixture()

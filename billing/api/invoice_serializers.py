@@ -1,0 +1,174 @@
+"""Shapes of costs and invoices in the API; amounts are strings of decimals."""
+
+from __future__ import annotations
+
+from datetime import UTC, timedelta
+from typing import Any
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+
+from billing.models import OVERDUE, Invoice, InvoiceKind, InvoiceLine, InvoiceState
+from tenants.api.endpoint import PageQuery
+
+COST_DAYS_MAX = 92
+SHOWN_STATES = [*InvoiceState.choices, (OVERDUE, "Overdue")]
+
+
+class CostQuery(PageQuery):
+    """Which cost: `[start, end)` in full hours, by default this month (UTC) until now."""
+
+    start = serializers.DateTimeField(required=False)
+    end = serializers.DateTimeField(required=False)
+    group_by = serializers.ChoiceField(
+        choices=("instance", "day", "topic", "user", "client_id"), required=False, default="instance"
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        now = timezone.now().astimezone(UTC)
+        attrs.setdefault("end", now)
+        attrs.setdefault("start", now.replace(day=1, hour=0, minute=0, second=0, microsecond=0))
+        if attrs["start"] >= attrs["end"]:
+            raise ValidationError({"start": "Must lie before `end`."}, code="invalid_span")
+        if attrs["end"] - attrs["start"] > timedelta(days=COST_DAYS_MAX):
+            raise ValidationError({"start": f"At most {COST_DAYS_MAX} days at once."}, code="span_too_long")
+        return attrs
+
+
+class CostItemOut(serializers.Serializer):
+    key = serializers.CharField(
+        allow_blank=True, help_text="An instance id, a day (UTC) or a name; empty: what concerns the whole account."
+    )
+    instance_id = serializers.CharField(allow_blank=True)
+    amount = serializers.DecimalField(14, 2)
+    bytes = serializers.IntegerField(help_text="Record-batch bytes in and out.")
+    is_allocated = serializers.BooleanField(
+        help_text="An instance's cost shared out by bytes: an allocation, not a price."
+    )
+
+
+class CostsOut(serializers.Serializer):
+    """Before tax. The rows of all pages sum to `total`."""
+
+    start = serializers.DateTimeField()
+    end = serializers.DateTimeField()
+    currency = serializers.CharField()
+    total = serializers.DecimalField(14, 2)
+    items = CostItemOut(many=True)
+    next_page_token = serializers.CharField(allow_null=True)
+
+
+class InvoiceOut(serializers.ModelSerializer[Invoice]):
+    """An invoice or a credit note as it was issued."""
+
+    state = serializers.SerializerMethodField()
+    kind = serializers.ChoiceField(choices=InvoiceKind.choices)
+    corrects = serializers.CharField(source="corrects_id", allow_null=True)
+    seller = serializers.DictField(child=serializers.CharField(allow_blank=True))
+    buyer = serializers.DictField(child=serializers.CharField(allow_blank=True))
+
+    class Meta:
+        model = Invoice
+        fields = (
+            "id", "kind", "number", "corrects", "period_start", "period_end", "currency", "subtotal", "tax_percent",
+            "tax", "total", "seller", "buyer", "note", "issued_at", "due_at", "state", "settled_at",
+        )  # fmt: skip
+
+    @extend_schema_field(serializers.ChoiceField(choices=SHOWN_STATES))
+    def get_state(self, invoice: Invoice) -> str:
+        return invoice.shown_state()
+
+
+class InvoiceLineOut(serializers.ModelSerializer[InvoiceLine]):
+    """`quantity` of `unit` at `unit_price`; `corrects` is the invoice an adjustment or a credit is about."""
+
+    corrects = serializers.CharField(source="corrects_id", allow_null=True)
+
+    class Meta:
+        model = InvoiceLine
+        fields = (
+            "position", "kind", "corrects", "instance_id", "plan", "meter", "start", "end", "quantity", "unit",
+            "unit_price", "amount",
+        )  # fmt: skip
+
+
+class RatedLineOut(serializers.Serializer):
+    kind = serializers.CharField()
+    instance_id = serializers.CharField(allow_blank=True)
+    plan = serializers.CharField(allow_blank=True)
+    meter = serializers.CharField(allow_blank=True)
+    start = serializers.DateTimeField()
+    end = serializers.DateTimeField()
+    quantity = serializers.DecimalField(30, 12)
+    unit = serializers.CharField(allow_blank=True)
+    unit_price = serializers.DecimalField(20, 8)
+    amount = serializers.DecimalField(14, 2)
+
+
+class DraftOut(serializers.Serializer):
+    """The month that runs. `forecast` is its total if everything goes on as it is."""
+
+    period_start = serializers.DateTimeField()
+    period_end = serializers.DateTimeField()
+    until = serializers.DateTimeField(help_text="Hours that have begun are in it.")
+    currency = serializers.CharField()
+    subtotal = serializers.DecimalField(14, 2)
+    tax = serializers.DecimalField(14, 2)
+    total = serializers.DecimalField(14, 2)
+    forecast = serializers.DecimalField(14, 2)
+    lines = RatedLineOut(many=True)
+
+
+class SizeOut(serializers.Serializer):
+    plan = serializers.CharField()
+    bandwidth_mb_s = serializers.IntegerField()
+    storage_gb = serializers.IntegerField()
+    start = serializers.DateTimeField()
+    end = serializers.DateTimeField(allow_null=True)
+    only_storage = serializers.BooleanField()
+
+
+class LineHourOut(serializers.Serializer):
+    """An hour of a line: the sizes the instance had in it (the dearest is charged), and its bytes."""
+
+    hour = serializers.DateTimeField()
+    sizes = SizeOut(many=True)
+    bytes_in = serializers.IntegerField()
+    bytes_out = serializers.IntegerField()
+
+
+class MinuteQuery(PageQuery):
+    hour = serializers.DateTimeField(help_text="The UTC hour whose minutes are wanted.")
+
+
+class UsageMinuteOut(serializers.Serializer):
+    minute = serializers.DateTimeField()
+    topic = serializers.CharField()
+    user = serializers.CharField()
+    client_id = serializers.CharField(allow_blank=True)
+    direction = serializers.CharField()
+    bytes = serializers.IntegerField()
+    requests = serializers.IntegerField()
+
+
+class DifferenceOut(serializers.Serializer):
+    source = serializers.ChoiceField(
+        choices=("inputs", "usage"),
+        help_text="`inputs`: what was rated comes to another amount. `usage`: more usage is known than was invoiced.",
+    )
+    instance_id = serializers.CharField(allow_blank=True)
+    plan = serializers.CharField(allow_blank=True)
+    meter = serializers.CharField(allow_blank=True)
+    invoiced = serializers.DecimalField(14, 2)
+    recomputed = serializers.DecimalField(14, 2)
+
+
+class RecomputationOut(serializers.Serializer):
+    """Equal to the cent where there are no differences. What differs from usage is a line of the next invoice."""
+
+    is_equal = serializers.BooleanField()
+    lines = serializers.IntegerField()
+    subtotal = serializers.DecimalField(14, 2)
+    differences = DifferenceOut(many=True)

@@ -1,0 +1,181 @@
+"""`/costs` and `/invoices`: what is due so far, what was issued, what it is made of, and whether it comes out again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from billing import access, costs
+from billing.api.invoice_serializers import (
+    CostQuery,
+    CostsOut,
+    DraftOut,
+    InvoiceLineOut,
+    InvoiceOut,
+    LineHourOut,
+    MinuteQuery,
+    RecomputationOut,
+    UsageMinuteOut,
+)
+from billing.invoices import expansion
+from billing.invoices.charging import draft
+from billing.invoices.periods import month_of
+from billing.invoices.recompute import recompute
+from billing.models import InvoiceLine
+from billing.rating.hours import NoPrice
+from tenants.api import pages, rates
+from tenants.api.base import ApiView, endpoint
+from tenants.choices import Scope
+from tenants.errors import Conflict, RateLimited
+
+# Each reads the usage of a month.
+RECOMPUTATIONS_PER_MINUTE_MAX = 6
+
+
+class CostCollection(ApiView):
+    tag = "Billing"
+
+    @endpoint("get_costs", Scope.BILLING_READ, query=CostQuery, returns=CostsOut, errors=(409,))
+    def get(self, request: Request) -> Response:
+        """Read what a period costs, before tax.
+
+        By instance or day these are prices; by topic, user or client id an instance's cost is shared out by the bytes
+        they moved. Hours are UTC.
+        """
+        query = self.query
+        try:
+            found = costs.costs(self.tenant, query["start"], query["end"], query["group_by"])
+        except NoPrice as missing:
+            raise Conflict(str(missing), code="no_price") from None
+        rows = {f"{number:09d}": row for number, row in enumerate(found.rows)}
+        result, token = pages.page_of_items(rows.items(), key=lambda item: item[0], **self._page_asked())
+        return self.one(
+            {
+                "start": found.period.start,
+                "end": found.period.end,
+                "currency": found.currency,
+                "total": found.total,
+                "items": [row for _, row in result],
+                "next_page_token": token,
+            },
+            CostsOut,
+        )
+
+
+class InvoiceCollection(ApiView):
+    tag = "Billing"
+
+    @endpoint("list_invoices", Scope.BILLING_READ, page=InvoiceOut)
+    def get(self, request: Request) -> Response:
+        """List invoices and credit notes.
+
+        By their numbers. What is due for the month that runs is at `/invoices/draft`.
+        """
+        return self.page(access.invoices_of(self.tenant), InvoiceOut, order=("issued_at", "number"))
+
+
+class InvoiceDraft(ApiView):
+    tag = "Billing"
+
+    @endpoint("get_invoice_draft", Scope.BILLING_READ, returns=DraftOut, errors=(409,))
+    def get(self, request: Request) -> Response:
+        """Read what is due for this month so far, and its forecast."""
+        now = timezone.now()
+        try:
+            found = draft(self.tenant, now)
+        except NoPrice as missing:
+            raise Conflict(str(missing), code="no_price") from None
+        month, bill = month_of(now), found.so_far
+        return self.one(
+            {
+                "period_start": month.start,
+                "period_end": month.end,
+                "until": bill.period.end,
+                "currency": bill.currency,
+                "subtotal": bill.subtotal,
+                "tax": bill.tax,
+                "total": bill.total,
+                "forecast": found.forecast.total,
+                "lines": bill.lines,
+            },
+            DraftOut,
+        )
+
+
+class InvoiceDetail(ApiView):
+    tag = "Billing"
+
+    @endpoint("get_invoice", Scope.BILLING_READ, returns=InvoiceOut)
+    def get(self, request: Request, invoice_id: str) -> Response:
+        """Read an invoice or a credit note."""
+        return self.one(access.invoice(self.actor, invoice_id), InvoiceOut)
+
+
+class InvoiceLines(ApiView):
+    tag = "Billing"
+
+    @endpoint("list_invoice_lines", Scope.BILLING_READ, page=InvoiceLineOut)
+    def get(self, request: Request, invoice_id: str) -> Response:
+        """List the lines of an invoice."""
+        found = access.invoice(self.actor, invoice_id)
+        return self.page(InvoiceLine.objects.filter(invoice=found), InvoiceLineOut, order=("position",))
+
+
+class InvoiceLineHours(ApiView):
+    tag = "Billing"
+
+    @endpoint("list_invoice_line_hours", Scope.BILLING_READ, page=LineHourOut)
+    def get(self, request: Request, invoice_id: str, position: int) -> Response:
+        """List the hours a line is made of."""
+        line = access.line(access.invoice(self.actor, invoice_id), position)
+        return self.page_items(
+            expansion.hours_of(line), LineHourOut, key=lambda each: each.hour.isoformat()
+        )  # fmt: skip
+
+
+class InvoiceLineMinutes(ApiView):
+    tag = "Billing"
+
+    @endpoint("list_invoice_line_minutes", Scope.BILLING_READ, query=MinuteQuery, page=UsageMinuteOut)
+    def get(self, request: Request, invoice_id: str, position: int) -> Response:
+        """List the metered minutes of one hour of a line, by topic, user, client id and direction."""
+        line = access.line(access.invoice(self.actor, invoice_id), position)
+        rows = {f"{number:06d}": row for number, row in enumerate(expansion.minutes_of(line, self.query["hour"]))}
+        result, token = pages.page_of_items(rows.items(), key=lambda item: item[0], **self._page_asked())
+        return self._page([row for _, row in result], token, UsageMinuteOut)
+
+
+class InvoiceRecomputation(ApiView):
+    tag = "Billing"
+
+    @endpoint("recompute_invoice", Scope.BILLING_READ, returns=RecomputationOut, errors=(409, 429))
+    def get(self, request: Request, invoice_id: str) -> Response:
+        """Work an invoice out again.
+
+        From what was rated, and from the usage as it is known now: equal to the cent, or each difference.
+        """
+        found = access.invoice(self.actor, invoice_id)
+        charge_recomputation(found.tenant_id)
+        try:
+            result = recompute(found)
+        except NoPrice as missing:
+            raise Conflict(str(missing), code="no_price") from None
+        return self.one(
+            {
+                "is_equal": result.is_equal,
+                "lines": result.lines,
+                "subtotal": result.subtotal,
+                "differences": [asdict(each) for each in result.differences],
+            },
+            RecomputationOut,
+        )
+
+
+def charge_recomputation(tenant_id: str) -> None:
+    """Raises `RateLimited`."""
+    rate = rates.charge_named(f"recompute:{tenant_id}", RECOMPUTATIONS_PER_MINUTE_MAX)
+    if rate is not None and rate.is_exceeded:
+        raise RateLimited("Invoices are worked out again a few times a minute.", retry_after_s=rate.reset_s)

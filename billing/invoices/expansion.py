@@ -1,0 +1,60 @@
+"""Reads: what a line of an invoice is made of, down to the minutes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from billing.invoices.snapshot import Inputs, from_json
+from billing.models import InvoiceLine, UsageMinute
+from billing.rating.hours import HOUR
+from billing.rating.terms import SizeSpan
+
+MINUTES_SHOWN_MAX = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineHour:
+    """One hour of a line as it was rated: the sizes the instance had in it, and the bytes that were known then."""
+
+    hour: datetime
+    sizes: list[SizeSpan]
+    bytes_in: int
+    bytes_out: int
+
+
+def hours_of(line: InvoiceLine) -> list[LineHour]:
+    """Oldest first; none for a line that concerns the whole bill, or that corrects another invoice."""
+    if not line.instance_id or line.kind != "usage":
+        return []
+    inputs: Inputs = from_json(line.invoice.inputs)
+    usage = next((each for each in inputs.usage if each.instance_id == line.instance_id), None)
+    if usage is None:
+        return []
+    used = {each.hour: each for each in usage.hours}
+    result = []
+    hour = line.start
+    while hour < line.end:
+        sizes = [one for one in usage.spans if one.start < hour + HOUR and (one.end is None or one.end > hour)]
+        had = used.get(hour)
+        if had is not None or sizes:
+            result.append(
+                LineHour(
+                    hour=hour,
+                    sizes=sizes,
+                    bytes_in=had.bytes_in if had else 0,
+                    bytes_out=had.bytes_out if had else 0,
+                )
+            )
+        hour += HOUR
+    return result
+
+
+def minutes_of(line: InvoiceLine, hour: datetime) -> list[UsageMinute]:
+    """The minute rows of an hour of the line, by topic, user, client id and direction."""
+    if not line.instance_id or not line.start <= hour < line.end:
+        return []
+    found = UsageMinute.objects.filter(
+        instance_id=line.instance_id, minute__gte=hour, minute__lt=hour + timedelta(hours=1)
+    )
+    return list(found.order_by("minute", "topic", "user", "client_id", "direction")[:MINUTES_SHOWN_MAX])

@@ -1,0 +1,32 @@
+"""Sharing out an amount so that the parts are whole cents and sum to it: largest remainders get the cents left over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import ROUND_DOWN, Decimal
+from typing import TypeVar
+
+K = TypeVar("K")
+CENT = Decimal("0.01")
+ZERO = Decimal(0)
+
+
+def shared_out(amount: Decimal, weights: Mapping[K, Decimal]) -> dict[K, Decimal]:
+    """`amount` in proportion to weights that are not negative; evenly where all are zero. Of equal remainders the
+    earlier key gets the cent.
+
+    Raises:
+        ValueError: there is nobody to share it out to.
+    """
+    if not weights:
+        raise ValueError("an amount is shared out to somebody")
+    total = sum(weights.values(), ZERO)
+    share_of = {key: (weight / total if total else Decimal(1) / len(weights)) for key, weight in weights.items()}
+    exact = {key: amount * share for key, share in share_of.items()}
+    result = {key: value.quantize(CENT, ROUND_DOWN) for key, value in exact.items()}
+    left = amount - sum(result.values(), ZERO)
+    step = CENT if left >= 0 else -CENT
+    in_order = sorted(exact, key=lambda key: abs(exact[key] - result[key]), reverse=True)
+    for number in range(int(abs(left) / CENT)):
+        result[in_order[number % len(in_order)]] += step
+    return result

@@ -1,0 +1,43 @@
+"""What bills are made of, as the services and the pipeline write it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from billing.models import UsageMinute
+from instances.choices import OperationState, OperationType
+from instances.models import Instance, Operation
+
+
+def ran(instance: Instance, since: datetime, until: datetime | None = None) -> None:
+    """The operations of an instance that ran since then, and was deleted at `until`."""
+
+    def operation(type_: OperationType, at: datetime) -> None:
+        Operation.objects.create(
+            tenant=instance.tenant, instance=instance, type=type_, state=OperationState.SUCCEEDED, generation=1,
+            plan=instance.plan, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb,
+            asked_by="test", created_at=at, finished_at=at,
+        )  # fmt: skip
+
+    operation(OperationType.CREATE, since)
+    if until is not None:
+        operation(OperationType.DELETE, until)
+
+
+def used(
+    instance_id: str,
+    minute: datetime,
+    *,
+    produce: int = 0,
+    consume: int = 0,
+    topic: str = "t",
+    user: str = "u",
+    client_id: str = "c",
+) -> None:
+    """Minute rows, one for each direction."""
+    for direction, count in (("produce", produce), ("consume", consume)):
+        if count:
+            UsageMinute.objects.create(
+                instance_id=instance_id, minute=minute, topic=topic, user=user, client_id=client_id,
+                direction=direction, bytes=count, requests=1,
+            )  # fmt: skip
