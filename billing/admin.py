@@ -10,9 +10,24 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from unfold.admin import TabularInline
 
-from billing.models import Plan, Price, UsageMinute, UsageOffset
+from billing.invoices import issuing
+from billing.models import (
+    BillingProfile,
+    Discount,
+    Invoice,
+    InvoiceLine,
+    InvoiceState,
+    Plan,
+    Price,
+    PriceComponent,
+    Seller,
+    UsageMinute,
+    UsageOffset,
+)
+from billing.models.agreements import ONLY_SELLER
 from tenants import audit
-from tenants.operator import OperatorAdmin, acting_operator
+from tenants.actors import Actor
+from tenants.operator import OperatorAdmin, acting_operator, operator_action
 
 
 class PriceInline(TabularInline):
@@ -100,3 +115,116 @@ class UsageOffsetAdmin(OperatorAdmin):
     )
     symbol = "conveyor_belt"
     list_display = ("cluster_id", "topic", "partition", "next_offset", "updated_at")
+
+
+@admin.register(PriceComponent)
+class PriceComponentAdmin(OperatorAdmin):
+    """What measured meters cost under prices to come."""
+
+    when_empty = _("Traffic, stored bytes, partitions and connections are free until a price has a component of them.")
+    symbol = "price_change"
+    may_add = True
+    list_display = ("price", "meter", "scheme", "tiers", "included", "commit", "overage_price")
+    list_filter = ("meter",)
+
+    def save_model(self, request: HttpRequest, obj: PriceComponent, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        after = {name: form.cleaned_data[name] for name in ("meter", "scheme", "tiers", "included", "commit")}
+        audit.record(acting_operator(request), "price.component_added", obj.price.plan, None, after)
+
+
+class _AgreementAdmin(OperatorAdmin):
+    """Of one tenant; what changes is in the audit log."""
+
+    may_add = True
+    may_change = True
+    what = ""
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        before = {name: form.initial.get(name) for name in form.changed_data} if change else None
+        super().save_model(request, obj, form, change)
+        after = {name: form.cleaned_data[name] for name in form.changed_data if name != "tenant"}
+        tenant = getattr(obj, "tenant", None)
+        audit.record(acting_operator(request), f"{self.what}.changed", obj, before, after, tenant=tenant)
+
+
+@admin.register(BillingProfile)
+class BillingProfileAdmin(_AgreementAdmin):
+    when_empty = _("Who has none pays no tax and has no minimum.")
+    symbol = "contact_page"
+    what = "billing_profile"
+    list_display = ("tenant", "legal_name", "tax_percent", "reverse_charge", "minimum")
+    search_fields = ("tenant__name", "legal_name")
+
+
+@admin.register(Discount)
+class DiscountAdmin(_AgreementAdmin):
+    when_empty = _("No discounts.")
+    symbol = "percent"
+    what = "discount"
+    list_display = ("tenant", "code", "percent", "amount", "starts_at", "ends_at")
+    search_fields = ("tenant__name", "code")
+
+
+@admin.register(Seller)
+class SellerAdmin(_AgreementAdmin):
+    when_empty = _("What an invoice shows of the one who issues it.")
+    symbol = "storefront"
+    what = "seller"
+    list_display = ("name", "tax_id", "number_prefix", "payment_days")
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        is_missing = not Seller.objects.filter(pk=ONLY_SELLER).exists()
+        return is_missing and super().has_add_permission(request, obj)
+
+
+class InvoiceLineInline(TabularInline):
+    model = InvoiceLine
+    fk_name = "invoice"
+    extra = 0
+    fields = ("position", "kind", "instance_id", "meter", "quantity", "unit", "unit_price", "amount")
+    readonly_fields = fields
+    ordering = ("position",)
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+@admin.register(Invoice)
+class InvoiceAdmin(OperatorAdmin):
+    when_empty = _("No invoice was issued yet. They are issued when a month is over and its usage is read.")
+    symbol = "receipt_long"
+    list_display = ("number", "tenant", "kind", "period_start", "total", "currency", "shown", "due_at", "reference")
+    list_filter = ("state", "kind", "currency")
+    search_fields = ("number", "tenant__name", "tenant__slug")
+    date_hierarchy = "period_start"
+    list_select_related = ("tenant",)
+    exclude = ("inputs",)
+    inlines = (InvoiceLineInline,)
+    actions = ("mark_paid", "write_off")
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).defer("inputs")
+
+    @admin.display(description=_("state"))
+    def shown(self, invoice: Invoice) -> str:
+        return invoice.shown_state()
+
+    @operator_action(_("Mark as paid"))
+    def mark_paid(self, acting: Actor, invoice: Invoice) -> Any:
+        self._settle(acting, invoice, InvoiceState.PAID)
+        return _("paid")
+
+    @operator_action(_("Write off"))
+    def write_off(self, acting: Actor, invoice: Invoice) -> Any:
+        self._settle(acting, invoice, InvoiceState.WRITTEN_OFF)
+        return _("written off")
+
+    def _settle(self, acting: Actor, invoice: Invoice, state: InvoiceState) -> None:
+        """The reference names who did it; one with a bank's words comes by `manage.py invoices settle`."""
+        issuing.settle(
+            acting=acting, invoice=invoice, state=state, reference=f"by {acting.label}"[:120], now=timezone.now()
+        )

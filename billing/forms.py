@@ -95,3 +95,19 @@ class SpanForm(forms.Form):
     by = forms.ChoiceField(
         choices=(("topic", _("Topic")), ("client_id", _("Client")), ("user", _("User"))), required=False
     )
+
+
+class CostForm(forms.Form):
+    """Which month (UTC), and by what its cost is shown."""
+
+    month = forms.RegexField(r"^20\d\d-(0[1-9]|1[0-2])$", required=False)
+    by = forms.ChoiceField(
+        choices=(
+            ("instance", _("Instance")),
+            ("day", _("Day")),
+            ("topic", _("Topic")),
+            ("client_id", _("Client")),
+            ("user", _("User")),
+        ),
+        required=False,
+    )

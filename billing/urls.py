@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from django.urls import path
 
-from billing.views import buying, usage
+from billing.views import buying, costs, invoices, usage
 
 urlpatterns = [
     path("instances/new/", buying.create_page, name="page-instance-create"),
     path("price/", buying.price_part, name="page-price"),
-    path("usage/", usage.account_usage_page, name="page-account-usage"),
+    path("usage/", costs.account_usage_page, name="page-account-usage"),
+    path("usage/costs.csv", costs.costs_csv, name="page-costs-csv"),
+    path("invoices/", invoices.invoices_page, name="page-invoices"),
+    path("invoices/<str:invoice_id>/", invoices.invoice_page, name="page-invoice"),
+    path("invoices/<str:invoice_id>/lines.csv", invoices.invoice_csv, name="page-invoice-csv"),
+    path("invoices/<str:invoice_id>/lines/<int:position>/", invoices.line_page, name="page-invoice-line"),
     path("instances/<str:instance_id>/resize/", buying.resize_page, name="page-instance-resize"),
     path("instances/<str:instance_id>/cost/", buying.cost_part, name="page-cost-part"),
     path("instances/<str:instance_id>/usage/", usage.usage_page, name="page-usage"),

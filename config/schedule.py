@@ -20,6 +20,7 @@ WORK_EVERY_S = 1
 TIDY_EVERY_S = 300
 USAGE_EVERY_S = 20
 AUDIT_EVERY_S = 2
+INVOICES_EVERY_S = 600
 
 
 def every(seconds: int, task: str, *, queue: str = "penstock") -> dict[str, Any]:
@@ -43,5 +44,6 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "forget old rows of clients": every(TIDY_EVERY_S, "tenants.forget_old_client_rows"),
     "forget idempotency records": every(TIDY_EVERY_S, "tenants.forget_idempotency_records"),
     "forget ended sessions": every(TIDY_EVERY_S, "tenants.forget_ended_sessions"),
+    "issue invoices": every(INVOICES_EVERY_S, "billing.issue_invoices"),
     "apply usage": every(USAGE_EVERY_S, "billing.run_usage_pipeline", queue="pipeline"),
 }

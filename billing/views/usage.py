@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -12,17 +12,14 @@ from django.views.decorators.http import require_GET
 
 from billing import selectors
 from billing.forms import SpanForm
-from billing.models import Direction
 from billing.selectors import GroupBy, Step
 from instances.lifecycle.phases import COUNTED
 from instances.models import Instance
-from instances.selectors import counted_instances, delays
+from instances.selectors import delays
 from instances.views.common import instance_page, render_instance
 from tenants import access
 from tenants.choices import Scope
 from tenants.formatting import clock
-from tenants.limits import PAGE_SIZE_MAX
-from tenants.views.base import console_page, render_page
 
 SPANS: dict[str, tuple[timedelta, Step]] = {
     "3h": (timedelta(hours=3), "minute"),
@@ -136,28 +133,3 @@ def _history_note(*, is_young: bool, is_empty: bool, born: datetime) -> str:
 
 def _ms(instant: datetime) -> int:
     return round(instant.timestamp() * MS_PER_S)
-
-
-@console_page(Scope.USAGE_READ)
-@require_GET
-def account_usage_page(request: HttpRequest) -> HttpResponse:
-    """This month (UTC) over all instances that count: bytes, and what each costs per hour at its size."""
-    acting = request.actor  # type: ignore[attr-defined]
-    now = timezone.now().astimezone(UTC)
-    start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    may_see_price = access.permits(acting, Scope.BILLING_READ)
-    tenant = access.tenant_of(acting)
-    instances = list(counted_instances(tenant)[:PAGE_SIZE_MAX])
-    totals = selectors.usage_totals_of([instance.pk for instance in instances], start=start, end=now)
-    quotes = selectors.quotes_of(instances, tenant.currency) if may_see_price else {}
-    rows = [(instance, totals[instance.pk], quotes.get(instance.pk)) for instance in instances]
-    context = {
-        "rows": rows, "start": start, "may_see_price": may_see_price, "directions": Direction,
-        "produce_bytes": sum(total.produce_bytes for total in totals.values()),
-        "consume_bytes": sum(total.consume_bytes for total in totals.values()),
-        "per_hour": sum(quote.per_hour for quote in quotes.values()) if quotes else None,
-        "currency": tenant.currency,
-    }  # fmt: skip
-    return render_page(
-        request, "billing/account_usage.html", context, section="account-usage", crumbs=[(_("Usage & cost"), None)]
-    )

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import Any
 
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
-from tenants import access, selectors
+from tenants import access, csv_files, selectors
 from tenants.api.pages import page_of_rows
 from tenants.audit_words import sentence_of
 from tenants.choices import Scope
+from tenants.csv_files import inert
 from tenants.forms import AuditFilterForm
 from tenants.limits import PAGE_SIZE_DEFAULT
 from tenants.models import AuditEntry
@@ -77,44 +76,26 @@ def _shown(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-class _CsvLine:
-    """A file for the csv writer that gives back each line instead of keeping it."""
-
-    def write(self, value: str) -> str:
-        return value
-
-
 @console_page(Scope.AUDIT_READ)
 @require_GET
 def audit_csv(request: HttpRequest) -> HttpResponse:
     """The filtered log as CSV, in UTC."""
     rows, _words, _token = _filtered(request)
-    writer = csv.writer(_CsvLine())
-
-    def lines() -> Iterator[str]:
-        yield writer.writerow(
-            [
-                "time", "actor_kind", "actor", "action", "target_type", "target", "before", "after", "request_id", "ip",
-                "context",
-            ]
-        )  # fmt: skip
-        for entry in rows.order_by(*ORDER)[:EXPORT_ROWS_MAX].iterator(chunk_size=500):
-            yield writer.writerow([
-                entry.time.isoformat(), entry.actor_kind, _inert(entry.actor_label), entry.action,
-                entry.target_type, _inert(entry.target_id), _json(entry.before), _json(entry.after),
-                _inert(entry.request_id), entry.ip or "", _json(entry.context),
-            ])  # fmt: skip
-
-    response = StreamingHttpResponse(lines(), content_type="text/csv; charset=utf-8")
-    response.headers["Content-Disposition"] = 'attachment; filename="audit.csv"'
-    return response  # type: ignore[return-value]
+    head = (
+        "time", "actor_kind", "actor", "action", "target_type", "target", "before", "after", "request_id", "ip",
+        "context",
+    )  # fmt: skip
+    lines = (
+        (
+            entry.time.isoformat(), entry.actor_kind, inert(entry.actor_label), entry.action, entry.target_type,
+            inert(entry.target_id), _json(entry.before), _json(entry.after), inert(entry.request_id), entry.ip or "",
+            _json(entry.context),
+        )
+        for entry in rows.order_by(*ORDER)[:EXPORT_ROWS_MAX].iterator(chunk_size=500)
+    )  # fmt: skip
+    return csv_files.response("audit.csv", head, lines)  # type: ignore[return-value]
 
 
 def _json(values: Any) -> str:
     """What stood there, as any program reads it; empty where there was nothing."""
     return "" if values is None else json.dumps(values, ensure_ascii=False)
-
-
-def _inert(text: str) -> str:
-    """A cell that a spreadsheet does not run as a formula; some pass over white space to find its beginning."""
-    return f"'{text}" if text[:1] in ("\t", "\r", "\n") or text.lstrip()[:1] in ("=", "+", "-", "@") else text

@@ -14,6 +14,7 @@ from tenants.models import Member
 
 ACCOUNT_PAGES = (
     "page-instances", "page-operations", "page-instance-create", "page-account-usage", "page-members", "page-tokens",
+    "page-invoices",
     "page-audit", "page-settings", "page-palette",
 )  # fmt: skip
 INSTANCE_PAGES = (
@@ -26,7 +27,7 @@ GROUP_PAGES = ("page-group", "page-group-reset", "page-group-delete")
 USER_PAGES = ("page-user", "page-user-delete")
 TOPIC_PAGES = ("page-topic", "page-topic-config", "page-topic-access", "page-topic-delete")
 VIEWER_MAY_NOT = (
-    "page-instance-create", "page-tokens", "page-audit", "page-topic-create", "page-instance-resize",
+    "page-instance-create", "page-tokens", "page-audit", "page-topic-create", "page-instance-resize", "page-invoices",
     "page-instance-delete", "page-topic-delete", "page-cost-part", "page-group-reset", "page-group-delete",
     "page-user-delete",
 )  # fmt: skip

@@ -1,0 +1,55 @@
+"""Closing a month: the invoice of every tenant that had something in it. The trouble of one keeps no other waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+import structlog
+
+from billing.invoices import issuing
+from billing.invoices.periods import month_before, month_of
+from billing.models import Invoice, InvoiceKind
+from billing.rating.terms import Period
+from instances.models import Operation
+from tenants.actors import Actor, system_actor
+from tenants.errors import Conflict
+from tenants.models import Tenant
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closing:
+    """`waiting` says for each tenant, by its short name, why its invoice could not be issued."""
+
+    period: Period
+    issued: int
+    nothing_to_charge: int
+    waiting: dict[str, str]
+
+
+def tenants_to_invoice(period: Period) -> Iterator[Tenant]:
+    """Who had an instance before the period ended, and has no invoice of it."""
+    had = Operation.objects.filter(created_at__lt=period.end).values("tenant_id")
+    invoiced = Invoice.objects.filter(kind=InvoiceKind.INVOICE, period_start=period.start).values("tenant_id")
+    return Tenant.objects.filter(pk__in=had).exclude(pk__in=invoiced).order_by("pk").iterator(chunk_size=500)
+
+
+def close_month(now: datetime, *, acting: Actor | None = None, period: Period | None = None) -> Closing:
+    """The month before `now`, unless another `period` is given. Safe to run twice, and at the same time."""
+    closed = period or month_before(month_of(now))
+    issued = nothing = 0
+    waiting: dict[str, str] = {}
+    for tenant in tenants_to_invoice(closed):
+        actor = (acting or system_actor("invoices")).within(tenant)
+        try:
+            invoice = issuing.issue(acting=actor, tenant=tenant, period=closed, now=now)
+        except Conflict as refused:
+            waiting[tenant.slug] = str(refused.detail)
+            log.info("invoice_waits", tenant=tenant.pk, reason=refused.code)
+            continue
+        issued += invoice is not None
+        nothing += invoice is None
+    return Closing(period=closed, issued=issued, nothing_to_charge=nothing, waiting=waiting)

@@ -1,0 +1,98 @@
+"""`manage.py invoices`: close a month, settle an invoice, correct one, and work one out again."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from billing.invoices import closing, issuing
+from billing.invoices.periods import month_of
+from billing.invoices.recompute import recompute
+from billing.models import Invoice, InvoiceState
+from tenants.actors import system_actor
+from tenants.errors import DomainError
+
+STATES = {"paid": InvoiceState.PAID, "written-off": InvoiceState.WRITTEN_OFF}
+ACTING = system_actor("manage.py invoices")
+
+
+class Command(BaseCommand):
+    help = "Issues the invoices of a month, settles and corrects them, and works them out again."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        acts = parser.add_subparsers(dest="act", required=True, metavar="ACT")
+        issue = acts.add_parser("issue", help="issue what is not issued yet of a month that is over")
+        issue.add_argument("--month", metavar="YYYY-MM", help="default: the month before this one")
+        settle = acts.add_parser("settle", help="say that an invoice is paid, or written off")
+        settle.add_argument("number")
+        settle.add_argument("--as", dest="state", choices=sorted(STATES), default="paid")
+        settle.add_argument("--reference", required=True, help="by which payment, or why not")
+        credit = acts.add_parser("credit", help="issue a credit note")
+        credit.add_argument("number", help="of the invoice it corrects")
+        credit.add_argument("--amount", required=True, help="before tax")
+        credit.add_argument("--note", required=True, help="what it is for; stands on the credit note")
+        again = acts.add_parser("recompute", help="work an invoice out again; ends with 1 where it differs")
+        again.add_argument("number")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        try:
+            getattr(self, f"_{options['act']}")(options)
+        except DomainError as refused:
+            raise CommandError(str(refused.detail or refused.title)) from None
+
+    def _issue(self, options: dict[str, Any]) -> None:
+        period = None
+        if options["month"]:
+            try:
+                period = month_of(datetime.strptime(options["month"], "%Y-%m").replace(tzinfo=UTC))
+            except ValueError:
+                raise CommandError("A month is written 2026-11.") from None
+        done = closing.close_month(timezone.now().astimezone(UTC), acting=ACTING, period=period)
+        self.stdout.write(
+            f"{done.period.start:%Y-%m}: {done.issued} issued, {done.nothing_to_charge} with nothing to charge, "
+            f"{len(done.waiting)} waiting"
+        )
+        for slug, reason in done.waiting.items():
+            self.stdout.write(f"  {slug}: {reason}")
+
+    def _settle(self, options: dict[str, Any]) -> None:
+        settled = issuing.settle(
+            acting=ACTING, invoice=_invoice(options["number"]), state=STATES[options["state"]],
+            reference=options["reference"], now=timezone.now(),
+        )  # fmt: skip
+        self.stdout.write(f"{settled.number}: {settled.get_state_display()}")
+
+    def _credit(self, options: dict[str, Any]) -> None:
+        try:
+            amount = Decimal(options["amount"])
+        except InvalidOperation:
+            raise CommandError(f"{options['amount']!r} is not an amount.") from None
+        if not amount.is_finite():
+            raise CommandError(f"{options['amount']!r} is not an amount.")
+        made = issuing.credit(
+            acting=ACTING, invoice=_invoice(options["number"]), amount=amount, note=options["note"],
+            now=timezone.now(),
+        )  # fmt: skip
+        self.stdout.write(f"{made.number}: {made.total} {made.currency}")
+
+    def _recompute(self, options: dict[str, Any]) -> None:
+        found = recompute(_invoice(options["number"]))
+        for each in found.differences:
+            self.stdout.write(
+                f"{each.source}: {each.instance_id} {each.meter} invoiced {each.invoiced}, due {each.recomputed}"
+            )
+        if not found.is_equal:
+            raise CommandError(f"{len(found.differences)} differences")
+        self.stdout.write(f"{found.lines} lines, {found.subtotal}: equal to the cent")
+
+
+def _invoice(number: str) -> Invoice:
+    found = Invoice.objects.filter(number=number).first()
+    if found is None:
+        raise CommandError(f"There is no invoice {number}.")
+    return found

@@ -1,0 +1,125 @@
+"""Usage and cost of the account: what this month comes to so far, and what of it is whose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+
+from billing import costs, selectors
+from billing.costs import OTHERS, UNUSED, CostRow, Costs
+from billing.forms import CostForm
+from billing.invoices.charging import Draft, draft
+from billing.invoices.periods import month_before, month_of
+from billing.rating.hours import NoPrice
+from billing.rating.terms import Period
+from instances.models import Instance
+from instances.selectors import counted_instances
+from tenants import access, csv_files
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.limits import PAGE_SIZE_MAX
+from tenants.models import Tenant
+from tenants.views.base import console_page, render_page
+
+ROWS_SHOWN_MAX = 200
+MONTHS_OFFERED = 6
+
+
+@console_page(Scope.USAGE_READ)
+@require_GET
+def account_usage_page(request: HttpRequest) -> HttpResponse:
+    """A month (UTC): bytes of all instances that count, what is due, and what of it is whose."""
+    acting: Actor = request.actor  # type: ignore[attr-defined]
+    tenant, now = access.tenant_of(acting), timezone.now().astimezone(UTC)
+    month, by, form = _asked(request, now)
+    may_see_price = access.permits(acting, Scope.BILLING_READ)
+    instances = list(counted_instances(tenant)[:PAGE_SIZE_MAX])
+    until = min(now, month.end)
+    totals = selectors.usage_totals_of([instance.pk for instance in instances], start=month.start, end=until)
+    quotes = selectors.quotes_of(instances, tenant.currency) if may_see_price else {}
+    found, running, trouble = _money(tenant, month, by, now) if may_see_price else (None, None, "")
+    context = {
+        "month": month, "months": _months(now), "by": by, "groups": form.fields["by"].choices,  # type: ignore[attr-defined]
+        "is_this_month": month.end > now, "may_see_price": may_see_price, "trouble": trouble,
+        "instances": len(instances), "currency": tenant.currency,
+        "produce_bytes": sum(total.produce_bytes for total in totals.values()),
+        "consume_bytes": sum(total.consume_bytes for total in totals.values()),
+        "per_hour": sum((quote.per_hour for quote in quotes.values()), Decimal(0)) if quotes else None,
+        "draft": running, "costs": found, "rows": _shown(found, tenant)[:ROWS_SHOWN_MAX] if found else [],
+        "more": max(0, len(found.rows) - ROWS_SHOWN_MAX) if found else 0,
+        "moved": [(each, totals[each.pk]) for each in instances] if not may_see_price else [],
+    }  # fmt: skip
+    return render_page(
+        request, "billing/account_usage.html", context, section="account-usage", crumbs=[(_("Usage & cost"), None)]
+    )
+
+
+@console_page(Scope.BILLING_READ)
+@require_GET
+def costs_csv(request: HttpRequest) -> HttpResponse:
+    """The table of the page as a file, all of it."""
+    tenant, now = access.tenant_of(request.actor), timezone.now().astimezone(UTC)  # type: ignore[attr-defined]
+    month, by, _form = _asked(request, now)
+    found, _running, _trouble = _money(tenant, month, by, now)
+    rows = _shown(found, tenant) if found else []
+    lines = (
+        (csv_files.inert(label), row.instance_id, row.bytes, row.amount, tenant.currency, int(row.is_allocated))
+        for row, label, _percent in rows
+    )
+    name = f"costs-{month.start:%Y-%m}-{by}.csv"
+    head = (by, "instance_id", "bytes", "amount", "currency", "is_allocated")
+    return csv_files.response(name, head, lines)  # type: ignore[return-value]
+
+
+def _asked(request: HttpRequest, now: datetime) -> tuple[Period, costs.GroupBy, CostForm]:
+    """What cannot be is this month, by instance."""
+    form = CostForm(request.GET)
+    chosen: dict[str, Any] = form.cleaned_data if form.is_valid() else {}
+    month = month_of(now)
+    if chosen.get("month"):
+        asked = month_of(datetime.strptime(chosen["month"], "%Y-%m").replace(tzinfo=UTC))
+        month = asked if asked.start <= now else month
+    return month, chosen.get("by") or "instance", form
+
+
+def _months(now: datetime) -> list[Period]:
+    result = [month_of(now)]
+    while len(result) < MONTHS_OFFERED:
+        result.append(month_before(result[-1]))
+    return result
+
+
+def _money(tenant: Tenant, month: Period, by: costs.GroupBy, now: datetime) -> tuple[Costs | None, Draft | None, str]:
+    """What the month costs, its draft if it runs, and what is the matter where neither can be told."""
+    is_running = month.end > now
+    try:
+        found = costs.costs(tenant, month.start, min(now, month.end), by)
+        return found, draft(tenant, now) if is_running else None, ""
+    except NoPrice as missing:
+        return None, None, str(missing)
+
+
+def _shown(found: Costs, tenant: Tenant) -> list[tuple[CostRow, str, float]]:
+    """Each row with its name and its share of the dearest, in percent."""
+    names = dict(Instance.objects.filter(tenant=tenant).values_list("pk", "name"))
+    dearest = max((row.amount for row in found.rows), default=Decimal(0))
+    return [
+        (row, _label(row, names, found.rows), float(row.amount / dearest * 100) if dearest > 0 else 0.0)
+        for row in found.rows
+    ]
+
+
+def _label(row: CostRow, names: dict[str, str], rows: Sequence[CostRow]) -> str:
+    if not row.key and not row.instance_id:
+        return str(_("Account"))
+    if row.key == row.instance_id:
+        return names.get(row.key, row.key)
+    words = {OTHERS: _("All others"), UNUSED: _("Not used")}
+    return str(words.get(row.key, row.key))

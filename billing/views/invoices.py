@@ -1,0 +1,111 @@
+"""Invoices: pay and prove. What is open, what was issued, and each line down to its hours."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from decimal import Decimal
+
+from django.db.models import Sum
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+
+from billing import access as billing_access
+from billing.api.invoices import charge_recomputation
+from billing.invoices import expansion
+from billing.invoices.charging import draft
+from billing.invoices.periods import month_of
+from billing.invoices.recompute import recompute
+from billing.models import Invoice, InvoiceLine, InvoiceState
+from billing.rating.hours import NoPrice
+from instances.models import Instance
+from tenants import access, csv_files
+from tenants.api.pages import page_of_rows
+from tenants.choices import Scope
+from tenants.errors import RateLimited
+from tenants.limits import PAGE_SIZE_DEFAULT
+from tenants.views.base import console_page, render_page
+from tenants.wording import localized
+
+LINES_SHOWN_MAX = 500
+HEAD = (
+    "invoice", "position", "kind", "instance_id", "plan", "meter", "from", "until", "quantity", "unit", "unit_price",
+    "amount", "currency",
+)  # fmt: skip
+
+
+@console_page(Scope.BILLING_READ)
+@require_GET
+def invoices_page(request: HttpRequest) -> HttpResponse:
+    """Latest first, 50 on a page; the month that runs stands before them."""
+    tenant, now = access.tenant_of(request.actor), timezone.now().astimezone(UTC)  # type: ignore[attr-defined]
+    rows, next_token = page_of_rows(
+        billing_access.invoices_of(tenant), order=("-issued_at", "-number"), page_size=PAGE_SIZE_DEFAULT,
+        page_token=request.GET.get("page_token") or None, binding="invoices page",
+    )  # fmt: skip
+    open_ones = Invoice.objects.filter(tenant=tenant, state=InvoiceState.ISSUED)
+    try:
+        running = draft(tenant, now)
+    except NoPrice:
+        running = None
+    context = {
+        "rows": [(invoice, invoice.shown_state(now)) for invoice in rows],
+        "next_token": next_token, "is_first": "page_token" not in request.GET,
+        "open_amount": open_ones.aggregate(sum=Sum("total"))["sum"] or Decimal(0),
+        "draft": running, "month": month_of(now), "currency": tenant.currency,
+    }  # fmt: skip
+    return render_page(request, "billing/invoices.html", context, section="invoices", crumbs=[(_("Invoices"), None)])
+
+
+@console_page(Scope.BILLING_READ)
+@require_GET
+def invoice_page(request: HttpRequest, invoice_id: str) -> HttpResponse:
+    """One invoice with its lines, and with `?recompute` what comes out when it is worked out again."""
+    found = billing_access.invoice(request.actor, invoice_id)  # type: ignore[attr-defined]
+    lines = list(InvoiceLine.objects.filter(invoice=found).select_related("corrects")[:LINES_SHOWN_MAX])
+    names = dict(Instance.objects.filter(tenant=found.tenant).values_list("pk", "name"))
+    result, trouble = None, ""
+    if "recompute" in request.GET:
+        try:
+            charge_recomputation(found.tenant_id)
+            result = recompute(found)
+        except RateLimited as limited:
+            trouble = localized(limited.detail)
+        except NoPrice as missing:
+            trouble = str(missing)
+    context = {
+        "invoice": found, "state": found.shown_state(), "recomputed": result, "trouble": trouble,
+        "lines": [(line, names.get(line.instance_id, line.instance_id)) for line in lines],
+        "more": InvoiceLine.objects.filter(invoice=found).count() - len(lines),
+    }  # fmt: skip
+    crumbs = [(_("Invoices"), "/invoices/"), (found.number, None)]
+    return render_page(request, "billing/invoice.html", context, section="invoices", crumbs=crumbs)
+
+
+@console_page(Scope.BILLING_READ)
+@require_GET
+def line_page(request: HttpRequest, invoice_id: str, position: int) -> HttpResponse:
+    """The hours of a line."""
+    found = billing_access.invoice(request.actor, invoice_id)  # type: ignore[attr-defined]
+    line = billing_access.line(found, position)
+    hours = expansion.hours_of(line)
+    crumbs = [(_("Invoices"), "/invoices/"), (found.number, f"/invoices/{found.pk}/"), (str(line.position), None)]
+    context = {"invoice": found, "line": line, "hours": hours}
+    return render_page(request, "billing/invoice_line.html", context, section="invoices", crumbs=crumbs)
+
+
+@console_page(Scope.BILLING_READ)
+@require_GET
+def invoice_csv(request: HttpRequest, invoice_id: str) -> HttpResponse:
+    """All lines, in UTC."""
+    found = billing_access.invoice(request.actor, invoice_id)  # type: ignore[attr-defined]
+    lines = (
+        (
+            found.number, line.position, line.kind, line.instance_id, line.plan, csv_files.inert(line.meter),
+            line.start.isoformat(), line.end.isoformat(), line.quantity, line.unit, line.unit_price, line.amount,
+            found.currency,
+        )
+        for line in InvoiceLine.objects.filter(invoice=found).iterator(chunk_size=500)
+    )  # fmt: skip
+    return csv_files.response(f"{found.number}.csv", HEAD, lines)  # type: ignore[return-value]

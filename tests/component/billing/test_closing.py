@@ -1,0 +1,158 @@
+"""Closing a month, by the task and by `manage.py invoices`; the operator's pages of invoices."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.urls import reverse
+from pytest_django import DjangoAssertNumQueries
+
+from billing import services
+from billing.invoices.closing import close_month
+from billing.invoices.periods import month_before, month_of
+from billing.models import BillingProfile, Invoice, Price, PriceComponent
+from instances.models import Operation
+from tenants.models import AuditEntry, Tenant, User
+from tests.testkit.api_cases import make_member
+from tests.testkit.billing import ran
+from tests.testkit.instances import make_instance
+
+pytestmark = pytest.mark.django_db
+
+NOW = datetime.now(UTC)
+LAST_MONTH = month_before(month_of(NOW))
+
+
+@pytest.fixture(autouse=True)
+def plans() -> None:
+    services.ensure_default_plans()
+
+
+def tenants(count: int) -> list[Tenant]:
+    """Each with an instance since the begin of last month."""
+    result = []
+    for _ in range(count):
+        tenant = make_member().tenant
+        ran(make_instance(tenant), LAST_MONTH.start)
+        result.append(tenant)
+    return result
+
+
+def run(*words: str) -> str:
+    out = StringIO()
+    call_command("invoices", *words, stdout=out)
+    return out.getvalue()
+
+
+@pytest.fixture()
+def panel() -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("ops@example.com", "a long enough passphrase"))
+    return client
+
+
+def test_every_tenant_that_had_something_gets_one_invoice_and_one_in_trouble_keeps_no_other_waiting() -> None:
+    first, second, third = tenants(3)
+    make_member()
+    Operation.objects.filter(tenant=second).update(plan="ghost")
+
+    done = close_month(NOW)
+    again = close_month(NOW)
+
+    assert (done.issued, list(done.waiting)) == (2, [second.slug])
+    assert "ghost has no price" in done.waiting[second.slug]
+    assert again.issued == 0
+    assert {invoice.tenant_id for invoice in Invoice.objects.all()} == {first.pk, third.pk}
+
+
+def test_closing_with_nothing_left_to_issue_looks_at_nobody(
+    django_assert_max_num_queries: DjangoAssertNumQueries,
+) -> None:
+    tenants(5)
+    close_month(NOW)
+    with django_assert_max_num_queries(2):
+        close_month(NOW)
+
+
+def test_the_command_issues_settles_corrects_and_works_out_again() -> None:
+    tenants(1)
+    assert "1 issued, 0 with nothing to charge, 0 waiting" in run("issue", "--month", f"{LAST_MONTH.start:%Y-%m}")
+    number = Invoice.objects.get().number
+
+    assert "equal to the cent" in run("recompute", number)
+    assert "PSC-" in run("credit", number, "--amount", "1.50", "--note", "Outage")
+    assert run("settle", number, "--reference", "bank 1").strip() == f"{number}: Paid"
+
+    for words, refusal in (
+        (("settle", number, "--reference", "x"), "settled already"),
+        (("settle", "PS-1", "--reference", "x"), "There is no invoice"),
+        (("credit", number, "--amount", "NaN", "--note", "x"), "not an amount"),
+        (("credit", number, "--amount", "many", "--note", "x"), "not an amount"),
+        (("credit", number, "--amount", "99999", "--note", "x"), "what is left of the invoice"),
+        (("issue", "--month", "2026-13"), "written 2026-11"),
+    ):
+        with pytest.raises(CommandError, match=refusal):
+            run(*words)
+
+
+def test_an_operator_settles_an_invoice_in_the_panel_and_it_is_in_the_audit_log(panel: Client) -> None:
+    tenants(1)
+    close_month(NOW)
+    invoice = Invoice.objects.get()
+    listed = reverse("admin:billing_invoice_changelist")
+    assert invoice.number in panel.get(listed).content.decode()
+    assert panel.get(reverse("admin:billing_invoice_change", args=[invoice.pk])).status_code == 200
+
+    panel.post(listed, {"action": "mark_paid", "_selected_action": [invoice.pk]})
+
+    invoice.refresh_from_db()
+    assert (invoice.state, invoice.reference) == ("paid", "by ops@example.com")
+    assert AuditEntry.objects.filter(action="invoice.paid", tenant=invoice.tenant).exists()
+
+
+def test_an_operator_says_how_a_tenant_is_invoiced(panel: Client) -> None:
+    (tenant,) = tenants(1)
+    empty = dict.fromkeys(("address", "tax_id", "email"), "")
+    form = {"tenant": tenant.pk, "legal_name": "Acme GmbH", "tax_percent": "19", "minimum": "0"}
+    answer = panel.post(reverse("admin:billing_billingprofile_add"), form | empty)
+    assert answer.status_code == 302, answer.content.decode()
+    assert BillingProfile.objects.get().tax_percent == 19
+    assert AuditEntry.objects.filter(action="billing_profile.changed", tenant=tenant).exists()
+
+
+@pytest.mark.parametrize(
+    ("tiers", "refusal"),
+    [
+        ("[]", "1 to 20 tiers"),
+        ('[["1", "0.1", "0"]]', "without an end"),
+        ('[[null, 0.1, "0"]]', "not a number in quotes"),
+        ('[[null, "NaN", "0"]]', "below zero or without an end"),
+        ('[["5", "1", "0"], ["5", "1", "0"], [null, "1", "0"]]', "ends before it begins"),
+        ('{"a": 1}', "1 to 20 tiers"),
+    ],
+)
+def test_a_component_that_makes_no_sense_is_refused_in_words(panel: Client, tiers: str, refusal: str) -> None:
+    price = Price.objects.create(
+        plan_id="brook",
+        effective_from=datetime(2100, 1, 1, tzinfo=UTC),
+        base_per_hour=1,
+        per_mb_s_hour=1,
+        per_gb_hour=1,
+    )
+    form = {"price": price.pk, "meter": "bytes_in", "scheme": "graduated", "included": "0", "commit": "0"}
+    answer = panel.post(reverse("admin:billing_pricecomponent_add"), form | {"tiers": tiers})
+    assert refusal in answer.content.decode()
+    assert not PriceComponent.objects.exists()
+
+
+def test_a_component_of_a_price_that_has_begun_is_refused(panel: Client) -> None:
+    form = {"price": Price.objects.get(plan_id="brook").pk, "meter": "bytes_in", "scheme": "graduated", "included": "0"}
+    answer = panel.post(
+        reverse("admin:billing_pricecomponent_add"), form | {"commit": "0", "tiers": '[[null, "1", "0"]]'}
+    )
+    assert "Hours that have passed" in answer.content.decode()
+    assert not PriceComponent.objects.exists()
