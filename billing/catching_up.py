@@ -8,6 +8,7 @@ import structlog
 from django.conf import settings
 
 from billing import dsn, selectors
+from billing.lake.address import open_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +56,7 @@ def _catch_up(cluster: Cluster) -> None:
     from billing.pipeline import job
 
     for _ in range(RUNS_PER_TASK_MAX):
-        report = job.run(_session, cluster, dsn.conninfo())
+        report = job.run(_session, cluster, dsn.conninfo(), lake=open_lake(settings.LAKE_URL))
         if report.records:
             log.info(
                 "usage.applied",

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import UTC
+from datetime import UTC, timedelta
 
+import structlog
 from celery import shared_task
+from django.conf import settings
 from django.db import close_old_connections
 from django.utils import timezone
 
 from billing import catching_up
 from billing.invoices import closing
+from billing.lake import upkeep
+from billing.lake.address import open_lake
+from billing.lake.replay import LakeBroken
+
+log = structlog.get_logger(__name__)
 
 PIPELINE_QUEUE = "pipeline"
 
@@ -26,3 +33,15 @@ def issue_invoices() -> None:
     """Invoices of the month that is over, as soon as its usage is read. Safe to run twice and at the same time."""
     close_old_connections()
     closing.close_month(timezone.now().astimezone(UTC))
+
+
+@shared_task(name="billing.look_after_lake", queue=PIPELINE_QUEUE)
+def look_after_lake() -> None:
+    """Merges files of days that are over, and works yesterday out again; what differs is logged as an error."""
+    close_old_connections()
+    place, today = open_lake(settings.LAKE_URL), timezone.now().astimezone(UTC).date()
+    try:
+        upkeep.merge_days(place, today)
+        upkeep.reconcile(place, today - timedelta(days=1))
+    except LakeBroken as broken:
+        log.error("lake_broken", reason=str(broken))

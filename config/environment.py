@@ -140,6 +140,7 @@ class Environment:
     redis_url: str
     zookeeper_url: str
     spark_master: str
+    lake_url: str
     public_url: str
     control_secret_file: Path
     tls_dir: Path
@@ -196,6 +197,7 @@ class Environment:
             redis_url=address("REDIS_URL", "redis://127.0.0.1:6379/0"),
             zookeeper_url=address("ZOOKEEPER_URL", "127.0.0.1:2181"),
             spark_master=address("SPARK_MASTER", "local[*]"),
+            lake_url=os.environ.get("PENSTOCK_LAKE_URL", "") or (directory / "lake").absolute().as_uri(),
             public_url=address("PENSTOCK_PUBLIC_URL", "http://127.0.0.1:8000").rstrip("/"),
             zookeeper_control_file=of_zookeeper("PENSTOCK_ZOOKEEPER_CONTROL_FILE"),
             zookeeper_broker_file=of_zookeeper("PENSTOCK_ZOOKEEPER_BROKER_FILE"),

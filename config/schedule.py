@@ -21,6 +21,7 @@ TIDY_EVERY_S = 300
 USAGE_EVERY_S = 20
 AUDIT_EVERY_S = 2
 INVOICES_EVERY_S = 600
+LAKE_EVERY_S = 3_600
 
 
 def every(seconds: int, task: str, *, queue: str = "penstock") -> dict[str, Any]:
@@ -45,5 +46,6 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "forget idempotency records": every(TIDY_EVERY_S, "tenants.forget_idempotency_records"),
     "forget ended sessions": every(TIDY_EVERY_S, "tenants.forget_ended_sessions"),
     "issue invoices": every(INVOICES_EVERY_S, "billing.issue_invoices"),
+    "look after the lake": every(LAKE_EVERY_S, "billing.look_after_lake", queue="pipeline"),
     "apply usage": every(USAGE_EVERY_S, "billing.run_usage_pipeline", queue="pipeline"),
 }

@@ -31,6 +31,7 @@ ZOOKEEPER_BROKER_FILE = ENVIRONMENT.zookeeper_broker_file
 ZOOKEEPER_TLS = zookeeper_tls(ENVIRONMENT.zookeeper_ca_file, ENVIRONMENT.zookeeper_control_certificate_file)
 ZOOKEEPER_BROKER_CERTIFICATE_FILE = ENVIRONMENT.zookeeper_broker_certificate_file
 SPARK_MASTER = ENVIRONMENT.spark_master
+LAKE_URL = ENVIRONMENT.lake_url  # file: or s3:, where usage is kept as Parquet
 CONTROL_SECRET_FILE = ENVIRONMENT.control_secret_file
 TLS_DIR = ENVIRONMENT.tls_dir  # ca.pem, its key, and a file for each broker
 INTERNAL_SECURITY = ENVIRONMENT.internal_security

@@ -155,8 +155,10 @@ class UsageMinuteOut(serializers.Serializer):
 
 class DifferenceOut(serializers.Serializer):
     source = serializers.ChoiceField(
-        choices=("inputs", "usage"),
-        help_text="`inputs`: what was rated comes to another amount. `usage`: more usage is known than was invoiced.",
+        choices=("inputs", "usage", "lake"),
+        help_text=(
+            "What was worked out again: what was rated; the usage as it is known now; the reports kept in the lake."
+        ),
     )
     instance_id = serializers.CharField(allow_blank=True)
     plan = serializers.CharField(allow_blank=True)
@@ -169,6 +171,7 @@ class RecomputationOut(serializers.Serializer):
     """Equal to the cent where there are no differences. What differs from usage is a line of the next invoice."""
 
     is_equal = serializers.BooleanField()
+    is_replayed = serializers.BooleanField(help_text="The lake has all of the period, and was read.")
     lines = serializers.IntegerField()
     subtotal = serializers.DecimalField(14, 2)
     differences = DifferenceOut(many=True)

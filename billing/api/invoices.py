@@ -24,6 +24,7 @@ from billing.invoices import expansion
 from billing.invoices.charging import draft
 from billing.invoices.periods import month_of
 from billing.invoices.recompute import recompute
+from billing.lake.replay import LakeBroken
 from billing.models import InvoiceLine
 from billing.rating.hours import NoPrice
 from tenants.api import pages, rates
@@ -155,7 +156,8 @@ class InvoiceRecomputation(ApiView):
     def get(self, request: Request, invoice_id: str) -> Response:
         """Work an invoice out again.
 
-        From what was rated, and from the usage as it is known now: equal to the cent, or each difference.
+        From what was rated, from the usage as it is known now, and from the reports kept in the lake where it has all
+        of the period: equal to the cent, or each difference.
         """
         found = access.invoice(self.actor, invoice_id)
         charge_recomputation(found.tenant_id)
@@ -163,9 +165,12 @@ class InvoiceRecomputation(ApiView):
             result = recompute(found)
         except NoPrice as missing:
             raise Conflict(str(missing), code="no_price") from None
+        except LakeBroken as broken:
+            raise Conflict(f"The lake cannot be replayed: {broken}.", code="lake_broken") from None
         return self.one(
             {
                 "is_equal": result.is_equal,
+                "is_replayed": result.is_replayed,
                 "lines": result.lines,
                 "subtotal": result.subtotal,
                 "differences": [asdict(each) for each in result.differences],

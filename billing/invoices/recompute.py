@@ -1,18 +1,29 @@
-"""Whether an invoice can be worked out again: from what was rated, and from the usage rows as they are."""
+"""Whether an invoice can be worked out again: from what was rated, from the usage rows as they are, from the lake."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from datetime import datetime
 from decimal import Decimal
 
-from billing.invoices.adjustments import differences
-from billing.invoices.snapshot import from_json
-from billing.models import Invoice, InvoiceLine
+from django.conf import settings
+
+from billing.invoices.adjustments import Adjustment, as_known_now, missing
+from billing.invoices.snapshot import Inputs, from_json
+from billing.lake import replay
+from billing.lake.address import open_lake
+from billing.models import Direction, Invoice, InvoiceLine, LakeFile
+from billing.rating.terms import HourUsage
+
+NOTHING = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """`source` is `inputs` or `usage`; `invoiced` with what later invoices corrected, `recomputed` what is due."""
+    """`source` is `inputs`, `usage` or `lake`: what the amount was worked out from. `invoiced` is what the invoice, and
+    for the last two later corrections of it, charge.
+    """
 
     source: str
     instance_id: str
@@ -24,10 +35,13 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recomputation:
-    """Equal to the cent where there are no differences. What differs from usage is a line of the next invoice."""
+    """Equal to the cent where there are no differences. What differs from usage is a line of the next invoice.
+    `is_replayed`: the lake has all of the period, and was read.
+    """
 
     lines: int
     subtotal: Decimal
+    is_replayed: bool
     differences: list[Difference]
 
     @property
@@ -36,30 +50,66 @@ class Recomputation:
 
 
 def recompute(invoice: Invoice) -> Recomputation:
-    """A credit note is a decision, not a computation: its lines stand for themselves."""
+    """A credit note is a decision, not a computation: its lines stand for themselves.
+
+    Raises:
+        NoPrice: usage that came late is of a plan the invoice has no price of.
+        LakeBroken: a file of the lake is not what was written.
+    """
     own = list(InvoiceLine.objects.filter(invoice=invoice).order_by("position"))
     found: list[Difference] = []
+    replayed = None
     if invoice.inputs:
-        bill = from_json(invoice.inputs).rated()
-        rated = [(line.instance_id, line.plan, line.meter, line.amount) for line in bill.lines]
-        kept = [(line.instance_id, line.plan, line.meter, line.amount) for line in own if line.kind != "adjustment"]
-        for number in range(max(len(rated), len(kept))):
-            one = rated[number] if number < len(rated) else None
-            other = kept[number] if number < len(kept) else None
-            if one != other:
-                named = one or other
-                assert named is not None
-                found.append(
-                    Difference(
-                        source="inputs", instance_id=named[0], plan=named[1], meter=named[2],
-                        invoiced=other[3] if other else Decimal(0), recomputed=one[3] if one else Decimal(0),
-                    )
-                )  # fmt: skip
-        found += [
-            Difference(
-                source="usage", instance_id=each.line.instance_id, plan=each.line.plan, meter=each.line.meter,
-                invoiced=Decimal(0), recomputed=each.line.amount,
-            )
-            for each in differences(invoice)
-        ]  # fmt: skip
-    return Recomputation(lines=len(own), subtotal=sum((line.amount for line in own), Decimal(0)), differences=found)
+        inputs = from_json(invoice.inputs)
+        found += _of_inputs(inputs, own)
+        found += [_difference("usage", each) for each in missing(invoice, as_known_now(invoice, inputs))]
+        replayed = _from_lake(inputs)
+        if replayed is not None:
+            found += [_difference("lake", each) for each in missing(invoice, replayed)]
+    subtotal = sum((line.amount for line in own), NOTHING)
+    return Recomputation(lines=len(own), subtotal=subtotal, is_replayed=replayed is not None, differences=found)
+
+
+def _of_inputs(inputs: Inputs, own: list[InvoiceLine]) -> list[Difference]:
+    """Line by line, in their order."""
+    rated = [(line.instance_id, line.plan, line.meter, line.amount) for line in inputs.rated().lines]
+    kept = [(line.instance_id, line.plan, line.meter, line.amount) for line in own if line.kind != "adjustment"]
+    result = []
+    for number in range(max(len(rated), len(kept))):
+        one = rated[number] if number < len(rated) else ("", "", "", NOTHING)
+        other = kept[number] if number < len(kept) else ("", "", "", NOTHING)
+        if one != other:
+            named = one if number < len(rated) else other
+            result.append(
+                Difference(
+                    source="inputs", instance_id=named[0], plan=named[1], meter=named[2], invoiced=other[3],
+                    recomputed=one[3],
+                )
+            )  # fmt: skip
+    return result
+
+
+def _difference(source: str, found: Adjustment) -> Difference:
+    line = found.line
+    return Difference(
+        source=source, instance_id=line.instance_id, plan=line.plan, meter=line.meter, invoiced=found.charged,
+        recomputed=found.charged + line.amount,
+    )  # fmt: skip
+
+
+def _from_lake(inputs: Inputs) -> Inputs | None:
+    """With the bytes of the lake; None where the lake does not have all of the period."""
+    period = inputs.period
+    began = LakeFile.objects.order_by("day").values_list("day", flat=True).first()
+    if began is None or began >= period.start.date():
+        return None
+    moved: dict[tuple[str, datetime], dict[str, int]] = defaultdict(dict)
+    ids = [each.instance_id for each in inputs.usage]
+    for each in replay.hours(open_lake(settings.LAKE_URL), ids, period.start, period.end):
+        total = moved[each.instance_id, each.hour]
+        total[each.direction] = total.get(each.direction, 0) + each.bytes
+    hours: dict[str, list[HourUsage]] = defaultdict(list)
+    for (instance_id, hour), total in sorted(moved.items()):
+        bytes_in, bytes_out = total.get(Direction.PRODUCE, 0), total.get(Direction.CONSUME, 0)
+        hours[instance_id].append(HourUsage(hour=hour, bytes_in=bytes_in, bytes_out=bytes_out))
+    return replace(inputs, usage=[replace(each, hours=hours[each.instance_id]) for each in inputs.usage])

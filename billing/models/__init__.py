@@ -2,6 +2,7 @@
 
 from billing.models.agreements import BillingProfile, Discount, InvoiceSeries, Seller
 from billing.models.invoices import OVERDUE, Invoice, InvoiceKind, InvoiceLine, InvoiceState
+from billing.models.lake import LakeFile
 from billing.models.plans import Plan, Price, PriceComponent
 from billing.models.usage import NEVER, Direction, UsageCounter, UsageMinute, UsageOffset
 
@@ -16,6 +17,7 @@ __all__ = [
     "InvoiceLine",
     "InvoiceSeries",
     "InvoiceState",
+    "LakeFile",
     "Plan",
     "Price",
     "PriceComponent",

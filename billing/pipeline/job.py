@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from billing.lake import files
+from billing.lake.address import LakePlace
 from billing.pipeline import schema, sink, transforms
 from billing.pipeline.cluster import Cluster
 from billing.pipeline.source import UsageSource, consumer_conf
@@ -17,6 +19,7 @@ from brokers.contract.usage import USAGE_TOPIC
 
 if TYPE_CHECKING:
     import psycopg
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 log = structlog.get_logger(__name__)
@@ -25,7 +28,7 @@ RECORDS_PER_RUN_AND_PARTITION_MAX = 500_000
 METADATA_TIMEOUT_S = 10.0
 
 # The points of a run at which a fault test may stop the process, in order.
-POINTS = ("planned", "aggregated", "written", "committed")
+POINTS = ("planned", "aggregated", "kept", "written", "committed")
 
 
 class UsageLost(Exception):
@@ -50,6 +53,7 @@ class _Aggregated:
     malformed: int
     minutes: list[tuple[Any, ...]]
     counters: list[tuple[Any, ...]]
+    reports: pa.Table
 
 
 def plan(stored: Mapping[int, int], available: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
@@ -93,11 +97,13 @@ def run(
     cluster: Cluster,
     dsn: str,
     *,
+    lake: LakePlace | None = None,
     at_point: Callable[[str], None] | None = None,
 ) -> RunReport:
     """Applies everything new in the cluster's usage topic once.
 
-    `make_session` is called only when there is something to read. `at_point` is told each of `POINTS` as it is reached.
+    What was reported is kept in the `lake` before the transaction that makes it count. `make_session` is called only
+    when there is something to read. `at_point` is told each of `POINTS` as it is reached.
 
     Raises:
         PipelineBusy: another run is at work on this cluster.
@@ -117,6 +123,8 @@ def run(
         if result.records != expected:
             raise UsageLost(f"read {result.records} of {expected} planned usage records of {cluster.cluster_id}")
         reached("aggregated")
+        kept = [] if lake is None else files.write(lake, cluster.cluster_id, ranges, result.reports)
+        reached("kept")
         sink.commit(
             connection,
             cluster_id=cluster.cluster_id,
@@ -124,6 +132,7 @@ def run(
             stop={partition: stop for partition, (_, stop) in ranges.items()},
             minutes=result.minutes,
             counters=result.counters,
+            lake_files=kept,
             before_commit=lambda: reached("written"),
         )
         reached("committed")
@@ -166,7 +175,10 @@ def _aggregate(
         rows = transforms.increments(transforms.distinct_reports(good), counters).persist()
         minute_rows = [tuple(row) for row in transforms.minutes(rows).collect()]
         counter_rows = [tuple(row) for row in transforms.last_counters(rows).collect()]
+        reports = rows.select(*files.COLUMNS).toArrow()
         rows.unpersist()
     finally:
         events.unpersist()
-    return _Aggregated(records=records, malformed=records - kept, minutes=minute_rows, counters=counter_rows)
+    return _Aggregated(
+        records=records, malformed=records - kept, minutes=minute_rows, counters=counter_rows, reports=reports
+    )

@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 
+from billing.lake.files import SCHEMA_VERSION, Written
 from billing.pipeline import schema
 from brokers.contract.usage import COUNTED, COUNTER_KEY, USAGE_TOPIC
 
@@ -76,12 +77,13 @@ def commit(
     stop: Mapping[int, int],
     minutes: Iterable[tuple[Any, ...]],
     counters: Iterable[tuple[Any, ...]],
+    lake_files: Sequence[Written] = (),
     before_commit: Any = None,
 ) -> None:
     """Writes the minute rows, the counters and the offsets `stop` in one transaction.
 
-    `minutes` are rows of `schema.MINUTE_NAMES`; `before_commit` is called with everything written
-    and nothing committed (fault tests stop the process there).
+    `minutes` are rows of `schema.MINUTE_NAMES`, `lake_files` are there. `before_commit` is called with everything
+    written and nothing committed (fault tests stop the process there).
 
     Raises:
         OffsetsMoved: a stored offset is not the one in `start`.
@@ -97,6 +99,7 @@ def commit(
                 raise OffsetsMoved(f"{USAGE_TOPIC}-{partition}: stored {now_stored[partition]}, planned {planned}")
         _add_minutes(cursor, minutes)
         _put_counters(cursor, cluster_id, counters)
+        add_lake_files(cursor, lake_files)
         cursor.executemany(
             "INSERT INTO billing_usageoffset (cluster_id, topic, partition, next_offset, updated_at)"
             " VALUES (%s, %s, %s, %s, 'epoch') ON CONFLICT (cluster_id, topic, partition)"
@@ -145,6 +148,15 @@ def _put_counters(cursor: psycopg.Cursor[Any], cluster_id: str, rows: Iterable[t
         f"INSERT INTO billing_usagecounter ({_quoted(names)}) SELECT * FROM counter_in"  # noqa: S608
         f" ON CONFLICT ({_quoted(('cluster_id', *COUNTER_KEY))}) DO UPDATE SET {newest}"
         " WHERE excluded.sequence > billing_usagecounter.sequence"
+    )
+
+
+def add_lake_files(cursor: psycopg.Cursor[Any], written: Sequence[Written]) -> None:
+    """From the end of the transaction on they count."""
+    cursor.executemany(
+        "INSERT INTO billing_lakefile (path, cluster_id, day, rows, added_bytes, schema_version, created_at)"
+        " VALUES (%s, %s, %s, %s, %s, %s, now())",
+        [(each.path, each.cluster_id, each.day, each.rows, each.added_bytes, SCHEMA_VERSION) for each in written],
     )
 
 

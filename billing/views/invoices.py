@@ -17,6 +17,7 @@ from billing.invoices import expansion
 from billing.invoices.charging import draft
 from billing.invoices.periods import month_of
 from billing.invoices.recompute import recompute
+from billing.lake.replay import LakeBroken
 from billing.models import Invoice, InvoiceLine, InvoiceState
 from billing.rating.hours import NoPrice
 from instances.models import Instance
@@ -72,8 +73,8 @@ def invoice_page(request: HttpRequest, invoice_id: str) -> HttpResponse:
             result = recompute(found)
         except RateLimited as limited:
             trouble = localized(limited.detail)
-        except NoPrice as missing:
-            trouble = str(missing)
+        except (NoPrice, LakeBroken) as wrong:
+            trouble = str(wrong)
     context = {
         "invoice": found, "state": found.shown_state(), "recomputed": result, "trouble": trouble,
         "lines": [(line, names.get(line.instance_id, line.instance_id)) for line in lines],

@@ -188,9 +188,10 @@ def test_an_invoice_comes_out_again_to_the_cent_and_late_usage_is_named(owner: M
 
     found = caller.get(at).json()
     assert found["is_equal"] is False
-    assert [(each["source"], each["meter"], each["recomputed"]) for each in found["differences"]] == [
-        ("usage", "bytes_in", "1.00")
+    differences = [
+        tuple(each[name] for name in ("source", "meter", "invoiced", "recomputed")) for each in found["differences"]
     ]
+    assert differences == [("usage", "bytes_in", "2.00", "3.00")]
 
 
 def test_working_invoices_out_again_and_again_is_limited_for_the_tenant(owner: Member, redis_url: str) -> None:

@@ -177,7 +177,7 @@ def test_late_usage_is_a_line_of_the_next_invoice_and_only_once(tenant: Tenant, 
     april = issued(tenant, APRIL, MAY)
 
     assert [(each.source, each.meter, str(each.recomputed)) for each in found.differences] == [
-        ("usage", "bytes_in", "1.00")
+        ("usage", "bytes_in", "3.00")
     ]
     late = april.lines.get(kind="adjustment")
     assert (late.corrects_id, late.meter, late.amount) == (march.pk, "bytes_in", Decimal("1.00"))

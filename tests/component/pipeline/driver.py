@@ -13,6 +13,7 @@ import signal
 import sys
 from pathlib import Path
 
+from billing.lake.address import open_lake
 from billing.pipeline import job, spark
 from billing.pipeline.cluster import Cluster
 
@@ -30,7 +31,9 @@ def main() -> None:
 
     session()
     sys.stdin.readline()
-    while not job.run(session, Cluster(**given["cluster"]), given["dsn"], at_point=at_point).caught_up:
+    while not job.run(
+        session, Cluster(**given["cluster"]), given["dsn"], lake=open_lake(given["lake"]), at_point=at_point
+    ).caught_up:
         pass
 
 

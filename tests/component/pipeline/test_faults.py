@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
 from billing import dsn
-from billing.models import UsageMinute, UsageOffset
+from billing.lake import replay, upkeep
+from billing.lake.address import open_lake
+from billing.models import LakeFile, UsageMinute, UsageOffset
 from billing.pipeline import job
 from billing.pipeline.cluster import Cluster
 from billing.pipeline.source import consumer_conf
@@ -39,9 +42,9 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 INSTANCE = "ins-meterone"
 TOPIC = "orders"
 RUN_TIMEOUT_S = 180
-# Each costs a start of Spark: a short run has one of the two that matter most, a long one all.
+# Each costs a start of Spark: a short run has one of the three that matter most, a long one all.
 POINTS = depth.names_from(
-    "PENSTOCK_PIPELINE_KILLS", short=depth.day_share(("written", "committed"), 2), long=job.POINTS
+    "PENSTOCK_PIPELINE_KILLS", short=depth.day_share(("kept", "written", "committed"), 3), long=job.POINTS
 )
 
 
@@ -65,7 +68,13 @@ class Driver:
             "username": CLUSTER_USER,
             "password": cluster.secret,
         }
-        body = {"local_dir": str(self.local_dir), "dsn": dsn.conninfo(), "cluster": self.cluster}
+        self.lake = directory / "lake"
+        body = {
+            "local_dir": str(self.local_dir),
+            "dsn": dsn.conninfo(),
+            "cluster": self.cluster,
+            "lake": self.lake.as_uri(),
+        }
         self.settings_file.write_text(json.dumps(body))
         self.environment = os.environ | {"JAVA_HOME": str(java.spark_home), "PYTHONWARNINGS": "default"}
 
@@ -93,8 +102,16 @@ class Driver:
 
     def catch_up(self, session: SparkSession) -> None:
         """Runs until there is nothing left to read."""
-        while not job.run(lambda: session, Cluster(**self.cluster), dsn.conninfo()).caught_up:
+        place = open_lake(self.lake.as_uri())
+        while not job.run(lambda: session, Cluster(**self.cluster), dsn.conninfo(), lake=place).caught_up:
             pass
+
+    def lose_half_of_what_does_not_count(self) -> None:
+        """Files of the run that was killed, if it came so far."""
+        counting = set(LakeFile.objects.values_list("path", flat=True))
+        strays = [file for file in self.lake.rglob("*.parquet") if str(file.relative_to(self.lake)) not in counting]
+        for file in strays[::2]:
+            file.unlink()
 
     def reported(self) -> dict[str, int]:
         """What the broker has reported so far: the last counter of every key, summed per direction."""
@@ -158,9 +175,17 @@ def test_killed_at_every_point_the_pipeline_bills_each_byte_once(
             accepted = log_bytes(cluster)
             eventually(lambda accepted=accepted: driver.reported()["produce"] == accepted, "the broker's report", 40)
             run()
-        assert UsageOffset.objects.exists() == (point == "committed"), point
+        assert UsageOffset.objects.exists() == LakeFile.objects.exists() == (point == "committed"), point
+        driver.lose_half_of_what_does_not_count()
     driver.catch_up(spark)
     driver.catch_up(spark)
     assert billed() == driver.reported()
     assert billed()["produce"] == log_bytes(cluster)
     assert billed()["consume"] > billed()["produce"]
+    place = open_lake(driver.lake.as_uri())
+    since, until = datetime.now(UTC) - timedelta(days=1), datetime.now(UTC) + timedelta(days=1)
+    replayed = {"produce": 0, "consume": 0}
+    for hour in replay.hours(place, [INSTANCE], since, until):
+        replayed[hour.direction] += hour.bytes
+    assert replayed == billed()
+    assert upkeep.differences(place, None, since, until) == []

@@ -1,0 +1,1 @@
+"""The lake: every report of a usage counter, and what it added, as Parquet. Bills are replayed from it."""

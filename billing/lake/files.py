@@ -1,0 +1,99 @@
+"""Files of the lake: written under names that a second try gives again, and merged when a day is over."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any
+
+from billing.lake.address import LakePlace
+from brokers.contract.usage import COUNTED, COUNTER_KEY
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SCHEMA_VERSION = 1
+MS_PER_DAY = 86_400_000
+EPOCH = date(1970, 1, 1)
+ADDED = tuple(f"added_{name}" for name in COUNTED)
+# Of `billing.pipeline.transforms.increments`.
+COLUMNS = (*COUNTER_KEY, "sequence", "at_ms", *COUNTED, *ADDED)
+NAME_CHARS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A file that is there, for the row that makes it count."""
+
+    path: str
+    cluster_id: str
+    day: date
+    rows: int
+    added_bytes: int
+
+
+def write(place: LakePlace, cluster_id: str, ranges: Mapping[int, tuple[int, int]], reports: pa.Table) -> list[Written]:
+    """The reports of one run, a file for each UTC day. The same ranges of offsets give the same names, so what a run
+    that was killed left behind is written over, or has no row.
+    """
+    name = _name([cluster_id, sorted(ranges.items())])
+    return [
+        _write(place, f"events/{day:%Y-%m-%d}/{cluster_id}/{name}.parquet", cluster_id, day, table)
+        for day, table in _by_day(reports)
+    ]
+
+
+def merge(place: LakePlace, cluster_id: str, day: date, paths: Sequence[str]) -> Written:
+    """Several files of a cluster and day as one. The old ones stay until nobody's row names them."""
+    import pyarrow as pa
+
+    table = pa.concat_tables([read(place, path) for path in paths])
+    table = table.sort_by([(column, "ascending") for column in (*COUNTER_KEY, "sequence")])
+    target = f"events/{day:%Y-%m-%d}/{cluster_id}/merged-{_name(sorted(paths))}.parquet"
+    return _write(place, target, cluster_id, day, table)
+
+
+def read(place: LakePlace, path: str) -> pa.Table:
+    from pyarrow import parquet
+
+    # Opened as a stream: a path would be taken for a data set, and its folder's name for a column.
+    with place.files.open_input_file(place.path(path)) as stream:
+        return parquet.read_table(stream)
+
+
+def delete(place: LakePlace, path: str) -> None:
+    """One that is not there is as good as deleted."""
+    try:
+        place.files.delete_file(place.path(path))
+    except FileNotFoundError:
+        return
+
+
+def _write(place: LakePlace, path: str, cluster_id: str, day: date, table: pa.Table) -> Written:
+    from pyarrow import parquet
+
+    full = place.path(path)
+    place.files.create_dir(full.rpartition("/")[0], recursive=True)
+    with place.files.open_output_stream(full + ".new") as stream:
+        parquet.write_table(table, stream, compression="zstd")
+    place.files.move(full + ".new", full)
+    added = sum(table.column("added_bytes").to_pylist())
+    return Written(path=path, cluster_id=cluster_id, day=day, rows=table.num_rows, added_bytes=added)
+
+
+def _by_day(reports: pa.Table) -> list[tuple[date, pa.Table]]:
+    """By the minute a report belongs to, which for one on the stroke of midnight is the day that ended."""
+    import pyarrow.compute as pc
+
+    numbers = pc.divide(pc.subtract(reports.column("at_ms"), 1), MS_PER_DAY)
+    return [
+        (EPOCH + timedelta(days=number), reports.filter(pc.equal(numbers, number)))
+        for number in sorted(pc.unique(numbers).to_pylist())
+    ]
+
+
+def _name(what: Any) -> str:
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:NAME_CHARS]

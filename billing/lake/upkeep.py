@@ -1,0 +1,113 @@
+"""Writes: files of a day are merged, what no row names is deleted, and yesterday is worked out again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+
+import structlog
+from django.db import transaction
+from django.db.models import Count, Sum
+from django.db.models.functions import Trunc
+
+from billing.lake import files
+from billing.lake.address import LakePlace
+from billing.lake.replay import LakeBroken, checked, hours
+from billing.models import LakeFile, UsageMinute
+
+log = structlog.get_logger(__name__)
+
+# A day has so many files at most, of a cluster, before they are merged.
+FILES_PER_DAY_MAX = 60
+DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HourDifference:
+    """Bytes of an hour as the tables have them, and as the lake has them."""
+
+    instance_id: str
+    hour: datetime
+    direction: str
+    in_tables: int
+    in_lake: int
+
+
+def merge_days(place: LakePlace, today: date) -> int:
+    """Days that are over, and any with very many files; how many files there are fewer.
+
+    Raises:
+        LakeBroken: a file is not what was written; nothing of its day is merged.
+    """
+    fewer = 0
+    many = LakeFile.objects.values("day", "cluster_id").annotate(count=Count("id")).filter(count__gt=1).order_by("day")
+    for found in many:
+        if found["day"] < today or found["count"] > FILES_PER_DAY_MAX:
+            fewer += _merge(place, found["cluster_id"], found["day"])
+    return fewer
+
+
+def _merge(place: LakePlace, cluster_id: str, day: date) -> int:
+    old = list(LakeFile.objects.filter(cluster_id=cluster_id, day=day).order_by("id"))
+    for each in old:
+        checked(place, each)
+    written = files.merge(place, cluster_id, day, [each.path for each in old])
+    expected = sum(each.rows for each in old), sum(each.added_bytes for each in old)
+    if (written.rows, written.added_bytes) != expected:
+        raise LakeBroken(f"{written.path}: merged to {written.rows} rows, {written.added_bytes} bytes; not {expected}")
+    with transaction.atomic():
+        gone, _ = LakeFile.objects.filter(pk__in=[each.pk for each in old]).delete()
+        if gone != len(old):
+            transaction.set_rollback(True)
+            return 0  # somebody else merged them
+        LakeFile.objects.create(
+            path=written.path, cluster_id=cluster_id, day=day, rows=written.rows, added_bytes=written.added_bytes,
+            schema_version=files.SCHEMA_VERSION,
+        )  # fmt: skip
+    for each in old:
+        files.delete(place, each.path)
+    return len(old) - 1
+
+
+def reconcile(place: LakePlace, day: date) -> list[HourDifference]:
+    """A day worked out again from the lake, beside the tables: what differs, which is told as an error as well.
+
+    Raises:
+        LakeBroken: the lake itself is not what was written.
+    """
+    start = datetime.combine(day, time(), UTC)
+    return differences(place, None, start, start + DAY)
+
+
+def differences(
+    place: LakePlace, instance_ids: Iterable[str] | None, start: datetime, end: datetime
+) -> list[HourDifference]:
+    """Of these instances, of all where None, in full hours."""
+    in_tables: dict[tuple[str, datetime, str], int] = {}
+    minutes = UsageMinute.objects.filter(minute__gte=start, minute__lt=end)
+    if instance_ids is not None:
+        instance_ids = list(instance_ids)
+        minutes = minutes.filter(instance_id__in=instance_ids)
+    for row in (
+        minutes.annotate(hour=Trunc("minute", "hour", tzinfo=UTC))
+        .values("instance_id", "hour", "direction")
+        .annotate(total=Sum("bytes"))
+        .order_by()
+    ):
+        in_tables[row["instance_id"], row["hour"], row["direction"]] = row["total"]
+    in_lake: dict[tuple[str, datetime, str], int] = defaultdict(int)
+    for each in hours(place, instance_ids, start, end):
+        in_lake[each.instance_id, each.hour, each.direction] += each.bytes
+    result = [
+        HourDifference(
+            instance_id=key[0], hour=key[1], direction=key[2], in_tables=in_tables.get(key, 0),
+            in_lake=in_lake.get(key, 0),
+        )
+        for key in sorted({*in_tables, *in_lake})
+        if in_tables.get(key, 0) != in_lake.get(key, 0)
+    ]  # fmt: skip
+    if result:
+        log.error("usage_differs_from_lake", hours=len(result), first=str(result[0]))
+    return result

@@ -1,0 +1,54 @@
+"""`manage.py lake`: merge its files, and compare it with the tables."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from datetime import UTC, date, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from billing.lake import upkeep
+from billing.lake.address import open_lake
+from billing.lake.replay import LakeBroken
+
+DIFFERENCES_SHOWN = 20
+
+
+class Command(BaseCommand):
+    help = "Looks after the lake: the Parquet files that bills can be worked out again from."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        acts = parser.add_subparsers(dest="act", required=True, metavar="ACT")
+        acts.add_parser("merge", help="merge the files of each day that is over")
+        again = acts.add_parser("reconcile", help="work a day out again; ends with 1 where the tables differ")
+        again.add_argument("--day", metavar="YYYY-MM-DD", help="in UTC; default: yesterday")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        today = timezone.now().astimezone(UTC).date()
+        try:
+            place = open_lake(settings.LAKE_URL)
+            if options["act"] == "merge":
+                self.stdout.write(f"{upkeep.merge_days(place, today)} files fewer")
+                return
+            day = _day(options["day"]) if options["day"] else today - timedelta(days=1)
+            found = upkeep.reconcile(place, day)
+        except (LakeBroken, ValueError) as trouble:
+            raise CommandError(str(trouble)) from None
+        for each in found[:DIFFERENCES_SHOWN]:
+            self.stdout.write(
+                f"{each.instance_id} {each.hour:%Y-%m-%d %H:%M} {each.direction}: "
+                f"{each.in_tables} bytes in the tables, {each.in_lake} in the lake"
+            )
+        if found:
+            raise CommandError(f"{len(found)} hours differ")
+        self.stdout.write(f"{day}: tables and lake say the same")
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise CommandError("A day is written 2026-11-20.") from None

@@ -1,0 +1,185 @@
+"""The lake: files under names that come out again, on disk and in S3; merged, replayed, and told when broken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import override_settings
+from moto.server import ThreadedMotoServer
+from pyarrow import parquet
+
+from billing import dsn
+from billing.lake import files, replay, upkeep
+from billing.lake.address import LakePlace, open_lake
+from billing.models import LakeFile, UsageMinute
+from billing.pipeline import sink
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+CLUSTER, INSTANCE = "cl-one", "ins-aaaaaaaa"
+DAY = date(2026, 3, 14)
+NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
+INT64 = ("broker_epoch", "sequence", "at_ms", "bytes", "requests", "added_bytes", "added_requests")
+
+
+@pytest.fixture()
+def place(tmp_path: Path) -> LakePlace:
+    return open_lake((tmp_path / "lake").as_uri())
+
+
+@pytest.fixture()
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[LakePlace]:
+    """A server that speaks S3, with a bucket."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    query = f"?scheme=http&region=us-east-1&endpoint_override={host}:{port}"
+    place = open_lake(f"s3://usage/lake{query}&allow_bucket_creation=true")
+    place.files.create_dir("usage")
+    yield open_lake(f"s3://usage/lake{query}")
+    server.stop()
+
+
+def reports(*rows: tuple[int, datetime, int, int], instance_id: str = INSTANCE) -> pa.Table:
+    """(sequence, instant, cumulative bytes, bytes added) of one counter."""
+    columns: dict[str, list[Any]] = {name: [] for name in files.COLUMNS}
+    for sequence, at, count, added in rows:
+        row = {
+            "broker_id": 1, "broker_epoch": 5, "instance_id": instance_id, "topic": "t", "user": "u",
+            "client_id": "c", "direction": "produce", "sequence": sequence, "at_ms": int(at.timestamp() * 1000),
+            "bytes": count, "requests": 1, "added_bytes": added, "added_requests": 1,
+        }  # fmt: skip
+        for name in files.COLUMNS:
+            columns[name].append(row[name])
+    return pa.table(
+        {name: pa.array(values, type=pa.int64() if name in INT64 else None) for name, values in columns.items()}
+    )
+
+
+def keep(place: LakePlace, table: pa.Table, start: int, stop: int) -> list[files.Written]:
+    """As a run of the pipeline does it."""
+    written = files.write(place, CLUSTER, {0: (start, stop)}, table)
+    with sink.exclusive(dsn.conninfo(), CLUSTER) as connection, connection.transaction(), connection.cursor() as cursor:
+        sink.add_lake_files(cursor, written)
+    return written
+
+
+def total(place: LakePlace) -> int:
+    return sum(
+        each.bytes for each in replay.hours(place, [INSTANCE], NOON - timedelta(days=9), NOON + timedelta(days=9))
+    )
+
+
+@pytest.mark.parametrize("where", ["place", "s3"])
+def test_what_is_kept_is_replayed_on_disk_and_in_s3(where: str, request: pytest.FixtureRequest) -> None:
+    place: LakePlace = request.getfixturevalue(where)
+    keep(place, reports((1, NOON, 100, 100), (2, NOON + timedelta(hours=1), 250, 150)), 0, 2)
+    keep(place, reports((3, NOON + timedelta(hours=1, minutes=5), 300, 50)), 2, 3)
+
+    found = list(replay.hours(place, [INSTANCE], NOON - timedelta(days=1), NOON + timedelta(days=1)))
+
+    assert sorted((each.hour.hour, each.bytes) for each in found) == [(11, 100), (12, 150), (13, 50)]
+    assert upkeep.merge_days(place, DAY + timedelta(days=1)) == 1
+    assert total(place) == 300 and LakeFile.objects.count() == 1
+
+
+def test_a_second_try_of_the_same_offsets_writes_the_same_files(place: LakePlace) -> None:
+    once, again = (files.write(place, CLUSTER, {0: (0, 2), 1: (7, 9)}, reports((1, NOON, 9, 9))) for _ in range(2))
+    assert once == again
+    assert len([found for found in Path(place.folder).rglob("*") if found.is_file()]) == 1
+
+
+def test_a_report_on_the_stroke_of_midnight_belongs_to_the_day_that_ended(place: LakePlace) -> None:
+    midnight = datetime(2026, 3, 15, tzinfo=UTC)
+    written = files.write(
+        place, CLUSTER, {0: (0, 2)}, reports((1, midnight, 5, 5), (2, midnight + timedelta(seconds=1), 6, 1))
+    )
+    assert [each.day for each in written] == [DAY, DAY + timedelta(days=1)]
+
+
+def test_a_file_that_no_row_names_does_not_count(place: LakePlace) -> None:
+    files.write(place, CLUSTER, {0: (0, 2)}, reports((1, NOON, 100, 100)))
+    assert total(place) == 0
+
+
+@pytest.mark.parametrize("harm", ["gone", "cut", "fewer rows", "other bytes"])
+def test_a_file_that_is_not_what_was_written_is_told_and_never_summed(place: LakePlace, harm: str) -> None:
+    (written,) = keep(place, reports((1, NOON, 100, 100), (2, NOON, 150, 50)), 0, 2)
+    file = Path(place.folder) / written.path
+    if harm == "gone":
+        file.unlink()
+    elif harm == "cut":
+        file.write_bytes(file.read_bytes()[:-9])
+    elif harm == "fewer rows":
+        parquet.write_table(reports((1, NOON, 100, 100)), file)
+    else:
+        parquet.write_table(reports((1, NOON, 100, 100), (2, NOON, 150, 51)), file)
+    with pytest.raises(replay.LakeBroken, match=written.path):
+        total(place)
+    with pytest.raises(replay.LakeBroken):
+        keep(place, reports((3, NOON, 160, 10)), 2, 3)
+        upkeep.merge_days(place, DAY + timedelta(days=1))
+    assert LakeFile.objects.count() == 2
+
+
+def test_a_counter_that_grew_by_other_than_was_added_is_told(place: LakePlace) -> None:
+    keep(place, reports((1, NOON, 100, 100), (2, NOON, 150, 40)), 0, 2)
+    with pytest.raises(replay.LakeBroken, match="grew by 50 bytes and 40 were added"):
+        total(place)
+
+
+def test_a_day_is_merged_when_it_is_over_or_has_very_many_files(
+    place: LakePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        keep(place, reports((number + 1, NOON, 10 * (number + 1), 10)), number, number + 1)
+    assert upkeep.merge_days(place, DAY) == 0
+    monkeypatch.setattr(upkeep, "FILES_PER_DAY_MAX", 3)
+    assert upkeep.merge_days(place, DAY) == 3
+    assert upkeep.merge_days(place, DAY + timedelta(days=1)) == 0
+    assert total(place) == 40
+    assert len([found for found in Path(place.folder).rglob("*") if found.is_file()]) == 1
+
+
+def test_tables_that_differ_from_the_lake_are_named_by_the_hour(place: LakePlace) -> None:
+    keep(place, reports((1, NOON, 100, 100)), 0, 1)
+    row = {"topic": "t", "user": "u", "client_id": "c", "direction": "produce", "requests": 1}
+    minute = UsageMinute.objects.create(
+        instance_id=INSTANCE, minute=NOON - timedelta(minutes=1), bytes=100, **row
+    )  # fmt: skip
+    assert upkeep.reconcile(place, DAY) == []
+
+    UsageMinute.objects.filter(pk=minute.pk).update(bytes=99)
+
+    (found,) = upkeep.reconcile(place, DAY)
+    assert (found.instance_id, found.hour.hour, found.in_tables, found.in_lake) == (INSTANCE, 11, 99, 100)
+
+
+def test_the_command_merges_and_reconciles(place: LakePlace) -> None:
+    keep(place, reports((1, NOON, 100, 100)), 0, 1)
+    keep(place, reports((2, NOON, 110, 10)), 1, 2)
+    out = StringIO()
+    with override_settings(LAKE_URL=Path(place.folder).as_uri()):
+        call_command("lake", "merge", stdout=out)
+        with pytest.raises(CommandError, match="1 hours differ"):
+            call_command("lake", "reconcile", "--day", "2026-03-14", stdout=out)
+        with pytest.raises(CommandError, match="written 2026-11-20"):
+            call_command("lake", "reconcile", "--day", "yesterday", stdout=out)
+        call_command("lake", "reconcile", "--day", "2026-03-10", stdout=out)
+    assert "1 files fewer" in out.getvalue() and "0 bytes in the tables, 110 in the lake" in out.getvalue()
+    assert "say the same" in out.getvalue()
+
+
+@pytest.mark.parametrize("url", ["http://lake/", "lake", "file://", "gs://bucket/x", "file:///"])
+def test_an_address_that_cannot_be_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="file: or s3:"):
+        open_lake(url)
