@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-from django.db.models import QuerySet
+from decimal import Decimal
 
-from billing.models import Invoice, InvoiceLine
+from django.db.models import QuerySet, Sum
+
+from billing.models import Invoice, InvoiceLine, InvoiceState
+from instances.models import Instance
 from tenants import access
 from tenants.actors import Actor
 from tenants.models import Tenant
+
+
+def names_of(tenant: Tenant) -> dict[str, str]:
+    """By id, of all instances the tenant ever had."""
+    return dict(Instance.objects.filter(tenant=tenant).values_list("pk", "name"))
 
 
 def invoices_of(tenant: Tenant) -> QuerySet[Invoice]:
     return Invoice.objects.filter(tenant=tenant).defer("inputs")
 
 
+def open_amount(tenant: Tenant) -> Decimal:
+    """Of all invoices and credit notes that are not closed."""
+    found = Invoice.objects.filter(tenant=tenant, state=InvoiceState.ISSUED).aggregate(sum=Sum("total"))["sum"]
+    return found or Decimal(0)
+
+
 def invoice(acting: Actor, invoice_id: str) -> Invoice:
     """Raises `NotFound`."""
     return access.fetch(Invoice.objects.filter(tenant=access.tenant_of(acting)), pk=invoice_id)
+
+
+def lines_of(found: Invoice) -> QuerySet[InvoiceLine]:
+    """In their order."""
+    return InvoiceLine.objects.filter(invoice=found).select_related("corrects").order_by("position")
 
 
 def line(found: Invoice, position: int) -> InvoiceLine:

@@ -24,7 +24,6 @@ from billing.models import (
     UsageMinute,
     UsageOffset,
 )
-from billing.models.agreements import ONLY_SELLER
 from tenants import audit
 from tenants.actors import Actor
 from tenants.operator import OperatorAdmin, acting_operator, operator_action
@@ -174,8 +173,7 @@ class SellerAdmin(_AgreementAdmin):
     list_display = ("name", "tax_id", "number_prefix", "payment_days")
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        is_missing = not Seller.objects.filter(pk=ONLY_SELLER).exists()
-        return is_missing and super().has_add_permission(request, obj)
+        return not issuing.has_seller() and super().has_add_permission(request, obj)
 
 
 class InvoiceLineInline(TabularInline):
@@ -215,16 +213,16 @@ class InvoiceAdmin(OperatorAdmin):
 
     @operator_action(_("Mark as paid"))
     def mark_paid(self, acting: Actor, invoice: Invoice) -> Any:
-        self._settle(acting, invoice, InvoiceState.PAID)
+        self._close(acting, invoice, InvoiceState.PAID)
         return _("paid")
 
     @operator_action(_("Write off"))
     def write_off(self, acting: Actor, invoice: Invoice) -> Any:
-        self._settle(acting, invoice, InvoiceState.WRITTEN_OFF)
+        self._close(acting, invoice, InvoiceState.WRITTEN_OFF)
         return _("written off")
 
-    def _settle(self, acting: Actor, invoice: Invoice, state: InvoiceState) -> None:
-        """The reference names who did it; one with a bank's words comes by `manage.py invoices settle`."""
-        issuing.settle(
+    def _close(self, acting: Actor, invoice: Invoice, state: InvoiceState) -> None:
+        """The reference names who did it; one with a bank's words comes by `manage.py invoices close`."""
+        issuing.close(
             acting=acting, invoice=invoice, state=state, reference=f"by {acting.label}"[:120], now=timezone.now()
         )

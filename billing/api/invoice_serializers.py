@@ -73,7 +73,7 @@ class InvoiceOut(serializers.ModelSerializer[Invoice]):
         model = Invoice
         fields = (
             "id", "kind", "number", "corrects", "period_start", "period_end", "currency", "subtotal", "tax_percent",
-            "tax", "total", "seller", "buyer", "note", "issued_at", "due_at", "state", "settled_at",
+            "tax", "total", "seller", "buyer", "note", "issued_at", "due_at", "state", "closed_at",
         )  # fmt: skip
 
     @extend_schema_field(serializers.ChoiceField(choices=SHOWN_STATES))

@@ -25,7 +25,6 @@ from billing.invoices.charging import draft
 from billing.invoices.periods import month_of
 from billing.invoices.recompute import recompute
 from billing.lake.replay import LakeBroken
-from billing.models import InvoiceLine
 from billing.rating.hours import NoPrice
 from tenants.api import pages, rates
 from tenants.api.base import ApiView, endpoint
@@ -122,7 +121,7 @@ class InvoiceLines(ApiView):
     def get(self, request: Request, invoice_id: str) -> Response:
         """List the lines of an invoice."""
         found = access.invoice(self.actor, invoice_id)
-        return self.page(InvoiceLine.objects.filter(invoice=found), InvoiceLineOut, order=("position",))
+        return self.page(access.lines_of(found), InvoiceLineOut, order=("position",))
 
 
 class InvoiceLineHours(ApiView):

@@ -1,4 +1,4 @@
-"""Writes: issuing an invoice, settling it, correcting it by a credit note; by operators and the system alone."""
+"""Writes: issuing an invoice, closing it, correcting it by a credit note; by operators and the system alone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tenants.models import Tenant
 
 HUNDRED = Decimal(100)
 REVERSE_CHARGE_NOTE = "Reverse charge: the recipient owes the tax."
-SETTLED = {InvoiceState.PAID: "invoice.paid", InvoiceState.WRITTEN_OFF: "invoice.written_off"}
+CLOSED = {InvoiceState.PAID: "invoice.paid", InvoiceState.WRITTEN_OFF: "invoice.written_off"}
 
 
 @transaction.atomic
@@ -79,7 +79,7 @@ def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> In
         tenant, period, InvoiceKind.INVOICE, lines, late, tax_percent=inputs.agreement.tax_percent,
         currency=bill.currency, now=now, inputs=to_json(inputs),
     )  # fmt: skip
-    audit.record(acting, "invoice.issued", invoice, None, _told(invoice), tenant=tenant)
+    audit.record(acting, "invoice.issued", invoice, None, _audited(invoice), tenant=tenant)
     return invoice
 
 
@@ -111,29 +111,34 @@ def credit(*, acting: Actor, invoice: Invoice, amount: Decimal, note: str, now: 
         locked.tenant, period, InvoiceKind.CREDIT_NOTE, [line], [], tax_percent=locked.tax_percent,
         currency=locked.currency, now=now, corrects=locked, note=note.strip()[:200],
     )  # fmt: skip
-    audit.record(acting, "invoice.credited", made, None, _told(made), tenant=locked.tenant)
+    audit.record(acting, "invoice.credited", made, None, _audited(made), tenant=locked.tenant)
     return made
 
 
 @transaction.atomic
-def settle(*, acting: Actor, invoice: Invoice, state: InvoiceState, reference: str, now: datetime) -> Invoice:
+def close(*, acting: Actor, invoice: Invoice, state: InvoiceState, reference: str, now: datetime) -> Invoice:
     """Paid, or written off; once. The reference says by which payment, or why not.
 
     Raises:
-        Conflict: it is settled already.
+        Conflict: it is closed already.
         Invalid: no reference.
     """
     access.require(acting, Scope.OPERATOR)
     locked = Invoice.objects.select_for_update().get(pk=invoice.pk)
     if locked.state != InvoiceState.ISSUED:
-        raise Conflict(Message(gettext_noop("Invoice %(number)s is settled already."), number=locked.number))
+        raise Conflict(Message(gettext_noop("Invoice %(number)s is closed already."), number=locked.number))
     if not 0 < len(reference.strip()) <= REFERENCE_CHARS_MAX:
         raise Invalid.at("/reference", gettext_noop("Say by which payment, or why not."), code="required")
-    locked.state, locked.settled_at, locked.reference = state, now, reference.strip()
-    locked.save(update_fields=["state", "settled_at", "reference"])
+    locked.state, locked.closed_at, locked.reference = state, now, reference.strip()
+    locked.save(update_fields=["state", "closed_at", "reference"])
     after = {"state": state, "reference": locked.reference}
-    audit.record(acting, SETTLED[state], locked, {"state": InvoiceState.ISSUED}, after, tenant=locked.tenant)
+    audit.record(acting, CLOSED[state], locked, {"state": InvoiceState.ISSUED}, after, tenant=locked.tenant)
     return locked
+
+
+def has_seller() -> bool:
+    """Whether somebody said who issues invoices; until then it is Penstock."""
+    return Seller.objects.filter(pk=ONLY_SELLER).exists()
 
 
 def usage_is_complete(tenant: Tenant, period: Period) -> bool:
@@ -219,5 +224,5 @@ def _buyer(tenant: Tenant, profile: BillingProfile) -> dict[str, str]:
     }
 
 
-def _told(invoice: Invoice) -> dict[str, Any]:
+def _audited(invoice: Invoice) -> dict[str, Any]:
     return {"number": invoice.number, "total": str(invoice.total), "currency": invoice.currency}

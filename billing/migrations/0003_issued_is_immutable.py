@@ -1,18 +1,18 @@
-"""The database itself refuses to rewrite what was issued: an invoice may be settled once, and nothing else."""
+"""The database itself refuses to rewrite what was issued: an invoice may be closed once, and nothing else."""
 
 from django.db import migrations
 
 FORWARD = """
 CREATE FUNCTION billing_invoice_is_issued() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    settled billing_invoice;
+    closed billing_invoice;
 BEGIN
     IF TG_OP = 'UPDATE' AND OLD.state = 'issued' THEN
-        settled := NEW;
-        settled.state := OLD.state;
-        settled.settled_at := OLD.settled_at;
-        settled.reference := OLD.reference;
-        IF settled IS NOT DISTINCT FROM OLD THEN
+        closed := NEW;
+        closed.state := OLD.state;
+        closed.closed_at := OLD.closed_at;
+        closed.reference := OLD.reference;
+        IF closed IS NOT DISTINCT FROM OLD THEN
             RETURN NEW;
         END IF;
     END IF;

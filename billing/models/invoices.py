@@ -59,7 +59,7 @@ class Invoice(models.Model):
     state = models.CharField(
         _("state"), max_length=12, choices=InvoiceState.choices, default=InvoiceState.ISSUED, db_index=True
     )
-    settled_at = models.DateTimeField(_("settled"), null=True, blank=True)
+    closed_at = models.DateTimeField(_("closed"), null=True, blank=True)
     reference = models.CharField(_("reference"), max_length=REFERENCE_CHARS_MAX, blank=True, default="")
 
     class Meta:
@@ -76,8 +76,8 @@ class Invoice(models.Model):
                 condition=Q(total=models.F("subtotal") + models.F("tax")), name="invoice_total_is_the_sum"
             ),
             models.CheckConstraint(
-                condition=Q(state="issued", settled_at=None) | (~Q(state="issued") & Q(settled_at__isnull=False)),
-                name="invoice_settled_with_time",
+                condition=Q(state="issued", closed_at=None) | (~Q(state="issued") & Q(closed_at__isnull=False)),
+                name="invoice_closed_with_time",
             ),
             models.CheckConstraint(
                 condition=Q(kind="invoice", corrects=None) | Q(kind="credit_note", corrects__isnull=False),

@@ -124,7 +124,10 @@ class PriceComponent(models.Model):
     price = models.ForeignKey(Price, on_delete=models.PROTECT, related_name="components", verbose_name=_("price"))
     meter = models.CharField(_("meter"), max_length=16, choices=MEASURED)
     scheme = models.CharField(
-        _("scheme"), max_length=12, choices=[(str(scheme), str(scheme)) for scheme in Scheme], default=Scheme.GRADUATED
+        _("scheme"),
+        max_length=12,
+        choices=[(str(scheme), str(scheme)) for scheme in Scheme],
+        default=Scheme.GRADUATED.value,
     )
     tiers = models.JSONField(
         _("tiers"),

@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
+from billing import access as billing_access
 from billing import costs, selectors
 from billing.costs import OTHERS, UNUSED, CostRow, Costs
 from billing.forms import CostForm
@@ -19,7 +20,6 @@ from billing.invoices.charging import Draft, draft
 from billing.invoices.periods import month_before, month_of
 from billing.rating.hours import NoPrice
 from billing.rating.terms import Period
-from instances.models import Instance
 from instances.selectors import counted_instances
 from tenants import access, csv_files
 from tenants.actors import Actor
@@ -108,7 +108,7 @@ def _money(tenant: Tenant, month: Period, by: costs.GroupBy, now: datetime) -> t
 
 def _shown(found: Costs, tenant: Tenant) -> list[tuple[CostRow, str, float]]:
     """Each row with its name and its share of the dearest, in percent."""
-    names = dict(Instance.objects.filter(tenant=tenant).values_list("pk", "name"))
+    names = billing_access.names_of(tenant)
     dearest = max((row.amount for row in found.rows), default=Decimal(0))
     return [
         (row, _label(row, names, found.rows), float(row.amount / dearest * 100) if dearest > 0 else 0.0)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC
-from decimal import Decimal
 
-from django.db.models import Sum
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -18,9 +16,7 @@ from billing.invoices.charging import draft
 from billing.invoices.periods import month_of
 from billing.invoices.recompute import recompute
 from billing.lake.replay import LakeBroken
-from billing.models import Invoice, InvoiceLine, InvoiceState
 from billing.rating.hours import NoPrice
-from instances.models import Instance
 from tenants import access, csv_files
 from tenants.api.pages import page_of_rows
 from tenants.choices import Scope
@@ -45,7 +41,6 @@ def invoices_page(request: HttpRequest) -> HttpResponse:
         billing_access.invoices_of(tenant), order=("-issued_at", "-number"), page_size=PAGE_SIZE_DEFAULT,
         page_token=request.GET.get("page_token") or None, binding="invoices page",
     )  # fmt: skip
-    open_ones = Invoice.objects.filter(tenant=tenant, state=InvoiceState.ISSUED)
     try:
         running = draft(tenant, now)
     except NoPrice:
@@ -53,7 +48,7 @@ def invoices_page(request: HttpRequest) -> HttpResponse:
     context = {
         "rows": [(invoice, invoice.shown_state(now)) for invoice in rows],
         "next_token": next_token, "is_first": "page_token" not in request.GET,
-        "open_amount": open_ones.aggregate(sum=Sum("total"))["sum"] or Decimal(0),
+        "open_amount": billing_access.open_amount(tenant),
         "draft": running, "month": month_of(now), "currency": tenant.currency,
     }  # fmt: skip
     return render_page(request, "billing/invoices.html", context, section="invoices", crumbs=[(_("Invoices"), None)])
@@ -64,8 +59,8 @@ def invoices_page(request: HttpRequest) -> HttpResponse:
 def invoice_page(request: HttpRequest, invoice_id: str) -> HttpResponse:
     """One invoice with its lines, and with `?recompute` what comes out when it is worked out again."""
     found = billing_access.invoice(request.actor, invoice_id)  # type: ignore[attr-defined]
-    lines = list(InvoiceLine.objects.filter(invoice=found).select_related("corrects")[:LINES_SHOWN_MAX])
-    names = dict(Instance.objects.filter(tenant=found.tenant).values_list("pk", "name"))
+    lines = list(billing_access.lines_of(found)[:LINES_SHOWN_MAX])
+    names = billing_access.names_of(found.tenant)
     result, trouble = None, ""
     if "recompute" in request.GET:
         try:
@@ -78,7 +73,7 @@ def invoice_page(request: HttpRequest, invoice_id: str) -> HttpResponse:
     context = {
         "invoice": found, "state": found.shown_state(), "recomputed": result, "trouble": trouble,
         "lines": [(line, names.get(line.instance_id, line.instance_id)) for line in lines],
-        "more": InvoiceLine.objects.filter(invoice=found).count() - len(lines),
+        "more": billing_access.lines_of(found).count() - len(lines),
     }  # fmt: skip
     crumbs = [(_("Invoices"), "/invoices/"), (found.number, None)]
     return render_page(request, "billing/invoice.html", context, section="invoices", crumbs=crumbs)
@@ -107,6 +102,6 @@ def invoice_csv(request: HttpRequest, invoice_id: str) -> HttpResponse:
             line.start.isoformat(), line.end.isoformat(), line.quantity, line.unit, line.unit_price, line.amount,
             found.currency,
         )
-        for line in InvoiceLine.objects.filter(invoice=found).iterator(chunk_size=500)
+        for line in billing_access.lines_of(found).iterator(chunk_size=500)
     )  # fmt: skip
     return csv_files.response(f"{found.number}.csv", HEAD, lines)  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""`manage.py invoices`: close a month, settle an invoice, correct one, and work one out again."""
+"""`manage.py invoices`: close a month, close an invoice, correct one, and work one out again."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ ACTING = system_actor("manage.py invoices")
 
 
 class Command(BaseCommand):
-    help = "Issues the invoices of a month, settles and corrects them, and works them out again."
+    help = "Issues the invoices of a month, closes and corrects them, and works them out again."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         acts = parser.add_subparsers(dest="act", required=True, metavar="ACT")
         issue = acts.add_parser("issue", help="issue what is not issued yet of a month that is over")
         issue.add_argument("--month", metavar="YYYY-MM", help="default: the month before this one")
-        settle = acts.add_parser("settle", help="say that an invoice is paid, or written off")
-        settle.add_argument("number")
-        settle.add_argument("--as", dest="state", choices=sorted(STATES), default="paid")
-        settle.add_argument("--reference", required=True, help="by which payment, or why not")
+        closing_one = acts.add_parser("close", help="say that an invoice is paid, or written off")
+        closing_one.add_argument("number")
+        closing_one.add_argument("--as", dest="state", choices=sorted(STATES), default="paid")
+        closing_one.add_argument("--reference", required=True, help="by which payment, or why not")
         credit = acts.add_parser("credit", help="issue a credit note")
         credit.add_argument("number", help="of the invoice it corrects")
         credit.add_argument("--amount", required=True, help="before tax")
@@ -60,12 +60,12 @@ class Command(BaseCommand):
         for slug, reason in done.waiting.items():
             self.stdout.write(f"  {slug}: {reason}")
 
-    def _settle(self, options: dict[str, Any]) -> None:
-        settled = issuing.settle(
+    def _close(self, options: dict[str, Any]) -> None:
+        closed = issuing.close(
             acting=ACTING, invoice=_invoice(options["number"]), state=STATES[options["state"]],
             reference=options["reference"], now=timezone.now(),
         )  # fmt: skip
-        self.stdout.write(f"{settled.number}: {settled.get_state_display()}")
+        self.stdout.write(f"{closed.number}: {closed.get_state_display()}")
 
     def _credit(self, options: dict[str, Any]) -> None:
         try:

@@ -78,18 +78,18 @@ def test_closing_with_nothing_left_to_issue_looks_at_nobody(
         close_month(NOW)
 
 
-def test_the_command_issues_settles_corrects_and_works_out_again() -> None:
+def test_the_command_issues_closes_corrects_and_works_out_again() -> None:
     tenants(1)
     assert "1 issued, 0 with nothing to charge, 0 waiting" in run("issue", "--month", f"{LAST_MONTH.start:%Y-%m}")
     number = Invoice.objects.get().number
 
     assert "equal to the cent" in run("recompute", number)
     assert "PSC-" in run("credit", number, "--amount", "1.50", "--note", "Outage")
-    assert run("settle", number, "--reference", "bank 1").strip() == f"{number}: Paid"
+    assert run("close", number, "--reference", "bank 1").strip() == f"{number}: Paid"
 
     for words, refusal in (
-        (("settle", number, "--reference", "x"), "settled already"),
-        (("settle", "PS-1", "--reference", "x"), "There is no invoice"),
+        (("close", number, "--reference", "x"), "closed already"),
+        (("close", "PS-1", "--reference", "x"), "There is no invoice"),
         (("credit", number, "--amount", "NaN", "--note", "x"), "not an amount"),
         (("credit", number, "--amount", "many", "--note", "x"), "not an amount"),
         (("credit", number, "--amount", "99999", "--note", "x"), "what is left of the invoice"),
@@ -99,7 +99,7 @@ def test_the_command_issues_settles_corrects_and_works_out_again() -> None:
             run(*words)
 
 
-def test_an_operator_settles_an_invoice_in_the_panel_and_it_is_in_the_audit_log(panel: Client) -> None:
+def test_an_operator_closes_an_invoice_in_the_panel_and_it_is_in_the_audit_log(panel: Client) -> None:
     tenants(1)
     close_month(NOW)
     invoice = Invoice.objects.get()

@@ -1,4 +1,4 @@
-"""Invoices: issued once, without gaps, never rewritten; late usage is a line of the next one; credit and settlement."""
+"""Invoices: issued once, without gaps, never rewritten; late usage is a line of the next one; credit and closing."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_an_invoice_that_was_issued_cannot_be_rewritten_by_anyone(tenant: Tenant
     ):
         with pytest.raises(DatabaseError), transaction.atomic():
             wrong()
-    issuing.settle(acting=SYSTEM, invoice=invoice, state=InvoiceState.PAID, reference="bank 1", now=NOW)
+    issuing.close(acting=SYSTEM, invoice=invoice, state=InvoiceState.PAID, reference="bank 1", now=NOW)
     with pytest.raises(DatabaseError), transaction.atomic():
         Invoice.objects.filter(pk=invoice.pk).update(reference="another")
 
@@ -214,16 +214,16 @@ def test_a_credit_note_has_its_own_number_and_never_exceeds_the_invoice(tenant: 
             issuing.credit(acting=SYSTEM, invoice=invoice, amount=amount, note=note, now=NOW)
 
 
-def test_an_invoice_is_settled_once_and_with_a_reference(tenant: Tenant) -> None:
+def test_an_invoice_is_closed_once_and_with_a_reference(tenant: Tenant) -> None:
     invoice = issued(tenant)
     assert invoice.shown_state(NOW) == "issued"
     assert invoice.shown_state(NOW + timedelta(days=15)) == "overdue"
     with pytest.raises(Invalid):
-        issuing.settle(acting=SYSTEM, invoice=invoice, state=InvoiceState.PAID, reference=" ", now=NOW)
-    paid = issuing.settle(acting=SYSTEM, invoice=invoice, state=InvoiceState.PAID, reference="bank 7", now=NOW)
+        issuing.close(acting=SYSTEM, invoice=invoice, state=InvoiceState.PAID, reference=" ", now=NOW)
+    paid = issuing.close(acting=SYSTEM, invoice=invoice, state=InvoiceState.PAID, reference="bank 7", now=NOW)
     assert paid.shown_state(NOW + timedelta(days=99)) == "paid"
     with pytest.raises(Conflict):
-        issuing.settle(acting=SYSTEM, invoice=invoice, state=InvoiceState.WRITTEN_OFF, reference="x", now=NOW)
+        issuing.close(acting=SYSTEM, invoice=invoice, state=InvoiceState.WRITTEN_OFF, reference="x", now=NOW)
 
 
 def test_a_member_of_a_tenant_issues_nothing(tenant: Tenant) -> None:
