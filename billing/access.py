@@ -1,4 +1,4 @@
-"""How a tenant's invoices are reached: another tenant's are not found."""
+"""How a tenant's invoices and budgets are reached: another tenant's are not found."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from django.db.models import QuerySet, Sum
 
-from billing.models import Invoice, InvoiceLine, InvoiceState
+from billing.models import Budget, BudgetAlert, Invoice, InvoiceLine, InvoiceState
 from instances.models import Instance
 from tenants import access
 from tenants.actors import Actor
@@ -26,6 +26,19 @@ def open_amount(tenant: Tenant) -> Decimal:
     """Of all invoices and credit notes that are not closed."""
     found = Invoice.objects.filter(tenant=tenant, state=InvoiceState.ISSUED).aggregate(sum=Sum("total"))["sum"]
     return found or Decimal(0)
+
+
+def budgets_of(tenant: Tenant) -> QuerySet[Budget]:
+    return Budget.objects.filter(tenant=tenant)
+
+
+def budget(acting: Actor, budget_id: str, *, lock: bool = False) -> Budget:
+    """Raises `NotFound`."""
+    return access.fetch(budgets_of(access.tenant_of(acting)), lock=lock, pk=budget_id)
+
+
+def alerts_of(tenant: Tenant) -> QuerySet[BudgetAlert]:
+    return BudgetAlert.objects.filter(tenant=tenant)
 
 
 def invoice(acting: Actor, invoice_id: str) -> Invoice:

@@ -1,13 +1,16 @@
-"""Forms for buying and resizing: what a person types; plans and services decide what may be bought."""
+"""Forms of buying, resizing, costs and budgets: what a person types; plans and services decide what may be."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from billing.models import Plan
+from billing.models.budgets import NAME_CHARS_MAX as BUDGET_NAME_CHARS_MAX
+from billing.models.budgets import SMALLEST
 from instances.choices import ClusterType
 from instances.limits import BANDWIDTH_MB_S_MAX, NAME_CHARS_MAX, NAME_PATTERN, STORAGE_GB_MAX
 
@@ -111,3 +114,19 @@ class CostForm(forms.Form):
         ),
         required=False,
     )
+
+
+class BudgetForm(forms.Form):
+    """A budget: of one instance, or of all."""
+
+    name = forms.CharField(label=_("Name"), max_length=BUDGET_NAME_CHARS_MAX)
+    amount = forms.DecimalField(
+        label=_("Per month"), max_digits=12, decimal_places=2, min_value=SMALLEST,
+        help_text=_("Before tax, in your currency."),
+    )  # fmt: skip
+    instance_id = forms.ChoiceField(label=_("Of"), required=False)
+
+    def __init__(self, *args: Any, instances: Mapping[str, str], **more: Any) -> None:
+        super().__init__(*args, **more)
+        chosen = cast(forms.ChoiceField, self.fields["instance_id"])
+        chosen.choices = [("", _("All instances")), *sorted(instances.items(), key=lambda item: item[1])]

@@ -11,6 +11,7 @@ from django.db import close_old_connections
 from django.utils import timezone
 
 from billing import catching_up
+from billing.budgets import services as budgets
 from billing.invoices import closing
 from billing.lake import upkeep
 from billing.lake.address import open_lake
@@ -33,6 +34,13 @@ def issue_invoices() -> None:
     """Invoices of the month that is over, as soon as its usage is read. Safe to run twice and at the same time."""
     close_old_connections()
     closing.close_month(timezone.now().astimezone(UTC))
+
+
+@shared_task(name="billing.watch_budgets")
+def watch_budgets() -> None:
+    """Tells who may see cost when a budget passes a mark. Safe to run twice and at the same time."""
+    close_old_connections()
+    budgets.evaluate(timezone.now().astimezone(UTC))
 
 
 @shared_task(name="billing.look_after_lake", queue=PIPELINE_QUEUE)

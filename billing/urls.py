@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from django.urls import path
 
-from billing.views import buying, costs, invoices, usage
+from billing.views import budgets, buying, costs, invoices, usage
 
 urlpatterns = [
     path("instances/new/", buying.create_page, name="page-instance-create"),
     path("price/", buying.price_part, name="page-price"),
     path("usage/", costs.account_usage_page, name="page-account-usage"),
     path("usage/costs.csv", costs.costs_csv, name="page-costs-csv"),
+    path("budgets/", budgets.budgets_page, name="page-budgets"),
+    path("budgets/<str:budget_id>/delete/", budgets.delete_budget, name="page-budget-delete"),
     path("invoices/", invoices.invoices_page, name="page-invoices"),
     path("invoices/<str:invoice_id>/", invoices.invoice_page, name="page-invoice"),
     path("invoices/<str:invoice_id>/lines.csv", invoices.invoice_csv, name="page-invoice-csv"),

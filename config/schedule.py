@@ -22,6 +22,7 @@ USAGE_EVERY_S = 20
 AUDIT_EVERY_S = 2
 INVOICES_EVERY_S = 600
 LAKE_EVERY_S = 3_600
+BUDGETS_EVERY_S = 60
 
 
 def every(seconds: int, task: str, *, queue: str = "penstock") -> dict[str, Any]:
@@ -47,5 +48,6 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "forget ended sessions": every(TIDY_EVERY_S, "tenants.forget_ended_sessions"),
     "issue invoices": every(INVOICES_EVERY_S, "billing.issue_invoices"),
     "look after the lake": every(LAKE_EVERY_S, "billing.look_after_lake", queue="pipeline"),
+    "watch budgets": every(BUDGETS_EVERY_S, "billing.watch_budgets"),
     "apply usage": every(USAGE_EVERY_S, "billing.run_usage_pipeline", queue="pipeline"),
 }

@@ -42,7 +42,7 @@ ROLE_SCOPES: dict[Role, frozenset[str]] = {
 # Nothing asks for these yet: messages have neither routes nor pages.
 _ASKED_BY_NOTHING = frozenset({Scope.MESSAGES_READ, Scope.MESSAGES_WRITE})
 # What a token may be made for: each is asked for by a route of the API (tests/component/api/test_routes.py).
-TOKEN_SCOPES = frozenset(Scope.values) - {Scope.BILLING_WRITE} - _ASKED_BY_NOTHING
+TOKEN_SCOPES = frozenset(Scope.values) - _ASKED_BY_NOTHING
 
 # Roles a member of a role may give or take away. Only an owner makes owners.
 MANAGED_ROLES: dict[Role, frozenset[Role]] = {

@@ -2,12 +2,15 @@
 
 from django.urls import path
 
-from billing.api import invoices, views
+from billing.api import budgets, invoices, views
 
 urlpatterns = [
     path("plans", views.PlanCollection.as_view()),
     path("prices:quote", views.PriceQuote.as_view()),
     path("instances/<str:instance_id>/usage", views.InstanceUsage.as_view()),
+    path("budgets", budgets.BudgetCollection.as_view()),
+    path("budgets/<str:budget_id>", budgets.BudgetDetail.as_view()),
+    path("alerts", budgets.AlertCollection.as_view()),
     path("costs", invoices.CostCollection.as_view()),
     path("invoices", invoices.InvoiceCollection.as_view()),
     path("invoices/draft", invoices.InvoiceDraft.as_view()),

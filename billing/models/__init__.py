@@ -1,6 +1,7 @@
 """The tables of billing, one module for each kind of fact."""
 
 from billing.models.agreements import BillingProfile, Discount, InvoiceSeries, Seller
+from billing.models.budgets import Budget, BudgetAlert
 from billing.models.invoices import OVERDUE, Invoice, InvoiceKind, InvoiceLine, InvoiceState
 from billing.models.lake import LakeFile
 from billing.models.plans import Plan, Price, PriceComponent
@@ -10,6 +11,8 @@ __all__ = [
     "NEVER",
     "OVERDUE",
     "BillingProfile",
+    "Budget",
+    "BudgetAlert",
     "Direction",
     "Discount",
     "Invoice",

@@ -14,7 +14,7 @@ from tenants.models import Member
 
 ACCOUNT_PAGES = (
     "page-instances", "page-operations", "page-instance-create", "page-account-usage", "page-members", "page-tokens",
-    "page-invoices",
+    "page-invoices", "page-budgets",
     "page-audit", "page-settings", "page-palette",
 )  # fmt: skip
 INSTANCE_PAGES = (

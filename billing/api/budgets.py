@@ -1,0 +1,99 @@
+"""`/budgets`, and `/alerts`: what was said about them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from billing import access
+from billing.budgets import services
+from billing.models import Budget, BudgetAlert
+from billing.models.budgets import NAME_CHARS_MAX
+from tenants.api.base import API_ROOT, ApiView, endpoint
+from tenants.api.strict import StrictSerializer
+from tenants.choices import Scope
+
+
+class BudgetOut(serializers.ModelSerializer[Budget]):
+    """An amount for each month (UTC), before tax; of one instance, or of all where `instance_id` is empty."""
+
+    class Meta:
+        model = Budget
+        fields = ("id", "name", "amount", "instance_id", "created_at")
+
+
+class BudgetIn(StrictSerializer):
+    name = serializers.CharField(max_length=NAME_CHARS_MAX)
+    amount = serializers.DecimalField(12, 2, min_value=Decimal("0.01"), help_text="In the tenant's currency.")
+    instance_id = serializers.CharField(max_length=16, required=False, default="", allow_blank=True)
+
+
+class BudgetChange(StrictSerializer):
+    name = serializers.CharField(max_length=NAME_CHARS_MAX, required=False)
+    amount = serializers.DecimalField(12, 2, min_value=Decimal("0.01"), required=False)
+
+
+class AlertOut(serializers.ModelSerializer[BudgetAlert]):
+    """A mark of a budget was passed. `mark` is a percentage; 0: the forecast exceeds the budget."""
+
+    class Meta:
+        model = BudgetAlert
+        fields = (
+            "id", "budget_id", "budget_name", "instance_id", "month", "mark", "amount", "spent", "forecast", "at",
+            "sent_to",
+        )  # fmt: skip
+
+
+class BudgetCollection(ApiView):
+    tag = "Billing"
+
+    @endpoint("list_budgets", Scope.BILLING_READ, page=BudgetOut)
+    def get(self, request: Request) -> Response:
+        """List budgets."""
+        return self.page(access.budgets_of(self.tenant), BudgetOut, order=("created_at", "id"))
+
+    @endpoint("create_budget", Scope.BILLING_WRITE, body=BudgetIn, returns=BudgetOut, status=201, errors=(409, 422))
+    def post(self, request: Request) -> Response:
+        """Create a budget.
+
+        Owners, admins and finance get a mail when 50, 80 and 100 % of it are spent in a month, and when the forecast
+        exceeds it. A budget stops nothing.
+        """
+        budget = services.create_budget(acting=self.actor, **self.body)
+        return self.one(budget, BudgetOut, status=201, location=f"{API_ROOT}/budgets/{budget.pk}")
+
+
+class BudgetDetail(ApiView):
+    tag = "Billing"
+
+    @endpoint("get_budget", Scope.BILLING_READ, returns=BudgetOut)
+    def get(self, request: Request, budget_id: str) -> Response:
+        """Read a budget."""
+        return self.one(access.budget(self.actor, budget_id), BudgetOut)
+
+    @endpoint("change_budget", Scope.BILLING_WRITE, body=BudgetChange, returns=BudgetOut, match=True, errors=(409,))
+    def patch(self, request: Request, budget_id: str) -> Response:
+        """Change a budget's name or amount. With another amount its marks are said anew."""
+        budget = access.budget(self.actor, budget_id, lock=True)
+        self.require_match(budget)
+        return self.one(services.change_budget(acting=self.actor, budget=budget, changes=self.body), BudgetOut)
+
+    @endpoint("delete_budget", Scope.BILLING_WRITE, status=204, match=True)
+    def delete(self, request: Request, budget_id: str) -> Response:
+        """Delete a budget. What was said about it stays."""
+        budget = access.budget(self.actor, budget_id, lock=True)
+        self.require_match(budget)
+        services.delete_budget(acting=self.actor, budget=budget)
+        return self.nothing()
+
+
+class AlertCollection(ApiView):
+    tag = "Billing"
+
+    @endpoint("list_alerts", Scope.BILLING_READ, page=AlertOut)
+    def get(self, request: Request) -> Response:
+        """List what was said about budgets, oldest first."""
+        return self.page(access.alerts_of(self.tenant), AlertOut, order=("at", "id"))

@@ -1,0 +1,1 @@
+"""Budgets: who wants to hear of it when a month costs so much."""

@@ -1,0 +1,146 @@
+"""Writes: a tenant's budgets, and the alerts that come of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import structlog
+from django.db import IntegrityError, transaction
+from django.utils.translation import gettext_noop
+
+from billing.budgets.decide import FORECAST, marks_passed
+from billing.invoices.charging import Draft, draft
+from billing.invoices.periods import month_of
+from billing.models import Budget, BudgetAlert
+from billing.rating.hours import NoPrice
+from billing.rating.terms import Bill
+from instances.models import Instance
+from tenants import access, audit, mails
+from tenants.actors import Actor
+from tenants.choices import Role, Scope
+from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
+from tenants.models import Member, Tenant
+
+log = structlog.get_logger(__name__)
+
+BUDGETS_PER_TENANT_MAX = 50
+# Who may see what it costs.
+TOLD_ROLES = (Role.OWNER, Role.ADMIN, Role.FINANCE)
+MAILS_PER_ALERT_MAX = 20
+CHANGEABLE = ("name", "amount")
+
+
+@transaction.atomic
+def create_budget(*, acting: Actor, name: str, amount: Decimal, instance_id: str = "") -> Budget:
+    """Raises `QuotaExceeded` when there are too many, `Invalid` for an instance that is not there or a name in use."""
+    access.require(acting, Scope.BILLING_WRITE)
+    tenant = Tenant.objects.select_for_update().get(pk=access.tenant_of(acting).pk)
+    if Budget.objects.filter(tenant=tenant).count() >= BUDGETS_PER_TENANT_MAX:
+        raise QuotaExceeded(Message(gettext_noop("A tenant has at most %(n)s budgets."), n=BUDGETS_PER_TENANT_MAX))
+    if instance_id and not Instance.objects.filter(tenant=tenant, pk=instance_id).exists():
+        raise Invalid.at("/instance_id", gettext_noop("There is no such instance."), code="not_found")
+    _require_free(tenant, name)
+    budget = Budget.objects.create(tenant=tenant, name=name, amount=amount, instance_id=instance_id)
+    audit.record(acting, "budget.created", budget, None, _shown(budget))
+    return budget
+
+
+@transaction.atomic
+def change_budget(*, acting: Actor, budget: Budget, changes: Mapping[str, Any]) -> Budget:
+    """`budget` is locked. With another amount its marks are said anew."""
+    access.require(acting, Scope.BILLING_WRITE)
+    before = _shown(budget)
+    if changes.get("name", budget.name) != budget.name:
+        _require_free(budget.tenant, changes["name"])
+    for field in CHANGEABLE:
+        setattr(budget, field, changes.get(field, getattr(budget, field)))
+    if _shown(budget) != before:
+        budget.save_changes(list(CHANGEABLE))
+        audit.record(acting, "budget.changed", budget, *audit.difference(before, _shown(budget)))
+    return budget
+
+
+@transaction.atomic
+def delete_budget(*, acting: Actor, budget: Budget) -> None:
+    """What was said about it stays."""
+    access.require(acting, Scope.BILLING_WRITE)
+    audit.record(acting, "budget.deleted", budget, _shown(budget), None)
+    budget.delete()
+
+
+def evaluate(now: datetime) -> int:
+    """All budgets of all tenants; how many alerts there are more. Safe to run twice, and at the same time."""
+    made = 0
+    tenants = Tenant.objects.filter(pk__in=Budget.objects.values("tenant_id")).order_by("pk")
+    for tenant in tenants.iterator(chunk_size=500):
+        try:
+            found = draft(tenant, now)
+        except NoPrice as missing:
+            log.warning("budget_not_evaluated", tenant=tenant.pk, reason=str(missing))
+            continue
+        made += sum(_evaluate(budget, found, now) for budget in Budget.objects.filter(tenant=tenant))
+    return made
+
+
+def spent(bill: Bill, instance_id: str) -> Decimal:
+    """Of one instance, or all of the bill before tax."""
+    if not instance_id:
+        return bill.subtotal
+    return sum((line.amount for line in bill.lines if line.instance_id == instance_id), Decimal(0))
+
+
+def _evaluate(budget: Budget, found: Draft, now: datetime) -> int:
+    month = month_of(now).start
+    said = set(
+        BudgetAlert.objects.filter(budget_id=budget.pk, amount=budget.amount, month=month).values_list(
+            "mark", flat=True
+        )
+    )
+    so_far, forecast = (spent(bill, budget.instance_id) for bill in (found.so_far, found.forecast))
+    marks = marks_passed(budget.amount, so_far, forecast, said)
+    alerts = []
+    for mark in marks:
+        try:
+            with transaction.atomic():
+                alerts.append(
+                    BudgetAlert.objects.create(
+                        tenant=budget.tenant, budget_id=budget.pk, budget_name=budget.name,
+                        instance_id=budget.instance_id, month=month, mark=mark, amount=budget.amount, spent=so_far,
+                        forecast=forecast, at=now,
+                    )
+                )  # fmt: skip
+        except IntegrityError:
+            continue  # another run said it
+    # Of several that are passed at once the highest is worth a mail.
+    loudest = max((alert for alert in alerts if alert.mark != FORECAST), key=lambda alert: alert.mark, default=None)
+    for alert in alerts:
+        if alert is loudest or (alert.mark == FORECAST and loudest is None):
+            alert.sent_to = _send(alert)
+            alert.save(update_fields=["sent_to"])
+    return len(alerts)
+
+
+def _send(alert: BudgetAlert) -> int:
+    """To who may see cost, at verified addresses; how many mails were taken."""
+    members = Member.objects.filter(
+        tenant=alert.tenant, role__in=TOLD_ROLES, user__is_active=True, user__email_verified_at__isnull=False
+    )
+    count = 0
+    for member in members.select_related("user").order_by("pk")[:MAILS_PER_ALERT_MAX]:
+        count += mails.send(
+            "budget", member.user.email, member.user.language, alert=alert, is_forecast=alert.mark == FORECAST,
+            currency=alert.tenant.currency, tenant=alert.tenant.name, link=mails.public_url("/budgets/"),
+        )  # fmt: skip
+    return count
+
+
+def _require_free(tenant: Tenant, name: str) -> None:
+    if Budget.objects.filter(tenant=tenant, name=name).exists():
+        raise Conflict(gettext_noop("There is a budget of this name."), code="name_taken")
+
+
+def _shown(budget: Budget) -> dict[str, Any]:
+    return {"name": budget.name, "amount": str(budget.amount), "instance_id": budget.instance_id}

@@ -1,0 +1,83 @@
+"""Budgets: how much a month may cost before somebody hears of it, and what was said."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
+
+from billing import access as billing_access
+from billing.budgets import services
+from billing.forms import BudgetForm
+from billing.invoices.charging import draft
+from billing.models import Budget
+from billing.rating.hours import NoPrice
+from tenants import access
+from tenants.choices import Scope
+from tenants.errors import DomainError
+from tenants.models import Tenant
+from tenants.views.base import add_errors, console_page, render_page, wording
+
+ALERTS_SHOWN = 50
+
+
+@console_page(Scope.BILLING_READ)
+def budgets_page(request: HttpRequest) -> HttpResponse:
+    """Budgets with what is spent of them, the form for another one, and the latest alerts."""
+    acting = request.actor  # type: ignore[attr-defined]
+    tenant = access.tenant_of(acting)
+    names = billing_access.names_of(tenant)
+    form = BudgetForm(request.POST or None, instances=names)
+    if form.is_bound and form.is_valid():
+        try:
+            made = services.create_budget(acting=acting, **form.cleaned_data)
+            messages.success(request, _("Budget %(name)s is watched.") % {"name": made.name})
+            return redirect("page-budgets")
+        except DomainError as error:
+            add_errors(form, error)
+    context = {
+        "rows": _with_spent(tenant, list(billing_access.budgets_of(tenant)), names),
+        "alerts": billing_access.alerts_of(tenant).order_by("-at", "id")[:ALERTS_SHOWN],
+        "form": form, "currency": tenant.currency,
+    }  # fmt: skip
+    status = 422 if form.is_bound else 200
+    return render_page(
+        request, "billing/budgets.html", context, section="budgets", crumbs=[(_("Budgets"), None)], status=status
+    )
+
+
+@console_page(Scope.BILLING_WRITE)
+@require_POST
+def delete_budget(request: HttpRequest, budget_id: str) -> HttpResponse:
+    acting = request.actor  # type: ignore[attr-defined]
+    budget = billing_access.budget(acting, budget_id)
+    try:
+        services.delete_budget(acting=acting, budget=budget)
+        messages.success(request, _("Budget %(name)s is deleted.") % {"name": budget.name})
+    except DomainError as error:
+        messages.error(request, wording(error))
+    return redirect("page-budgets")
+
+
+def _with_spent(tenant: Tenant, budgets: list[Budget], names: dict[str, str]) -> list[dict[str, object]]:
+    """Each with what is spent this month, in percent as well; without a price nobody knows."""
+    try:
+        found = draft(tenant, timezone.now()) if budgets else None
+    except NoPrice:
+        found = None
+    result: list[dict[str, object]] = []
+    for budget in budgets:
+        row: dict[str, object] = {"budget": budget, "of": names.get(budget.instance_id, budget.instance_id)}
+        if found is not None:
+            spent = services.spent(found.so_far, budget.instance_id)
+            row |= {
+                "spent": spent,
+                "forecast": services.spent(found.forecast, budget.instance_id),
+                "percent": float(min(spent / budget.amount * 100, 100)),
+                "exact_percent": round(spent / budget.amount * 100),
+            }
+        result.append(row)
+    return result
