@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 BUDGETS_PER_TENANT_MAX = 50
 # Who may see what it costs.
-TOLD_ROLES = (Role.OWNER, Role.ADMIN, Role.FINANCE)
+MAILED_ROLES = (Role.OWNER, Role.ADMIN, Role.FINANCE)
 MAILS_PER_ALERT_MAX = 20
 CHANGEABLE = ("name", "amount")
 
@@ -126,7 +126,7 @@ def _evaluate(budget: Budget, found: Draft, now: datetime) -> int:
 def _send(alert: BudgetAlert) -> int:
     """To who may see cost, at verified addresses; how many mails were taken."""
     members = Member.objects.filter(
-        tenant=alert.tenant, role__in=TOLD_ROLES, user__is_active=True, user__email_verified_at__isnull=False
+        tenant=alert.tenant, role__in=MAILED_ROLES, user__is_active=True, user__email_verified_at__isnull=False
     )
     count = 0
     for member in members.select_related("user").order_by("pk")[:MAILS_PER_ALERT_MAX]:

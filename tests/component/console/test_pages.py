@@ -28,8 +28,8 @@ USER_PAGES = ("page-user", "page-user-delete")
 TOPIC_PAGES = ("page-topic", "page-topic-config", "page-topic-access", "page-topic-delete")
 VIEWER_MAY_NOT = (
     "page-instance-create", "page-tokens", "page-audit", "page-topic-create", "page-instance-resize", "page-invoices",
-    "page-instance-delete", "page-topic-delete", "page-cost-part", "page-group-reset", "page-group-delete",
-    "page-user-delete",
+    "page-budgets", "page-instance-delete", "page-topic-delete", "page-cost-part", "page-group-reset",
+    "page-group-delete", "page-user-delete",
 )  # fmt: skip
 POST_FORM = re.compile(r'<form\b(?=[^>]*method="post")(?:[^>]*action="([^"]*)")?')
 OWN_FORMS = {"/preferences/", "/tenant/", "/accounts/logout/"}
