@@ -22,6 +22,7 @@ from benchmarks import (
     environment,
     floods_beside,
     hot_partition,
+    invoices,
     limit_changes,
     load,
     neighbours,
@@ -106,6 +107,7 @@ def steps(given: argparse.Namespace) -> dict[str, Callable[[Product], Iterator[d
         "accuracy": lambda product: quota_accuracy.measure(product, given.peer, given.accuracy, given.brokers),
         "connections": lambda product: iter([connections.measure(product, given.connections)]),
         "provisioning": provisioned,
+        "invoices": lambda product: invoices.measure(product, given.tenants),
         "pages": lambda product: iter([pages.measure(product, given.rows)]),
     }
 
@@ -126,6 +128,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--instances", type=int, default=50, help="instances to create one after the other")
     parser.add_argument("--crowd", type=int, default=100, help="instances alive at once")
     parser.add_argument("--rows", type=int, default=10_000, help="instances in the list that is paged through")
+    parser.add_argument("--tenants", type=int, default=1_000, help="tenants whose month is invoiced")
     parser.add_argument("--peer", help="bootstrap server of another Kafka")
     parser.add_argument("--peer-pids", type=lambda text: [int(pid) for pid in text.split(",")], default=[])
     return parser.parse_args()

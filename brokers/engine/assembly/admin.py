@@ -152,6 +152,7 @@ class AdminPort:
             "bytes_out_total": totals.consume_bytes,
             "requests_total": sum(totals.requests.values()),
             "loop_turns": self._loop_turns(),
+            "image_failures": self.engine.current.failures,
             "storage_full": self.storage.full_instances(),
         }
 

@@ -1,0 +1,104 @@
+"""A month of many tenants: how long it takes to issue all their invoices, to work one out again, and to show a page.
+
+Tenants, instances, operations and minute rows are made by SQL as services and the pipeline write them: each tenant has
+one instance with ten topics, each with traffic once an hour.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.product import CLONE, Product
+
+TOPICS = 10
+CALLS = 60
+
+FILL = """
+import json, time
+from datetime import UTC, datetime
+from django.db import connection
+from instances.models import Instance, Operation
+from tenants.models import Tenant
+from billing.invoices.periods import month_before, month_of
+month = month_before(month_of(datetime.now(UTC)))
+demo = Instance.objects.select_related("tenant").order_by("created_at").first()
+tenants = [Tenant(slug=f"bench-{{n}}", name=f"Bench {{n}}") for n in range({tenants})]
+Tenant.objects.bulk_create(tenants, batch_size=1000)
+instances = [Instance(tenant=tenant, name="bench", plan="river", bandwidth_mb_s=80, storage_gb=600, partitions_max=600,
+                      phase="failed") for tenant in tenants]
+instances.append(Instance(tenant=demo.tenant, name="bench", plan="river", bandwidth_mb_s=80, storage_gb=600,
+                          partitions_max=600, phase="failed"))
+Instance.objects.bulk_create(instances, batch_size=1000)
+Operation.objects.bulk_create(
+    [Operation(tenant=each.tenant, instance=each, type="instance.create", state="succeeded", generation=1, plan="river",
+               bandwidth_mb_s=80, storage_gb=600, asked_by="bench", created_at=month.start, finished_at=month.start)
+     for each in instances], batch_size=1000)
+began = time.monotonic()
+with connection.cursor() as cursor:
+    cursor.execute('''
+        INSERT INTO billing_usageminute (instance_id, minute, topic, "user", client_id, direction, bytes, requests)
+        SELECT i.id, m, 'topic-' || t, 'app', 'client', 'produce', 1000000 + t, 10
+        FROM instances_instance i, generate_series(%s::timestamptz, %s, '1 hour') m, generate_series(1, {topics}) t
+        WHERE i.name = 'bench' ''', [month.start, month.end])
+    rows = cursor.rowcount
+    cursor.execute("ANALYZE billing_usageminute")
+print(json.dumps({{"rows": rows, "filled_s": round(time.monotonic() - began, 1), "month": f"{{month.start:%Y-%m}}"}}))
+"""
+
+ISSUE = """
+import json, resource, time
+from datetime import UTC, datetime
+from billing.invoices.closing import close_month
+before, began = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
+done = close_month(datetime.now(UTC))
+after = resource.getrusage(resource.RUSAGE_SELF)
+print(json.dumps({"issued": done.issued, "waiting": len(done.waiting), "issued_s": round(time.monotonic() - began, 1),
+                  "cpu_s": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)}))
+"""
+
+
+def measure(product: Product, tenants: int) -> Iterator[dict[str, Any]]:
+    """A line of figures; calls are made as the demo tenant, which has the same instance besides its own."""
+    filled = _run(product, FILL.format(tenants=tenants, topics=TOPICS))
+    yield {"benchmark": "invoices of a month", "tenants": tenants, **filled, **_run(product, ISSUE)}
+    invoice = product.call("GET", "/invoices")["items"][0]["id"]
+    span = f"start={filled['month']}-01T00:00:00Z&end={filled['month']}-28T00:00:00Z"
+    for name, path, calls in (
+        ("an invoice worked out again", f"/invoices/{invoice}/recompute", 5),
+        ("a page of invoices", "/invoices", CALLS),
+        ("lines of an invoice", f"/invoices/{invoice}/lines", CALLS),
+        ("costs of the month by topic", f"/costs?{span}&group_by=topic", CALLS),
+        ("costs of the month by day", f"/costs?{span}&group_by=day", CALLS),
+        ("the draft", "/invoices/draft", CALLS),
+    ):
+        yield {"benchmark": name, **_timed(product, path, calls)}
+
+
+def _timed(product: Product, path: str, calls: int) -> dict[str, float]:
+    took_ms = []
+    for _ in range(calls):
+        began = time.perf_counter()
+        product.call("GET", path)
+        took_ms.append((time.perf_counter() - began) * 1_000)
+    took_ms.sort()
+    return {
+        "p50_ms": round(statistics.median(took_ms), 1),
+        "p95_ms": round(took_ms[min(len(took_ms) - 1, int(len(took_ms) * 0.95))], 1),
+    }
+
+
+def _run(product: Product, code: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, str(CLONE / "manage.py"), "shell", "-v", "0", "-c", code],
+        check=True, cwd=CLONE, stdout=subprocess.PIPE,
+        env={**os.environ, "PENSTOCK_STATE_DIR": str(product.state_dir)},
+    )  # fmt: skip
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
