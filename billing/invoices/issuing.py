@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -12,6 +13,7 @@ from django.db.models import Min, Sum
 from django.utils.translation import gettext_noop
 
 from billing import prices
+from billing.invoices import mailing
 from billing.invoices.adjustments import Adjustment, adjustments_of
 from billing.invoices.charging import inputs_of
 from billing.invoices.snapshot import to_json
@@ -80,6 +82,7 @@ def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> In
         currency=bill.currency, now=now, inputs=to_json(inputs),
     )  # fmt: skip
     audit.record(acting, "invoice.issued", invoice, None, _audited(invoice), tenant=tenant)
+    transaction.on_commit(partial(mailing.send_issued, invoice))
     return invoice
 
 

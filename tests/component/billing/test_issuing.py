@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
+from django.core import mail
 from django.db import connection, connections, transaction
 from django.db.utils import DatabaseError
 
@@ -31,7 +33,7 @@ from brokers.models import Cluster, Placement
 from instances.models import Operation
 from tenants.actors import member_actor, system_actor
 from tenants.errors import Conflict, Invalid, PermissionDenied
-from tenants.models import AuditEntry, Tenant
+from tenants.models import AuditEntry, Tenant, User
 from tests.testkit.api_cases import make_member
 from tests.testkit.billing import ran, used
 from tests.testkit.instances import make_instance
@@ -271,3 +273,19 @@ def test_numbers_have_no_gaps_when_many_issue_at_once_and_some_fail() -> None:
 
     numbers = sorted(Invoice.objects.values_list("number", flat=True))
     assert numbers == [f"PS-2026-{number:05d}" for number in range(1, 8)]
+
+
+def test_an_invoice_is_mailed_once_to_the_billing_address_or_to_who_verified_theirs(
+    tenant: Tenant, django_capture_on_commit_callbacks: Any
+) -> None:
+    User.objects.filter(memberships__tenant=tenant).update(email_verified_at=NOW)
+    with django_capture_on_commit_callbacks(execute=True):
+        first, _again = issued(tenant), issued(tenant)
+    (message,) = mail.outbox
+    assert message.subject == f"[Penstock] Invoice {first.number}"
+    assert "€ 44.64" in message.body and f"/invoices/{first.pk}/" in message.body and "2026-04-16" in message.body
+
+    BillingProfile.objects.create(tenant=tenant, email="bills@acme.example")
+    with django_capture_on_commit_callbacks(execute=True):
+        issued(tenant, APRIL, MAY)
+    assert mail.outbox[-1].to == ["bills@acme.example"] and len(mail.outbox) == 2

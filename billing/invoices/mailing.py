@@ -1,0 +1,30 @@
+"""Mails about invoices: to the address of the billing profile, or to owners and finance who verified theirs."""
+
+from __future__ import annotations
+
+from billing.models import Invoice
+from tenants import mails
+from tenants.choices import Role
+from tenants.models import Member
+
+RECIPIENTS_MAX = 20
+
+
+def send_issued(invoice: Invoice) -> int:
+    """How many mails the server took. One that was not taken is not tried again: the invoice stands in the console."""
+    link = mails.public_url(f"/invoices/{invoice.pk}/")
+    return sum(
+        mails.send("invoice", address, language, invoice=invoice, tenant=invoice.tenant.name, link=link)
+        for address, language in _recipients(invoice)
+    )
+
+
+def _recipients(invoice: Invoice) -> list[tuple[str, str]]:
+    members = Member.objects.filter(
+        tenant=invoice.tenant, role__in=(Role.OWNER, Role.FINANCE), user__is_active=True,
+        user__email_verified_at__isnull=False,
+    ).select_related("user").order_by("pk")  # fmt: skip
+    found = [(member.user.email, member.user.language) for member in members[:RECIPIENTS_MAX]]
+    if invoice.buyer["email"]:
+        return [(invoice.buyer["email"], found[0][1] if found else "en")]
+    return found
