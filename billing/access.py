@@ -6,7 +6,15 @@ from decimal import Decimal
 
 from django.db.models import QuerySet, Sum
 
-from billing.models import Budget, BudgetAlert, Invoice, InvoiceLine, InvoiceState
+from billing.models import (
+    Budget,
+    BudgetAlert,
+    Invoice,
+    InvoiceLine,
+    InvoiceState,
+    WebhookDelivery,
+    WebhookEndpoint,
+)
 from instances.models import Instance
 from tenants import access
 from tenants.actors import Actor
@@ -39,6 +47,24 @@ def budget(acting: Actor, budget_id: str, *, lock: bool = False) -> Budget:
 
 def alerts_of(tenant: Tenant) -> QuerySet[BudgetAlert]:
     return BudgetAlert.objects.filter(tenant=tenant)
+
+
+def webhooks_of(tenant: Tenant) -> QuerySet[WebhookEndpoint]:
+    return WebhookEndpoint.objects.filter(tenant=tenant)
+
+
+def webhook(acting: Actor, webhook_id: str, *, lock: bool = False) -> WebhookEndpoint:
+    """Raises `NotFound`."""
+    return access.fetch(webhooks_of(access.tenant_of(acting)), lock=lock, pk=webhook_id)
+
+
+def deliveries_of(found: WebhookEndpoint) -> QuerySet[WebhookDelivery]:
+    return WebhookDelivery.objects.filter(endpoint=found)
+
+
+def delivery(found: WebhookEndpoint, delivery_id: str) -> WebhookDelivery:
+    """Raises `NotFound`."""
+    return access.fetch(deliveries_of(found), lock=True, pk=delivery_id)
 
 
 def invoice(acting: Actor, invoice_id: str) -> Invoice:

@@ -23,6 +23,7 @@ AUDIT_EVERY_S = 2
 INVOICES_EVERY_S = 600
 LAKE_EVERY_S = 3_600
 BUDGETS_EVERY_S = 60
+WEBHOOKS_EVERY_S = 5
 
 
 def every(seconds: int, task: str, *, queue: str = "penstock") -> dict[str, Any]:
@@ -49,5 +50,6 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "issue invoices": every(INVOICES_EVERY_S, "billing.issue_invoices"),
     "look after the lake": every(LAKE_EVERY_S, "billing.look_after_lake", queue="pipeline"),
     "watch budgets": every(BUDGETS_EVERY_S, "billing.watch_budgets"),
+    "deliver webhooks": every(WEBHOOKS_EVERY_S, "billing.deliver_webhooks"),
     "apply usage": every(USAGE_EVERY_S, "billing.run_usage_pipeline", queue="pipeline"),
 }

@@ -12,10 +12,11 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from types import MappingProxyType
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -105,6 +106,35 @@ def fetch(url: str, *, bytes_max: int, deadline_s: float = OUTBOUND_DEADLINE_S) 
         OutboundFailed: something else, or nothing.
     """
     request = _Request(target_of(url), bytes_max, time.monotonic() + deadline_s)
+    _run(request, deadline_s)
+    if request.status != OK:
+        raise OutboundFailed(f"It answered with status {request.status}; redirects are not followed.")
+    return request.body
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back, whatever its status."""
+
+    status: int
+    body: bytes
+
+
+def post(
+    url: str, body: bytes, headers: Mapping[str, str], *, bytes_max: int, deadline_s: float = OUTBOUND_DEADLINE_S
+) -> Answer:
+    """Sends a document. Of the answer at most `bytes_max` are read; what is longer is cut. As `fetch`, it returns or
+    raises within about `deadline_s`.
+
+    Raises:
+        OutboundFailed: there was no answer, or the address may not be asked.
+    """
+    request = _Request(target_of(url), bytes_max, time.monotonic() + deadline_s, body, headers)
+    _run(request, deadline_s)
+    return Answer(request.status, request.body)
+
+
+def _run(request: _Request, deadline_s: float) -> None:
     # A thread of its own: neither the resolver nor a server that sends a byte now and then knows our deadline.
     worker = threading.Thread(target=request.run, name="outbound", daemon=True)
     worker.start()
@@ -114,7 +144,6 @@ def fetch(url: str, *, bytes_max: int, deadline_s: float = OUTBOUND_DEADLINE_S) 
         raise OutboundFailed("There was no answer in time.")
     if request.failure is not None:
         raise request.failure
-    return request.body
 
 
 class _Connection(http.client.HTTPConnection):
@@ -125,10 +154,22 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _Request:
-    """One GET. `abandon` ends it from another thread."""
+    """One GET, or with a document one POST. `abandon` ends it from another thread."""
 
-    def __init__(self, target: Target, bytes_max: int, deadline_s: float) -> None:
+    def __init__(
+        self,
+        target: Target,
+        bytes_max: int,
+        deadline_s: float,
+        document: bytes | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.body = b""
+        self.status = 0
+        self._document = document
+        self._headers = {
+            "Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": USER_AGENT, **headers
+        }  # fmt: skip
         self.failure: OutboundFailed | None = None
         self._target = target
         self._bytes_max = bytes_max
@@ -138,7 +179,7 @@ class _Request:
 
     def run(self) -> None:
         try:
-            self.body = self._get()
+            self._ask()
         except OutboundFailed as failure:
             self.failure = failure
         except ssl.SSLCertVerificationError:
@@ -155,20 +196,22 @@ class _Request:
             with contextlib.suppress(OSError):
                 found.shutdown(socket.SHUT_RDWR)
 
-    def _get(self) -> bytes:
+    def _ask(self) -> None:
         plain = self._connected(_addresses(self._target))
         with plain, _context().wrap_socket(plain, server_hostname=self._target.host) as encrypted:
             self._hold(encrypted)
             connection = _Connection(self._target.host, self._target.port)
             connection.sock = encrypted
-            headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": USER_AGENT}
-            connection.request("GET", self._target.path, headers=headers)
+            method = "GET" if self._document is None else "POST"
+            connection.request(method, self._target.path, body=self._document, headers=self._headers)
             with connection.getresponse() as response:
-                return self._body(response)
+                self.status = response.status
+                if self._document is None:
+                    self.body = self._whole(response) if response.status == OK else b""
+                else:
+                    self.body = response.read1(self._bytes_max)
 
-    def _body(self, response: http.client.HTTPResponse) -> bytes:
-        if response.status != OK:
-            raise OutboundFailed(f"It answered with status {response.status}; redirects are not followed.")
+    def _whole(self, response: http.client.HTTPResponse) -> bytes:
         if response.getheader("Content-Encoding", "identity") != "identity":
             raise OutboundFailed("Its answer is compressed, which was not asked for.")
         body = bytearray()

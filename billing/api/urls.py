@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from billing.api import budgets, invoices, views
+from billing.api import budgets, invoices, views, webhooks
 
 urlpatterns = [
     path("plans", views.PlanCollection.as_view()),
@@ -11,6 +11,12 @@ urlpatterns = [
     path("budgets", budgets.BudgetCollection.as_view()),
     path("budgets/<str:budget_id>", budgets.BudgetDetail.as_view()),
     path("alerts", budgets.AlertCollection.as_view()),
+    path("webhooks", webhooks.WebhookCollection.as_view()),
+    path("webhooks/<str:webhook_id>", webhooks.WebhookDetail.as_view()),
+    path("webhooks/<str:webhook_id>/rotate-secret", webhooks.WebhookRotation.as_view()),
+    path("webhooks/<str:webhook_id>/test", webhooks.WebhookTest.as_view()),
+    path("webhooks/<str:webhook_id>/deliveries", webhooks.DeliveryCollection.as_view()),
+    path("webhooks/<str:webhook_id>/deliveries/<str:delivery_id>/resend", webhooks.DeliveryAgain.as_view()),
     path("costs", invoices.CostCollection.as_view()),
     path("invoices", invoices.InvoiceCollection.as_view()),
     path("invoices/draft", invoices.InvoiceDraft.as_view()),

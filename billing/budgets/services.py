@@ -14,9 +14,10 @@ from django.utils.translation import gettext_noop
 from billing.budgets.decide import FORECAST, marks_passed
 from billing.invoices.charging import Draft, draft
 from billing.invoices.periods import month_of
-from billing.models import Budget, BudgetAlert
+from billing.models import Budget, BudgetAlert, WebhookEvent
 from billing.rating.hours import NoPrice
 from billing.rating.terms import Bill
+from billing.webhooks.services import publish
 from instances.models import Instance
 from tenants import access, audit, mails
 from tenants.actors import Actor
@@ -112,6 +113,7 @@ def _evaluate(budget: Budget, found: Draft, now: datetime) -> int:
                         forecast=forecast, at=now,
                     )
                 )  # fmt: skip
+                publish(budget.tenant, WebhookEvent.BUDGET_ALERT, _payload(alerts[-1]), now)
         except IntegrityError:
             continue  # another run said it
     # Of several that are passed at once the highest is worth a mail.
@@ -140,6 +142,15 @@ def _send(alert: BudgetAlert) -> int:
 def _require_free(tenant: Tenant, name: str) -> None:
     if Budget.objects.filter(tenant=tenant, name=name).exists():
         raise Conflict(gettext_noop("There is a budget of this name."), code="name_taken")
+
+
+def _payload(alert: BudgetAlert) -> dict[str, Any]:
+    return {
+        "id": alert.pk, "budget_id": alert.budget_id, "budget_name": alert.budget_name,
+        "instance_id": alert.instance_id, "month": f"{alert.month:%Y-%m}", "mark": alert.mark,
+        "amount": str(alert.amount), "spent": str(alert.spent), "forecast": str(alert.forecast),
+        "currency": alert.tenant.currency,
+    }  # fmt: skip
 
 
 def _shown(budget: Budget) -> dict[str, Any]:

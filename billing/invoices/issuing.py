@@ -27,12 +27,14 @@ from billing.models import (
     InvoiceState,
     Seller,
     UsageOffset,
+    WebhookEvent,
 )
 from billing.models.agreements import ONLY_SELLER
 from billing.models.invoices import REFERENCE_CHARS_MAX
 from billing.rating.engine import rounded
 from billing.rating.hours import NoPrice
 from billing.rating.terms import Period, RatedLine
+from billing.webhooks.services import publish
 from brokers.contract.usage import USAGE_INTERVAL_MS
 from brokers.models import Placement
 from tenants import access, audit
@@ -82,6 +84,7 @@ def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> In
         currency=bill.currency, now=now, inputs=to_json(inputs),
     )  # fmt: skip
     audit.record(acting, "invoice.issued", invoice, None, _audited(invoice), tenant=tenant)
+    publish(tenant, WebhookEvent.INVOICE_ISSUED, _audited(invoice) | {"id": invoice.pk}, now)
     transaction.on_commit(partial(mailing.send_issued, invoice))
     return invoice
 

@@ -106,7 +106,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('meter', models.CharField(choices=[('partitions', 'partitions'), ('stored', 'stored'), ('connections', 'connections'), ('bytes_in', 'bytes_in'), ('bytes_out', 'bytes_out'), ('bandwidth_p95', 'bandwidth_p95')], max_length=16, verbose_name='meter')),
                 ('scheme', models.CharField(choices=[('graduated', 'graduated'), ('volume', 'volume')], default="graduated", max_length=12, verbose_name='scheme')),
-                ('tiers', models.JSONField(help_text='A list of [up to, unit price, flat fee], such as [["100", "0.05", "0"], [null, "0.03", "0"]].', verbose_name='tiers')),
+                ('tiers', models.JSONField(help_text='JSON; how tiers are written is said in docs/how-to/close-a-month.md.', verbose_name='tiers')),
                 ('included', models.DecimalField(decimal_places=6, default=0, max_digits=20, verbose_name='included')),
                 ('commit', models.DecimalField(decimal_places=6, default=0, max_digits=20, verbose_name='committed')),
                 ('overage_price', models.DecimalField(blank=True, decimal_places=6, max_digits=12, null=True, verbose_name='price of overage')),

@@ -6,6 +6,7 @@ from billing.models.invoices import OVERDUE, Invoice, InvoiceKind, InvoiceLine, 
 from billing.models.lake import LakeFile
 from billing.models.plans import Plan, Price, PriceComponent
 from billing.models.usage import NEVER, Direction, UsageCounter, UsageMinute, UsageOffset
+from billing.models.webhooks import DeliveryState, WebhookDelivery, WebhookEndpoint, WebhookEvent
 
 __all__ = [
     "NEVER",
@@ -13,6 +14,7 @@ __all__ = [
     "BillingProfile",
     "Budget",
     "BudgetAlert",
+    "DeliveryState",
     "Direction",
     "Discount",
     "Invoice",
@@ -28,4 +30,7 @@ __all__ = [
     "UsageCounter",
     "UsageMinute",
     "UsageOffset",
+    "WebhookDelivery",
+    "WebhookEndpoint",
+    "WebhookEvent",
 ]

@@ -131,7 +131,7 @@ class PriceComponent(models.Model):
     )
     tiers = models.JSONField(
         _("tiers"),
-        help_text=_('A list of [up to, unit price, flat fee], such as [["100", "0.05", "0"], [null, "0.03", "0"]].'),
+        help_text=_("JSON; how tiers are written is said in docs/how-to/close-a-month.md."),
     )
     included = models.DecimalField(_("included"), max_digits=20, decimal_places=6, default=0)
     commit = models.DecimalField(_("committed"), max_digits=20, decimal_places=6, default=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import ssl
 import threading
@@ -66,6 +67,13 @@ class HttpsServer:
                     if not part:
                         return
                     request += part
+                head, _, body = request.partition(b"\r\n\r\n")
+                wanted = re.search(rb"(?i)content-length: (\d+)", head)
+                while wanted is not None and len(body) < int(wanted[1]):
+                    part = encrypted.recv(4096)
+                    if not part:
+                        return
+                    request, body = request + part, body + part
                 self.requests.append(request)
                 if self.stalls is not None:
                     self.stalls.wait(TIMEOUT_S)

@@ -14,6 +14,9 @@ from tenants import access
 from tenants.api.endpoint import ANYBODY, SIGNED_IN, Endpoint
 from tenants.choices import Role, Scope
 from tests.component.billing import test_api as of_billing
+from tests.component.billing import test_budgets as of_budgets
+from tests.component.billing import test_invoice_api as of_invoices
+from tests.component.billing import test_webhooks as of_webhooks
 from tests.component.instances import test_endpoints as of_instances
 from tests.component.quotas import test_quota_api as of_quotas
 from tests.component.tenants import test_endpoints as of_tenants
@@ -63,7 +66,7 @@ OF_TENANTS = tuple(route for route in ROUTES if route not in OF_OPERATORS)
 
 
 def _cases() -> Iterator[Case]:
-    for module in (of_billing, of_instances, of_quotas, of_tenants):
+    for module in (of_billing, of_budgets, of_invoices, of_webhooks, of_instances, of_quotas, of_tenants):
         for var in vars(module).values():
             if isinstance(var, type) and issubclass(var, EndpointCases):
                 yield from var.cases

@@ -66,13 +66,14 @@ class TestEndpointsOfInvoices(EndpointCases):
         Case("GET", "/invoices/draft", Scope.BILLING_READ),
         Case("GET", "/invoices/{invoice}", Scope.BILLING_READ),
         Case("GET", "/invoices/{invoice}/lines", Scope.BILLING_READ),
-        Case("GET", "/invoices/{invoice}/lines/1/hours", Scope.BILLING_READ),
+        Case("GET", "/invoices/{invoice}/lines/{line}/hours", Scope.BILLING_READ),
+        Case("GET", "/invoices/{invoice}/lines/{line}/minutes?hour=2026-01-01T00:00:00Z", Scope.BILLING_READ),
         Case("GET", "/invoices/{invoice}/recompute", Scope.BILLING_READ),
     )
 
     def places(self, owner: Member) -> dict[str, str]:
         with_traffic(owner)
-        return {"invoice": invoice_of(owner).pk}
+        return {"invoice": invoice_of(owner).pk, "line": "1"}
 
 
 @pytest.fixture()

@@ -24,6 +24,7 @@ from tests.testkit.api_cases import make_tenant, make_user
 from tests.testkit.fake_cluster import four_brokers
 from tests.testkit.fleet import make_fleet, make_instance, place
 
+SIZE = {"plan": "brook", "bandwidth_mb_s": 5, "storage_gb": 20}
 pytestmark = pytest.mark.django_db
 
 NOTHING = "Nothing needs you."
@@ -101,7 +102,7 @@ def _fail(_cluster: Cluster) -> None:
 def _stall(_cluster: Cluster) -> None:
     made = make_instance(make_tenant(), name="orders")
     Operation.objects.create(
-        tenant=made.tenant, instance=made, type="instance.resize", generation=2, asked_by="x",
+        tenant=made.tenant, instance=made, type="instance.resize", generation=2, **SIZE, asked_by="x",
         created_at=_ago(OPERATION_LATE_S + 60),
     )  # fmt: skip
 
@@ -196,7 +197,15 @@ def test_many_things_are_bounded_and_cost_no_more_queries(
     for number in range(NEEDS_MAX):
         made = make_instance(tenant, name=f"failed-{number}", phase="failed")
         Operation.objects.create(
-            tenant=tenant, instance=made, type="instance.resize", generation=2, asked_by="x", created_at=_ago(4_000)
+            tenant=tenant,
+            instance=made,
+            type="instance.resize",
+            generation=2,
+            plan="brook",
+            bandwidth_mb_s=5,
+            storage_gb=20,
+            asked_by="x",
+            created_at=_ago(4_000),
         )
     with django_assert_max_num_queries(24):
         page = first_page(panel)

@@ -59,7 +59,7 @@ def test_usage_and_cost_are_without_it(ida: Client, owner: Member, instance: Ins
     )  # fmt: skip
     shown = ida.get(reverse("page-account-usage"))
     assert shown.context["per_hour"] == quotes[instance.pk].per_hour
-    assert [row[0].pk for row in shown.context["rows"]] == [instance.pk]
+    assert shown.context["instances"] == 1
     assert shown.context["produce_bytes"] == 0
 
 

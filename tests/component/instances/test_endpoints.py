@@ -25,6 +25,7 @@ __all__ = ["pytest_generate_tests"]
 
 READ, WRITE = Scope.INSTANCES_READ, Scope.INSTANCES_WRITE
 CA, KNOWN_CA = Authority.make("New CA"), Authority.make("Acme CA")
+SIZE = {"plan": "brook", "bandwidth_mb_s": 5, "storage_gb": 20}
 
 
 @pytest.mark.django_db
@@ -67,7 +68,14 @@ class TestInstances(EndpointCases):
         instance = make_running(owner.tenant)
         Route.objects.create(instance=instance, name="second", security="sasl_tls")
         operation = Operation.objects.create(
-            tenant=owner.tenant, instance=instance, type="instance.create", generation=1, asked_by="tests"
+            tenant=owner.tenant,
+            instance=instance,
+            type="instance.create",
+            generation=1,
+            plan="brook",
+            bandwidth_mb_s=5,
+            storage_gb=20,
+            asked_by="tests",
         )
         return {
             "instance": instance.pk,

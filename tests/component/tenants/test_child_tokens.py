@@ -87,7 +87,9 @@ def test_however_a_token_ends_those_it_made_end(owner: Member, ends: str) -> Non
     [
         (["members:write", "members:read"], set()),
         ([*sorted(access.ROLE_SCOPES[Role.VIEWER] & access.TOKEN_SCOPES), "members:write"], {Role.VIEWER}),
-        (sorted(access.TOKEN_SCOPES - {"operator"}), {Role.VIEWER, Role.DEVELOPER}),
+        (sorted(access.TOKEN_SCOPES - {"operator", "billing:read", "billing:write"}), {Role.VIEWER, Role.DEVELOPER}),
+        (sorted(access.TOKEN_SCOPES - {"operator", "billing:write"}), {Role.VIEWER, Role.DEVELOPER, Role.ADMIN}),
+        (sorted(access.TOKEN_SCOPES - {"operator"}), set(Role)),
     ],
 )
 def test_a_token_invites_nobody_who_may_do_more_than_it_may(owner: Member, scopes: list[str], may: set[Role]) -> None:

@@ -1,0 +1,235 @@
+"""Writes: endpoints of a tenant, what they are to be told, and the telling."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+from cryptography.fernet import InvalidToken
+from django.db import connections, transaction
+from django.db.models import F
+from django.utils import timezone
+from django.utils.translation import gettext_noop
+
+from billing.models import DeliveryState, WebhookDelivery, WebhookEndpoint, WebhookEvent
+from billing.models.webhooks import ANSWER_CHARS_MAX
+from billing.webhooks import pacing, signing
+from tenants import access, audit, outbound
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
+from tenants.models import Tenant
+from tenants.second_factor.adapter import cipher
+
+log = structlog.get_logger(__name__)
+
+ENDPOINTS_PER_TENANT_MAX = 10
+# Waiting for one endpoint; what comes above it is dropped and logged.
+PENDING_PER_ENDPOINT_MAX = 500
+FORMER_SECRET_FOR = timedelta(hours=24)
+DELIVERIES_KEPT_FOR = timedelta(days=30)
+# A run of the task: so many at a time, of each endpoint one, and no new ones after so long.
+AT_ONCE_MAX = 16
+RUN_S = 5.0
+# Whoever takes a delivery has it for so long; a worker that is killed gives it back then.
+LEASE = timedelta(seconds=60)
+FORGOTTEN_AT_ONCE_MAX = 5_000
+
+
+@transaction.atomic
+def create_endpoint(*, acting: Actor, url: str) -> tuple[WebhookEndpoint, str]:
+    """The endpoint, and its secret, which is shown once. Raises `QuotaExceeded`, `Conflict`, `Invalid`."""
+    access.require(acting, Scope.BILLING_WRITE)
+    tenant = Tenant.objects.select_for_update().get(pk=access.tenant_of(acting).pk)
+    if WebhookEndpoint.objects.filter(tenant=tenant).count() >= ENDPOINTS_PER_TENANT_MAX:
+        raise QuotaExceeded(Message(gettext_noop("A tenant has at most %(n)s webhooks."), n=ENDPOINTS_PER_TENANT_MAX))
+    _require_askable(url)
+    if WebhookEndpoint.objects.filter(tenant=tenant, url=url).exists():
+        raise Conflict(gettext_noop("There is a webhook with this address."), code="name_taken")
+    secret = signing.new_secret()
+    endpoint = WebhookEndpoint.objects.create(tenant=tenant, url=url, secret=_sealed(secret))
+    audit.record(acting, "webhook.created", endpoint, None, {"url": url})
+    return endpoint, secret
+
+
+@transaction.atomic
+def change_endpoint(*, acting: Actor, endpoint: WebhookEndpoint, changes: Mapping[str, Any]) -> WebhookEndpoint:
+    """Its address, or whether it is told anything. `endpoint` is locked."""
+    access.require(acting, Scope.BILLING_WRITE)
+    before = _shown(endpoint)
+    if "url" in changes:
+        _require_askable(changes["url"])
+    endpoint.url = changes.get("url", endpoint.url)
+    endpoint.is_enabled = changes.get("is_enabled", endpoint.is_enabled)
+    if _shown(endpoint) != before:
+        endpoint.failed_in_a_row = 0
+        endpoint.save_changes(["url", "is_enabled", "failed_in_a_row"])
+        audit.record(acting, "webhook.changed", endpoint, *audit.difference(before, _shown(endpoint)))
+    return endpoint
+
+
+@transaction.atomic
+def rotate_secret(*, acting: Actor, endpoint: WebhookEndpoint) -> str:
+    """Another secret; the former one signs as well for a day. `endpoint` is locked."""
+    access.require(acting, Scope.BILLING_WRITE)
+    secret = signing.new_secret()
+    endpoint.former_secret, endpoint.former_until = endpoint.secret, timezone.now() + FORMER_SECRET_FOR
+    endpoint.secret = _sealed(secret)
+    endpoint.save_changes(["secret", "former_secret", "former_until"])
+    audit.record(acting, "webhook.rotated", endpoint)
+    return secret
+
+
+@transaction.atomic
+def delete_endpoint(*, acting: Actor, endpoint: WebhookEndpoint) -> None:
+    """With what was delivered to it, and what waits."""
+    access.require(acting, Scope.BILLING_WRITE)
+    audit.record(acting, "webhook.deleted", endpoint, _shown(endpoint), None)
+    endpoint.delete()
+
+
+@transaction.atomic
+def send_test(*, acting: Actor, endpoint: WebhookEndpoint) -> WebhookDelivery:
+    """Raises `Conflict` while it is turned off, or has very many waiting."""
+    access.require(acting, Scope.BILLING_WRITE)
+    if not endpoint.is_enabled:
+        raise Conflict(gettext_noop("The webhook is turned off. Turn it on first."), code="disabled")
+    made = _queue(endpoint, WebhookEvent.TEST, {"message": "This is a test."}, timezone.now())
+    if made is None:
+        raise Conflict(gettext_noop("Too many deliveries wait for this webhook."), code="too_many")
+    return made
+
+
+@transaction.atomic
+def send_again(*, acting: Actor, delivery: WebhookDelivery) -> WebhookDelivery:
+    """One that is over, under the id it has. Raises `Conflict` while it waits."""
+    access.require(acting, Scope.BILLING_WRITE)
+    if delivery.state == DeliveryState.PENDING:
+        raise Conflict(gettext_noop("The delivery waits for its next try already."))
+    delivery.state, delivery.attempts, delivery.next_at, delivery.finished_at = (
+        DeliveryState.PENDING, 0, timezone.now(), None,
+    )  # fmt: skip
+    delivery.save(update_fields=["state", "attempts", "next_at", "finished_at"])
+    return delivery
+
+
+def publish(tenant: Tenant, event: WebhookEvent, payload: Mapping[str, Any], now: datetime) -> int:
+    """To every endpoint of the tenant that is turned on; in the caller's transaction, so that what is told is true."""
+    endpoints = WebhookEndpoint.objects.filter(tenant=tenant, is_enabled=True)
+    return sum(_queue(endpoint, event, payload, now) is not None for endpoint in endpoints)
+
+
+def deliver(now: datetime) -> int:
+    """Sends what is due; how many tries were made. Safe to run twice, and at the same time."""
+    ends_s = time.monotonic() + RUN_S
+    tries = 0
+    while time.monotonic() < ends_s and (taken := _take(now)):
+        with ThreadPoolExecutor(AT_ONCE_MAX) as pool:
+            list(pool.map(_try, taken, [now] * len(taken)))
+        tries += len(taken)
+    return tries
+
+
+def forget_old(now: datetime) -> int:
+    """What is over since long ago."""
+    old = WebhookDelivery.objects.exclude(state=DeliveryState.PENDING).filter(created_at__lt=now - DELIVERIES_KEPT_FOR)
+    found = list(old.values_list("pk", flat=True)[:FORGOTTEN_AT_ONCE_MAX])
+    return WebhookDelivery.objects.filter(pk__in=found).delete()[0]
+
+
+def _queue(
+    endpoint: WebhookEndpoint, event: WebhookEvent, payload: Mapping[str, Any], now: datetime
+) -> WebhookDelivery | None:
+    waiting = WebhookDelivery.objects.filter(endpoint=endpoint, state=DeliveryState.PENDING).count()
+    if waiting >= PENDING_PER_ENDPOINT_MAX:
+        log.warning("webhook_queue_full", webhook=endpoint.pk, kind=str(event))
+        return None
+    document = {"type": str(event), "timestamp": now.isoformat(), "data": dict(payload)}
+    return WebhookDelivery.objects.create(endpoint=endpoint, event=event, payload=document, next_at=now)
+
+
+@transaction.atomic
+def _take(now: datetime) -> list[WebhookDelivery]:
+    """The oldest due one of each endpoint: one that is slow has one place."""
+    due = WebhookDelivery.objects.filter(state=DeliveryState.PENDING, next_at__lte=now, endpoint__is_enabled=True)
+    oldest = due.order_by("endpoint_id", "next_at", "pk").distinct("endpoint_id").values("pk")
+    found = list(
+        WebhookDelivery.objects.filter(pk__in=oldest, next_at__lte=now)
+        .select_for_update(skip_locked=True, of=("self",))
+        .select_related("endpoint")
+        .order_by("next_at")[:AT_ONCE_MAX]
+    )
+    WebhookDelivery.objects.filter(pk__in=[each.pk for each in found]).update(
+        next_at=now + LEASE, attempts=F("attempts") + 1
+    )
+    for each in found:
+        each.attempts += 1
+    return found
+
+
+def _try(delivery: WebhookDelivery, now: datetime) -> None:
+    try:
+        body = json.dumps(delivery.payload, separators=(",", ":")).encode()
+        status, answer = None, ""
+        try:
+            secrets = _secrets(delivery.endpoint)
+            headers = signing.headers(secrets, delivery.pk, int(time.time()), body)
+            found = outbound.post(delivery.endpoint.url, body, headers, bytes_max=ANSWER_CHARS_MAX)
+            status, answer = found.status, found.body.decode("utf-8", "replace").replace("\x00", "\ufffd")
+        except outbound.OutboundFailed as failure:
+            answer = str(failure)
+        except InvalidToken:
+            answer = "Its secret cannot be read any more. Rotate it."
+        _note(delivery, status, answer[:ANSWER_CHARS_MAX], now)
+    finally:
+        connections.close_all()
+
+
+@transaction.atomic
+def _note(delivery: WebhookDelivery, status: int | None, answer: str, now: datetime) -> None:
+    delivery.status, delivery.answer = status, answer
+    if status is not None and pacing.is_taken(status):
+        delivery.state, delivery.finished_at = DeliveryState.DELIVERED, now
+        WebhookEndpoint.objects.filter(pk=delivery.endpoint_id).update(failed_in_a_row=0)
+    elif (wait := pacing.wait_after(delivery.attempts)) is not None:
+        delivery.next_at = now + wait
+    else:
+        delivery.state, delivery.finished_at = DeliveryState.FAILED, now
+        _count_failure(delivery.endpoint_id)
+    delivery.save(update_fields=["state", "status", "answer", "next_at", "finished_at"])
+
+
+def _count_failure(endpoint_id: str) -> None:
+    endpoint = WebhookEndpoint.objects.select_for_update().get(pk=endpoint_id)
+    endpoint.failed_in_a_row += 1
+    if endpoint.failed_in_a_row >= pacing.FAILED_IN_A_ROW_MAX:
+        endpoint.is_enabled = False
+        log.warning("webhook_turned_off", webhook=endpoint.pk)
+    endpoint.save_changes(["failed_in_a_row", "is_enabled"])
+
+
+def _secrets(endpoint: WebhookEndpoint) -> list[str]:
+    sealed = [endpoint.secret]
+    if endpoint.former_secret and endpoint.former_until is not None and endpoint.former_until > timezone.now():
+        sealed.append(endpoint.former_secret)
+    return [cipher().decrypt(each.encode()).decode() for each in sealed]
+
+
+def _sealed(secret: str) -> str:
+    return cipher().encrypt(secret.encode()).decode()
+
+
+def _require_askable(url: str) -> None:
+    try:
+        outbound.target_of(url)
+    except outbound.OutboundFailed as refusal:
+        raise Invalid.at("/url", str(refusal), code="not_askable") from None
+
+
+def _shown(endpoint: WebhookEndpoint) -> dict[str, Any]:
+    return {"url": endpoint.url, "is_enabled": endpoint.is_enabled}
