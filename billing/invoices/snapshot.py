@@ -47,9 +47,29 @@ class Inputs:
 
 
 def to_json(inputs: Inputs) -> dict[str, Any]:
-    found = _plain(asdict(inputs))
-    assert isinstance(found, dict)
-    return {"version": VERSION, **found}
+    return {
+        "version": VERSION,
+        "period": _plain(asdict(inputs.period)),
+        "usage": [_usage_to_json(each) for each in inputs.usage],
+        "prices": [_plain(asdict(each)) for each in inputs.prices],
+        "agreement": _plain(asdict(inputs.agreement)),
+    }
+
+
+def _usage_to_json(usage: InstanceUsage) -> dict[str, Any]:
+    """Hours and points as lists: there may be thousands of each."""
+    return {
+        "instance_id": usage.instance_id,
+        "spans": [_plain(asdict(each)) for each in usage.spans],
+        "hours": [
+            [
+                each.hour.isoformat(), each.bytes_in, each.bytes_out, str(each.stored_byte_hours),
+                str(each.partition_hours), each.connections_peak,
+            ]
+            for each in usage.hours
+        ],
+        "rate_points": [[each.start.isoformat(), each.bytes_in, each.bytes_out] for each in usage.rate_points],
+    }  # fmt: skip
 
 
 def from_json(raw: Mapping[str, Any]) -> Inputs:
@@ -93,16 +113,18 @@ def _usage(raw: Mapping[str, Any]) -> InstanceUsage:
         ],
         hours=[
             HourUsage(
-                **(
-                    each
-                    | {"hour": datetime.fromisoformat(each["hour"])}
-                    | {name: Decimal(each[name]) for name in ("stored_byte_hours", "partition_hours")}
-                )
+                hour=datetime.fromisoformat(hour),
+                bytes_in=bytes_in,
+                bytes_out=bytes_out,
+                stored_byte_hours=Decimal(stored),
+                partition_hours=Decimal(partitions),
+                connections_peak=connections,
             )
-            for each in raw["hours"]
+            for hour, bytes_in, bytes_out, stored, partitions, connections in raw["hours"]
         ],
         rate_points=[
-            RatePoint(**(each | {"start": datetime.fromisoformat(each["start"])})) for each in raw["rate_points"]
+            RatePoint(start=datetime.fromisoformat(start), bytes_in=bytes_in, bytes_out=bytes_out)
+            for start, bytes_in, bytes_out in raw["rate_points"]
         ],
     )
 
