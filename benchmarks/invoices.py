@@ -48,6 +48,10 @@ with connection.cursor() as cursor:
         FROM instances_instance i, generate_series(%s::timestamptz, %s, '1 hour') m, generate_series(1, {topics}) t
         WHERE i.name = 'bench' ''', [month.start, month.end])
     rows = cursor.rowcount
+    cursor.execute('''
+        INSERT INTO billing_usagehour (instance_id, hour, direction, bytes, requests)
+        SELECT instance_id, date_trunc('hour', minute, 'UTC'), direction, sum(bytes), sum(requests)
+        FROM billing_usageminute GROUP BY 1, 2, 3 ON CONFLICT DO NOTHING''')
     cursor.execute("ANALYZE billing_usageminute")
 print(json.dumps({{"rows": rows, "filled_s": round(time.monotonic() - began, 1), "month": f"{{month.start:%Y-%m}}"}}))
 """

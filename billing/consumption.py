@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from django.db.models import DateTimeField, DurationField, F, Func, QuerySet, Sum, Value
-from django.db.models.functions import Cast, Trunc
+from django.db.models.functions import Cast
 
 from billing.metering.spans import SizeChange, spans
-from billing.models import Direction, UsageMinute
+from billing.models import Direction, UsageHour, UsageMinute
 from billing.rating.terms import HourUsage, InstanceUsage, Period, RatePoint, SizeSpan
 from instances.choices import OperationState, OperationType
 from instances.models import Operation
@@ -75,15 +75,11 @@ def _spans_of(tenant: Tenant, period: Period) -> dict[str, list[SizeSpan]]:
 
 def _hours_of(instance_ids: Iterable[str], period: Period) -> dict[str, list[HourUsage]]:
     sums: dict[tuple[str, datetime], dict[str, int]] = defaultdict(dict)
-    rows = (
-        _minutes(instance_ids, period)
-        .annotate(hour=Trunc("minute", "hour", tzinfo=UTC))
-        .values("instance_id", "hour", "direction")
-        .annotate(total=Sum("bytes"))
-        .order_by("instance_id", "hour")
-    )
-    for row in rows:
-        sums[row["instance_id"], row["hour"]][row["direction"]] = row["total"]
+    rows = UsageHour.objects.filter(
+        instance_id__in=list(instance_ids), hour__gte=period.start, hour__lt=period.end
+    ).order_by("instance_id", "hour")
+    for instance_id, hour, direction, count in rows.values_list("instance_id", "hour", "direction", "bytes"):
+        sums[instance_id, hour][direction] = count
     result: dict[str, list[HourUsage]] = defaultdict(list)
     for (instance_id, hour), total in sums.items():
         result[instance_id].append(

@@ -60,6 +60,7 @@ def look_after_lake() -> None:
     place, today = open_lake(settings.LAKE_URL), timezone.now().astimezone(UTC).date()
     try:
         upkeep.merge_days(place, today)
-        upkeep.reconcile(place, today - timedelta(days=1))
+        if upkeep.has_all_of(yesterday := today - timedelta(days=1)):
+            upkeep.reconcile(place, yesterday)
     except LakeBroken as broken:
         log.error("lake_broken", reason=str(broken))

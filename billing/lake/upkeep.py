@@ -9,13 +9,12 @@ from datetime import UTC, date, datetime, time, timedelta
 
 import structlog
 from django.db import transaction
-from django.db.models import Count, Sum
-from django.db.models.functions import Trunc
+from django.db.models import Count
 
 from billing.lake import files
 from billing.lake.address import LakePlace
 from billing.lake.replay import LakeBroken, checked, hours
-from billing.models import LakeFile, UsageMinute
+from billing.models import LakeFile, UsageHour
 
 log = structlog.get_logger(__name__)
 
@@ -71,6 +70,11 @@ def _merge(place: LakePlace, cluster_id: str, day: date) -> int:
     return len(old) - 1
 
 
+def has_all_of(day: date) -> bool:
+    """Whether the lake was there before the day began."""
+    return LakeFile.objects.filter(day__lt=day).exists()
+
+
 def reconcile(place: LakePlace, day: date) -> list[HourDifference]:
     """A day worked out again from the lake, beside the tables: what differs, which is told as an error as well.
 
@@ -86,17 +90,12 @@ def differences(
 ) -> list[HourDifference]:
     """Of these instances, of all where None, in full hours."""
     in_tables: dict[tuple[str, datetime, str], int] = {}
-    minutes = UsageMinute.objects.filter(minute__gte=start, minute__lt=end)
+    rows = UsageHour.objects.filter(hour__gte=start, hour__lt=end)
     if instance_ids is not None:
         instance_ids = list(instance_ids)
-        minutes = minutes.filter(instance_id__in=instance_ids)
-    for row in (
-        minutes.annotate(hour=Trunc("minute", "hour", tzinfo=UTC))
-        .values("instance_id", "hour", "direction")
-        .annotate(total=Sum("bytes"))
-        .order_by()
-    ):
-        in_tables[row["instance_id"], row["hour"], row["direction"]] = row["total"]
+        rows = rows.filter(instance_id__in=instance_ids)
+    for instance_id, hour, direction, count in rows.values_list("instance_id", "hour", "direction", "bytes"):
+        in_tables[instance_id, hour, direction] = count
     in_lake: dict[tuple[str, datetime, str], int] = defaultdict(int)
     for each in hours(place, instance_ids, start, end):
         in_lake[each.instance_id, each.hour, each.direction] += each.bytes

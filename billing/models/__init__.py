@@ -5,7 +5,7 @@ from billing.models.budgets import Budget, BudgetAlert
 from billing.models.invoices import OVERDUE, Invoice, InvoiceKind, InvoiceLine, InvoiceState
 from billing.models.lake import LakeFile
 from billing.models.plans import Plan, Price, PriceComponent
-from billing.models.usage import NEVER, Direction, UsageCounter, UsageMinute, UsageOffset
+from billing.models.usage import NEVER, Direction, UsageCounter, UsageHour, UsageMinute, UsageOffset
 from billing.models.webhooks import DeliveryState, WebhookDelivery, WebhookEndpoint, WebhookEvent
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "PriceComponent",
     "Seller",
     "UsageCounter",
+    "UsageHour",
     "UsageMinute",
     "UsageOffset",
     "WebhookDelivery",

@@ -49,6 +49,27 @@ class UsageMinute(models.Model):
         return f"{self.instance_id} {self.minute:%Y-%m-%d %H:%M} {self.direction} {self.bytes} B"
 
 
+class UsageHour(models.Model):
+    """Bytes and requests of an instance in one UTC hour and direction: what bills are made of. Written with the minutes
+    they are the sum of.
+    """
+
+    instance_id = models.CharField(_("instance"), max_length=16)
+    hour = models.DateTimeField(_("hour"))
+    direction = models.CharField(_("direction"), max_length=8, choices=Direction.choices)
+    bytes = models.BigIntegerField(_("bytes"))
+    requests = models.BigIntegerField(_("requests"))
+
+    class Meta:
+        ordering = ("instance_id", "hour")
+        verbose_name = _("usage by hour")
+        verbose_name_plural = _("usage by hour")
+        constraints = (models.UniqueConstraint(fields=("instance_id", "hour", "direction"), name="usage_hour_once"),)
+
+    def __str__(self) -> str:
+        return f"{self.instance_id} {self.hour:%Y-%m-%d %H}:00 {self.direction} {self.bytes} B"
+
+
 class UsageCounter(models.Model):
     """The last cumulative counter the pipeline applied, per broker incarnation and key; the next delta starts here."""
 

@@ -136,6 +136,12 @@ def _add_minutes(cursor: psycopg.Cursor[Any], rows: Iterable[tuple[Any, ...]]) -
         f"INSERT INTO billing_usageminute ({_quoted((*key, *COUNTED))}) SELECT * FROM minute_in"  # noqa: S608
         f" ON CONFLICT ({_quoted(key)}) DO UPDATE SET {sums}"
     )
+    sums = ", ".join(f"{name} = billing_usagehour.{name} + excluded.{name}" for name in COUNTED)
+    cursor.execute(
+        f"INSERT INTO billing_usagehour (instance_id, hour, direction, {_quoted(COUNTED)})"  # noqa: S608
+        " SELECT instance_id, date_trunc('hour', minute, 'UTC'), direction, sum(bytes), sum(requests) FROM minute_in"
+        f" GROUP BY 1, 2, 3 ON CONFLICT (instance_id, hour, direction) DO UPDATE SET {sums}"
+    )
 
 
 def _put_counters(cursor: psycopg.Cursor[Any], cluster_id: str, rows: Iterable[tuple[Any, ...]]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from billing.models import UsageMinute
+from django.db.models import F
+
+from billing.models import UsageHour, UsageMinute
 from instances.choices import OperationState, OperationType
 from instances.models import Instance, Operation
 
@@ -34,10 +36,15 @@ def used(
     user: str = "u",
     client_id: str = "c",
 ) -> None:
-    """Minute rows, one for each direction."""
+    """A minute row for each direction, and the sum of its hour."""
     for direction, count in (("produce", produce), ("consume", consume)):
         if count:
             UsageMinute.objects.create(
                 instance_id=instance_id, minute=minute, topic=topic, user=user, client_id=client_id,
                 direction=direction, bytes=count, requests=1,
             )  # fmt: skip
+            hour, _ = UsageHour.objects.get_or_create(
+                instance_id=instance_id, hour=minute.replace(minute=0, second=0, microsecond=0), direction=direction,
+                defaults={"bytes": 0, "requests": 0},
+            )  # fmt: skip
+            UsageHour.objects.filter(pk=hour.pk).update(bytes=F("bytes") + count, requests=F("requests") + 1)

@@ -65,7 +65,7 @@ class Command(BaseCommand):
             acting=ACTING, invoice=_invoice(options["number"]), state=STATES[options["state"]],
             reference=options["reference"], now=timezone.now(),
         )  # fmt: skip
-        self.stdout.write(f"{closed.number}: {closed.get_state_display()}")
+        self.stdout.write(f"{closed.number}: {closed.state}")
 
     def _credit(self, options: dict[str, Any]) -> None:
         try:

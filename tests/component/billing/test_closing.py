@@ -85,7 +85,7 @@ def test_the_command_issues_closes_corrects_and_works_out_again() -> None:
 
     assert "equal to the cent" in run("recompute", number)
     assert "PSC-" in run("credit", number, "--amount", "1.50", "--note", "Outage")
-    assert run("close", number, "--reference", "bank 1").strip() == f"{number}: Paid"
+    assert run("close", number, "--reference", "bank 1").strip() == f"{number}: paid"
 
     for words, refusal in (
         (("close", number, "--reference", "x"), "closed already"),

@@ -18,7 +18,7 @@ from pyarrow import parquet
 from billing import dsn
 from billing.lake import files, replay, upkeep
 from billing.lake.address import LakePlace, open_lake
-from billing.models import LakeFile, UsageMinute
+from billing.models import LakeFile, UsageHour
 from billing.pipeline import sink
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -152,13 +152,12 @@ def test_a_day_is_merged_when_it_is_over_or_has_very_many_files(
 
 def test_tables_that_differ_from_the_lake_are_named_by_the_hour(place: LakePlace) -> None:
     keep(place, reports((1, NOON, 100, 100)), 0, 1)
-    row = {"topic": "t", "user": "u", "client_id": "c", "direction": "produce", "requests": 1}
-    minute = UsageMinute.objects.create(
-        instance_id=INSTANCE, minute=NOON - timedelta(minutes=1), bytes=100, **row
-    )  # fmt: skip
+    UsageHour.objects.create(
+        instance_id=INSTANCE, hour=NOON - timedelta(hours=1), direction="produce", bytes=100, requests=1
+    )
     assert upkeep.reconcile(place, DAY) == []
 
-    UsageMinute.objects.filter(pk=minute.pk).update(bytes=99)
+    UsageHour.objects.update(bytes=99)
 
     (found,) = upkeep.reconcile(place, DAY)
     assert (found.instance_id, found.hour.hour, found.in_tables, found.in_lake) == (INSTANCE, 11, 99, 100)
