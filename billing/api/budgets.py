@@ -26,13 +26,13 @@ class BudgetOut(serializers.ModelSerializer[Budget]):
 
 
 class BudgetIn(StrictSerializer):
-    name = serializers.CharField(max_length=NAME_CHARS_MAX)
+    name = serializers.CharField(min_length=1, max_length=NAME_CHARS_MAX)
     amount = serializers.DecimalField(12, 2, min_value=Decimal("0.01"), help_text="In the tenant's currency.")
     instance_id = serializers.CharField(max_length=16, required=False, default="", allow_blank=True)
 
 
 class BudgetChange(StrictSerializer):
-    name = serializers.CharField(max_length=NAME_CHARS_MAX, required=False)
+    name = serializers.CharField(min_length=1, max_length=NAME_CHARS_MAX, required=False)
     amount = serializers.DecimalField(12, 2, min_value=Decimal("0.01"), required=False)
 
 

@@ -31,14 +31,15 @@ from tenants.api.base import ApiView, endpoint
 from tenants.choices import Scope
 from tenants.errors import Conflict, RateLimited
 
-# Each reads the usage of a month.
+# Of a tenant. Each reads the usage of a month, or of three.
 RECOMPUTATIONS_PER_MINUTE_MAX = 6
+COSTS_PER_MINUTE_MAX = 120
 
 
 class CostCollection(ApiView):
     tag = "Billing"
 
-    @endpoint("get_costs", Scope.BILLING_READ, query=CostQuery, returns=CostsOut, errors=(409,))
+    @endpoint("get_costs", Scope.BILLING_READ, query=CostQuery, returns=CostsOut, errors=(409, 429))
     def get(self, request: Request) -> Response:
         """Read what a period costs, before tax.
 
@@ -46,6 +47,7 @@ class CostCollection(ApiView):
         they moved. Hours are UTC.
         """
         query = self.query
+        _charge(f"costs:{self.tenant.pk}", COSTS_PER_MINUTE_MAX, "Costs are worked out so often a minute.")
         try:
             found = costs.costs(self.tenant, query["start"], query["end"], query["group_by"])
         except NoPrice as missing:
@@ -180,6 +182,12 @@ class InvoiceRecomputation(ApiView):
 
 def charge_recomputation(tenant_id: str) -> None:
     """Raises `RateLimited`."""
-    rate = rates.charge_named(f"recompute:{tenant_id}", RECOMPUTATIONS_PER_MINUTE_MAX)
+    _charge(
+        f"recompute:{tenant_id}", RECOMPUTATIONS_PER_MINUTE_MAX, "Invoices are worked out again a few times a minute."
+    )
+
+
+def _charge(name: str, limit: int, detail: str) -> None:
+    rate = rates.charge_named(name, limit)
     if rate is not None and rate.is_exceeded:
-        raise RateLimited("Invoices are worked out again a few times a minute.", retry_after_s=rate.reset_s)
+        raise RateLimited(detail, retry_after_s=rate.reset_s)

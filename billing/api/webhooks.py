@@ -33,11 +33,11 @@ class WebhookMade(WebhookOut):
 
 
 class WebhookIn(StrictSerializer):
-    url = serializers.CharField(max_length=URL_CHARS_MAX, help_text="By https:// to a public address.")
+    url = serializers.CharField(min_length=1, max_length=URL_CHARS_MAX, help_text="By https:// to a public address.")
 
 
 class WebhookChange(StrictSerializer):
-    url = serializers.CharField(max_length=URL_CHARS_MAX, required=False)
+    url = serializers.CharField(min_length=1, max_length=URL_CHARS_MAX, required=False)
     is_enabled = serializers.BooleanField(required=False)
 
 

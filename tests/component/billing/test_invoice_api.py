@@ -11,6 +11,7 @@ from django.test import override_settings
 from pytest_django import DjangoAssertNumQueries
 
 from billing import services
+from billing.api import invoices as invoice_views
 from billing.api.invoices import RECOMPUTATIONS_PER_MINUTE_MAX
 from billing.invoices import issuing
 from billing.invoices.periods import month_before, month_of
@@ -157,8 +158,9 @@ def test_the_draft_is_this_month_so_far_and_its_forecast_is_no_less(owner: Membe
 
 
 def test_an_instance_of_this_hour_has_a_cost_at_once(owner: Member) -> None:
-    ran(make_instance(owner.tenant), NOW)
-    assert Api.of(owner).get("/invoices/draft").json()["total"] == "0.06"
+    ran(make_instance(owner.tenant), datetime.now(UTC))
+    # Two hours when the clock strikes in between.
+    assert Api.of(owner).get("/invoices/draft").json()["total"] in ("0.06", "0.12")
 
 
 def test_a_line_opens_to_hours_and_an_hour_to_minutes(owner: Member) -> None:
@@ -209,6 +211,14 @@ def _work_out_until_refused(owner: Member) -> None:
     other = make_member()
     with_traffic(other)
     assert Api.of(other).get(f"/invoices/{invoice_of(other).pk}/recompute").status_code == 200
+
+
+def test_costs_are_worked_out_so_often_a_minute(owner: Member, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invoice_views, "COSTS_PER_MINUTE_MAX", 2)
+    with override_settings(REDIS_URL=redis_url, API_RATE_LIMITS=True):
+        answers = [Api.of(owner).get("/costs") for _ in range(3)]
+        other = Api.of(make_member()).get("/costs")
+    assert [answer.status_code for answer in [*answers, other]] == [200, 200, 429, 200]
 
 
 def test_another_tenants_invoice_is_not_found_whatever_is_asked_of_it(owner: Member) -> None:
