@@ -40,7 +40,7 @@ def draft(tenant: Tenant, now: datetime) -> Draft:
     inputs = inputs_of(tenant, month)
     until = max(min(ceil_hour(now), month.end), month.start + HOUR)
     so_far = replace(inputs, period=Period(start=month.start, end=until))
-    # A minimum and the tax of a month are due when it is over; until then nobody knows whether it is reached.
+    # A minimum is due when the month is over; until then nobody knows whether it is reached.
     so_far = replace(so_far, agreement=replace(inputs.agreement, minimum=Decimal(0)))
     expected = [_going_on(each, until, month) for each in inputs.usage]
     return Draft(so_far=so_far.rated(), forecast=replace(inputs, usage=expected).rated())
