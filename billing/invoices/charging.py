@@ -49,7 +49,7 @@ def draft(tenant: Tenant, now: datetime) -> Draft:
 def _going_on(usage: InstanceUsage, until: datetime, month: Period) -> InstanceUsage:
     """With the average hour, since the instance was there, in each hour that is still to come."""
     last = usage.spans[-1] if usage.spans else None
-    if last is None or last.end is not None or not usage.hours:
+    if last is None or last.end is not None or last.only_storage or not usage.hours:
         return usage
     since = max(month.start, usage.spans[0].start)
     hours = max(1, -(-(until - since) // HOUR))

@@ -117,6 +117,8 @@ def _lines_of(period: Period, usage: InstanceUsage, lists: Sequence[PriceList]) 
         # What came in after the last hour, or before the first, belongs to the size next to it.
         segment = charged[max(0, bisect_right(starts, hour.hour) - 1)]
         for component in segment.prices.components:
+            if segment.span.only_storage and component.meter is not Meter.STORED:
+                continue
             if component.meter not in BOUGHT and component.meter is not Meter.BANDWIDTH_P95:
                 sums.add(segment, component, hour.hour, hour.hour + HOUR, _measured(component, hour))
     _add_percentiles(period, usage, charged, sums)

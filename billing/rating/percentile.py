@@ -24,7 +24,7 @@ class Percentile(NamedTuple):
 
 
 def percentile_95(period: Period, spans: Sequence[SizeSpan], rate_points: Sequence[RatePoint]) -> Percentile:
-    """Of the time in which the instance was there. `share` is that time of the whole period."""
+    """Of the time in which the instance was there and not suspended. `share` is that time of the whole period."""
     slots = _slots(period, spans)
     count = len(slots)
     whole = (period.end - period.start) // POINT
@@ -47,6 +47,8 @@ def percentile_95(period: Period, spans: Sequence[SizeSpan], rate_points: Sequen
 def _slots(period: Period, spans: Sequence[SizeSpan]) -> set[datetime]:
     result: set[datetime] = set()
     for span in spans:
+        if span.only_storage:
+            continue
         start = max(period.start, span.start)
         end = period.end if span.end is None else min(period.end, span.end)
         slot = start - (start - period.start) % POINT

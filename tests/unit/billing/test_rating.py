@@ -262,8 +262,8 @@ def naive(period: Period, used: InstanceUsage, lists: Sequence[PriceList]) -> De
                 if not each.only_storage:
                     cost += found[0].tiers[0].unit_price
                     cost += max(0, each.bandwidth_mb_s - 20) * found[1].tiers[0].unit_price
+                    price_of_bytes = found[3].tiers[0].unit_price
                 dearest = cost if dearest is None else max(dearest, cost)
-                price_of_bytes = found[3].tiers[0].unit_price
         if dearest is not None:
             total += dearest + D(bytes_in.get(hour, 0)) / 10**9 * price_of_bytes
         hour += HOUR
@@ -331,3 +331,17 @@ def test_tiers_charge_every_unit_once_and_the_same_whether_they_come_at_once_or_
 
 def test_amounts_are_rounded_half_up() -> None:
     assert rounded(D("0.005")) == D("0.01") == D("0.005").quantize(D("0.01"), ROUND_HALF_UP)
+
+
+def test_a_suspended_instance_pays_for_what_it_stores_and_for_nothing_it_moves() -> None:
+    meters = (Meter.BYTES_IN, Meter.BYTES_OUT, Meter.PARTITIONS, Meter.CONNECTIONS, Meter.BANDWIDTH_P95, Meter.STORED)
+    used_hour = HourUsage(
+        hour=at(1), bytes_in=10**12, bytes_out=10**12, stored_byte_hours=D(10**9), partition_hours=D(9),
+        connections_peak=9,
+    )  # fmt: skip
+    moved = [RatePoint(start=at(1), bytes_in=10**12, bytes_out=10**12)] * 600
+    suspended = usage(span(at(1), at(2), only_storage=True), hours=[used_hour], points=moved)
+
+    bill = rate(MARCH, [suspended], [prices(*(component(meter, "1") for meter in meters))], EUR)
+
+    assert [(line.meter, line.amount) for line in bill.lines] == [(Meter.STORED, D("1.00"))]
