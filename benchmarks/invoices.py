@@ -32,13 +32,14 @@ demo = Instance.objects.select_related("tenant").order_by("created_at").first()
 tenants = [Tenant(slug=f"bench-{{n}}", name=f"Bench {{n}}") for n in range({tenants})]
 Tenant.objects.bulk_create(tenants, batch_size=1000)
 instances = [Instance(tenant=tenant, name="bench", plan="river", bandwidth_mb_s=80, storage_gb=600, partitions_max=600,
-                      phase="failed") for tenant in tenants]
+                      phase="failed", created_at=month.start) for tenant in tenants]
 instances.append(Instance(tenant=demo.tenant, name="bench", plan="river", bandwidth_mb_s=80, storage_gb=600,
-                          partitions_max=600, phase="failed"))
+                          partitions_max=600, phase="failed", created_at=month.start))
 Instance.objects.bulk_create(instances, batch_size=1000)
 Operation.objects.bulk_create(
     [Operation(tenant=each.tenant, instance=each, type="instance.create", state="succeeded", generation=1, plan="river",
-               bandwidth_mb_s=80, storage_gb=600, asked_by="bench", created_at=month.start, finished_at=month.start)
+               bandwidth_mb_s=80, storage_gb=600, is_suspended=False, asked_by="bench",
+               created_at=month.start, finished_at=month.start)
      for each in instances], batch_size=1000)
 began = time.monotonic()
 with connection.cursor() as cursor:

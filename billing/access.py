@@ -69,7 +69,7 @@ def delivery(found: WebhookEndpoint, delivery_id: str) -> WebhookDelivery:
 
 def invoice(acting: Actor, invoice_id: str) -> Invoice:
     """Raises `NotFound`."""
-    return access.fetch(Invoice.objects.filter(tenant=access.tenant_of(acting)), pk=invoice_id)
+    return access.fetch(invoices_of(access.tenant_of(acting)), pk=invoice_id)
 
 
 def lines_of(found: Invoice) -> QuerySet[InvoiceLine]:

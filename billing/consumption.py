@@ -45,9 +45,17 @@ def _spans_of(tenant: Tenant, period: Period) -> dict[str, list[SizeSpan]]:
     """By instance, the spans that reach into the period."""
     changes: dict[str, list[SizeChange]] = defaultdict(list)
     rows = Operation.objects.filter(tenant=tenant, created_at__lt=period.end).values_list(
-        "instance_id", "type", "created_at", "finished_at", "state", "plan", "bandwidth_mb_s", "storage_gb"
+        "instance_id",
+        "type",
+        "created_at",
+        "finished_at",
+        "state",
+        "plan",
+        "bandwidth_mb_s",
+        "storage_gb",
+        "is_suspended",
     )
-    for instance_id, type_, asked_at, finished_at, state, plan, bandwidth_mb_s, storage_gb in rows:
+    for instance_id, type_, asked_at, finished_at, state, plan, bandwidth_mb_s, storage_gb, is_suspended in rows:
         is_done = state == OperationState.SUCCEEDED
         if not is_done and type_ != OperationType.DELETE:
             continue
@@ -59,6 +67,7 @@ def _spans_of(tenant: Tenant, period: Period) -> dict[str, list[SizeSpan]]:
                 plan=plan,
                 bandwidth_mb_s=bandwidth_mb_s,
                 storage_gb=storage_gb,
+                is_suspended=is_suspended,
             )
         )
     result = {}

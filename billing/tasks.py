@@ -16,7 +16,7 @@ from billing.invoices import closing
 from billing.lake import upkeep
 from billing.lake.address import open_lake
 from billing.lake.replay import LakeBroken
-from billing.webhooks import services as webhooks
+from billing.webhooks import delivering, services
 
 log = structlog.get_logger(__name__)
 
@@ -49,8 +49,8 @@ def deliver_webhooks() -> None:
     """Sends what is due, and forgets what is over since long ago. Safe to run twice and at the same time."""
     close_old_connections()
     now = timezone.now()
-    webhooks.deliver(now)
-    webhooks.forget_old(now)
+    delivering.deliver(now)
+    services.forget_old(now)
 
 
 @shared_task(name="billing.look_after_lake", queue=PIPELINE_QUEUE)

@@ -344,8 +344,8 @@ class OAuthConfiguration(models.Model):
 
 class Operation(models.Model):
     """A slow call, to be followed: kept in PostgreSQL, so that it survives whatever process works on it. The sizes that
-    bills are made of are read from here: `plan`, `bandwidth_mb_s` and `storage_gb` are what the instance has once the
-    operation succeeded.
+    bills are made of are read from here: `plan`, `bandwidth_mb_s`, `storage_gb` and `is_suspended` are what the
+    instance has, and is, once the operation succeeded.
 
     `generation` is the instance's when it was asked for: the operation is done when that one is confirmed. `steps` is a
     list of `{name, state, at_ms, fact, data}`; `at_ms` counts from `created_at`.
@@ -364,6 +364,7 @@ class Operation(models.Model):
     plan = models.CharField(_("plan"), max_length=32, editable=False)
     bandwidth_mb_s = models.PositiveIntegerField(_("bandwidth, MB/s"), editable=False)
     storage_gb = models.PositiveIntegerField(_("storage, GB"), editable=False)
+    is_suspended = models.BooleanField(_("suspended"), editable=False)
     asked_by = models.CharField(_("asked by"), max_length=254)
     request_id = models.CharField(_("request id"), max_length=64, blank=True, default="")
     created_at = models.DateTimeField(_("created"), default=timezone.now)

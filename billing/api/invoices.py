@@ -8,7 +8,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing import access, costs
+from billing import access, call_limits, costs
 from billing.api.invoice_serializers import (
     CostQuery,
     CostsOut,
@@ -26,14 +26,10 @@ from billing.invoices.periods import month_of
 from billing.invoices.recompute import recompute
 from billing.lake.replay import LakeBroken
 from billing.rating.hours import NoPrice
-from tenants.api import pages, rates
+from tenants.api import pages
 from tenants.api.base import ApiView, endpoint
 from tenants.choices import Scope
-from tenants.errors import Conflict, RateLimited
-
-# Of a tenant. Each reads the usage of a month, or of three.
-RECOMPUTATIONS_PER_MINUTE_MAX = 6
-COSTS_PER_MINUTE_MAX = 120
+from tenants.errors import Conflict
 
 
 class CostCollection(ApiView):
@@ -47,7 +43,7 @@ class CostCollection(ApiView):
         they moved. Hours are UTC.
         """
         query = self.query
-        _charge(f"costs:{self.tenant.pk}", COSTS_PER_MINUTE_MAX, "Costs are worked out so often a minute.")
+        call_limits.charge_costs(self.tenant)
         try:
             found = costs.costs(self.tenant, query["start"], query["end"], query["group_by"])
         except NoPrice as missing:
@@ -161,9 +157,9 @@ class InvoiceRecomputation(ApiView):
         of the period: equal to the cent, or each difference.
         """
         found = access.invoice(self.actor, invoice_id)
-        charge_recomputation(found.tenant_id)
+        call_limits.charge_recomputation(self.tenant)
         try:
-            result = recompute(found)
+            result = recompute(found, lake_rows_max=call_limits.REPLAYED_ROWS_MAX)
         except NoPrice as missing:
             raise Conflict(str(missing), code="no_price") from None
         except LakeBroken as broken:
@@ -178,16 +174,3 @@ class InvoiceRecomputation(ApiView):
             },
             RecomputationOut,
         )
-
-
-def charge_recomputation(tenant_id: str) -> None:
-    """Raises `RateLimited`."""
-    _charge(
-        f"recompute:{tenant_id}", RECOMPUTATIONS_PER_MINUTE_MAX, "Invoices are worked out again a few times a minute."
-    )
-
-
-def _charge(name: str, limit: int, detail: str) -> None:
-    rate = rates.charge_named(name, limit)
-    if rate is not None and rate.is_exceeded:
-        raise RateLimited(detail, retry_after_s=rate.reset_s)

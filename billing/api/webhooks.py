@@ -26,10 +26,13 @@ class WebhookOut(serializers.ModelSerializer[WebhookEndpoint]):
 class WebhookMade(WebhookOut):
     """With its secret, this once."""
 
-    secret = serializers.CharField(allow_null=True, default=None)
+    secret = serializers.SerializerMethodField(help_text="It is shown this once.")
 
     class Meta(WebhookOut.Meta):
-        fields = (*WebhookOut.Meta.fields, "secret")  # type: ignore[assignment]
+        fields = (*WebhookOut.Meta.fields, "secret")
+
+    def get_secret(self, webhook: WebhookEndpoint) -> str | None:
+        return self.context["view"].secret
 
 
 class WebhookIn(StrictSerializer):
@@ -73,10 +76,7 @@ class WebhookCollection(ApiView):
         two days; after five that came to nothing the webhook is turned off.
         """
         made, secret = services.create_endpoint(acting=self.actor, **self.body)
-        if not self.dry_run:
-            made.secret = secret
-        else:
-            made.secret = ""
+        self.secret = None if self.dry_run else secret
         return self.one(made, WebhookMade, status=201, location=f"{API_ROOT}/webhooks/{made.pk}")
 
 
@@ -112,7 +112,7 @@ class WebhookRotation(ApiView):
         """Make another secret. The former one signs as well for 24 hours."""
         found = access.webhook(self.actor, webhook_id, lock=True)
         secret = services.rotate_secret(acting=self.actor, endpoint=found)
-        found.secret = "" if self.dry_run else secret
+        self.secret = None if self.dry_run else secret
         return self.one(found, WebhookMade)
 
 

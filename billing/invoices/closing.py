@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import structlog
+from django.db.models import Q
 
 from billing.invoices import issuing
 from billing.invoices.periods import month_before, month_of
 from billing.models import Invoice, InvoiceKind
 from billing.rating.terms import Period
-from instances.models import Operation
+from instances.models import Instance
 from tenants.actors import Actor, system_actor
 from tenants.errors import Conflict
 from tenants.models import Tenant
@@ -31,10 +32,16 @@ class Closing:
 
 
 def tenants_to_invoice(period: Period) -> Iterator[Tenant]:
-    """Who had an instance before the period ended, and has no invoice of it."""
-    had = Operation.objects.filter(created_at__lt=period.end).values("tenant_id")
+    """Who had an instance in the period, or in the month before it (usage may come late), and has no invoice of it."""
+    since = month_before(period).start
+    had = Instance.objects.filter(Q(deleted_at=None) | Q(deleted_at__gte=since), created_at__lt=period.end)
     invoiced = Invoice.objects.filter(kind=InvoiceKind.INVOICE, period_start=period.start).values("tenant_id")
-    return Tenant.objects.filter(pk__in=had).exclude(pk__in=invoiced).order_by("pk").iterator(chunk_size=500)
+    return (
+        Tenant.objects.filter(pk__in=had.values("tenant_id"))
+        .exclude(pk__in=invoiced)
+        .order_by("pk")
+        .iterator(chunk_size=500)
+    )
 
 
 def close_month(now: datetime, *, acting: Actor | None = None, period: Period | None = None) -> Closing:

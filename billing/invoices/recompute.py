@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from django.conf import settings
+from django.db.models import Sum
 
 from billing.invoices.adjustments import Adjustment, as_known_now, missing
 from billing.invoices.snapshot import Inputs, from_json
@@ -49,8 +50,9 @@ class Recomputation:
         return not self.differences
 
 
-def recompute(invoice: Invoice) -> Recomputation:
-    """A credit note is a decision, not a computation: its lines stand for themselves.
+def recompute(invoice: Invoice, *, lake_rows_max: int | None = None) -> Recomputation:
+    """The lake is left out where it has more rows of the period, of all tenants, than `lake_rows_max`. A credit note is
+    a decision, not a computation: its lines stand for themselves.
 
     Raises:
         NoPrice: usage that came late is of a plan the invoice has no price of.
@@ -63,7 +65,7 @@ def recompute(invoice: Invoice) -> Recomputation:
         inputs = from_json(invoice.inputs)
         found += _of_inputs(inputs, own)
         found += [_difference("usage", each) for each in missing(invoice, as_known_now(invoice, inputs))]
-        replayed = _from_lake(inputs)
+        replayed = _from_lake(inputs, lake_rows_max)
         if replayed is not None:
             found += [_difference("lake", each) for each in missing(invoice, replayed)]
     subtotal = sum((line.amount for line in own), NOTHING)
@@ -97,11 +99,14 @@ def _difference(source: str, found: Adjustment) -> Difference:
     )  # fmt: skip
 
 
-def _from_lake(inputs: Inputs) -> Inputs | None:
-    """With the bytes of the lake; None where the lake does not have all of the period."""
+def _from_lake(inputs: Inputs, rows_max: int | None) -> Inputs | None:
+    """With the bytes of the lake; None where it does not have all of the period, or too much of it."""
     period = inputs.period
     began = LakeFile.objects.order_by("day").values_list("day", flat=True).first()
     if began is None or began >= period.start.date():
+        return None
+    rows = replay.files_of(period.start, period.end).aggregate(sum=Sum("rows"))["sum"] or 0
+    if rows_max is not None and rows > rows_max:
         return None
     moved: dict[tuple[str, datetime], dict[str, int]] = defaultdict(dict)
     ids = [each.instance_id for each in inputs.usage]

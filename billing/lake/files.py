@@ -80,8 +80,14 @@ def _write(place: LakePlace, path: str, cluster_id: str, day: date, table: pa.Ta
     with place.files.open_output_stream(full + ".new") as stream:
         parquet.write_table(table, stream, compression="zstd")
     place.files.move(full + ".new", full)
-    added = sum(table.column("added_bytes").to_pylist())
-    return Written(path=path, cluster_id=cluster_id, day=day, rows=table.num_rows, added_bytes=added)
+    return Written(path=path, cluster_id=cluster_id, day=day, rows=table.num_rows, added_bytes=added_bytes(table))
+
+
+def added_bytes(table: pa.Table) -> int:
+    """The sum that is kept beside a file."""
+    import pyarrow.compute as pc
+
+    return int(pc.sum(table.column("added_bytes")).as_py() or 0)
 
 
 def _by_day(reports: pa.Table) -> list[tuple[date, pa.Table]]:

@@ -17,7 +17,9 @@ from instances.choices import OperationType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeChange:
-    """One operation of an instance. `done_at` is None for one that failed, or is not over."""
+    """One operation of an instance, and what the instance has and is once it succeeded. `done_at` is None for one that
+    failed, or is not over.
+    """
 
     type: str
     asked_at: datetime
@@ -25,6 +27,7 @@ class SizeChange:
     plan: str
     bandwidth_mb_s: int
     storage_gb: int
+    is_suspended: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +42,23 @@ class _Effect:
 def spans(changes: Sequence[SizeChange]) -> list[SizeSpan]:
     """The spans of one instance, oldest first; they do not overlap, and the last has no end while it exists.
 
-    `changes` in any order.
+    `changes` in any order. Each says all that an instance has and is, those asked for before it included: one that is
+    confirmed later than a change that was asked for after it says nothing new.
     """
     effects = [effect for change in changes if (effect := _effect(change)) is not None]
     effects.sort(key=lambda effect: effect.at)
     result: list[SizeSpan] = []
     present: SizeSpan | None = None
-    has_run = is_suspended = False
+    has_run = False
+    latest = effects[0].change.asked_at if effects else None
     for effect in effects:
         change, at = effect.change, effect.at
+        if latest is not None and change.asked_at < latest:
+            continue
         if effect.kind == OperationType.DELETE:
             wanted = None
         elif effect.kind == OperationType.CREATE or has_run:
             has_run = True
-            if effect.kind in (OperationType.SUSPEND, OperationType.RESUME):
-                is_suspended = effect.kind == OperationType.SUSPEND
             if present is None and effect.kind not in (OperationType.CREATE, OperationType.RESTORE):
                 continue  # it ended while it was deleted
             wanted = SizeSpan(
@@ -62,10 +67,11 @@ def spans(changes: Sequence[SizeChange]) -> list[SizeSpan]:
                 storage_gb=change.storage_gb,
                 start=at,
                 end=None,
-                only_storage=is_suspended,
+                only_storage=change.is_suspended,
             )
         else:
             continue
+        latest = change.asked_at
         if present is not None and wanted is not None and replace(wanted, start=present.start) == present:
             continue
         if present is not None and at > present.start:

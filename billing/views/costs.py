@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from billing import access as billing_access
-from billing import costs, selectors
+from billing import call_limits, costs, selectors
 from billing.costs import OTHERS, UNUSED, CostRow, Costs
 from billing.forms import CostForm
 from billing.invoices.charging import Draft, draft
@@ -24,9 +24,11 @@ from instances.selectors import counted_instances
 from tenants import access, csv_files
 from tenants.actors import Actor
 from tenants.choices import Scope
+from tenants.errors import RateLimited
 from tenants.limits import PAGE_SIZE_MAX
 from tenants.models import Tenant
 from tenants.views.base import console_page, render_page
+from tenants.wording import localized
 
 ROWS_SHOWN_MAX = 200
 MONTHS_OFFERED = 6
@@ -100,10 +102,13 @@ def _money(tenant: Tenant, month: Period, by: costs.GroupBy, now: datetime) -> t
     """What the month costs, its draft if it runs, and what is the matter where neither can be told."""
     is_running = month.end > now
     try:
+        call_limits.charge_costs(tenant)
         found = costs.costs(tenant, month.start, min(now, month.end), by)
         return found, draft(tenant, now) if is_running else None, ""
     except NoPrice as missing:
         return None, None, str(missing)
+    except RateLimited as limited:
+        return None, None, localized(limited.detail)
 
 
 def _shown(found: Costs, tenant: Tenant) -> list[tuple[CostRow, str, float]]:

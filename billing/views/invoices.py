@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from billing import access as billing_access
-from billing.api.invoices import charge_recomputation
+from billing import call_limits
 from billing.invoices import expansion
 from billing.invoices.charging import draft
 from billing.invoices.periods import month_of
@@ -64,8 +64,8 @@ def invoice_page(request: HttpRequest, invoice_id: str) -> HttpResponse:
     result, trouble = None, ""
     if "recompute" in request.GET:
         try:
-            charge_recomputation(found.tenant_id)
-            result = recompute(found)
+            call_limits.charge_recomputation(found.tenant)
+            result = recompute(found, lake_rows_max=call_limits.REPLAYED_ROWS_MAX)
         except RateLimited as limited:
             trouble = localized(limited.detail)
         except (NoPrice, LakeBroken) as wrong:

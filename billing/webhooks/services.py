@@ -1,24 +1,18 @@
-"""Writes: endpoints of a tenant, what they are to be told, and the telling."""
+"""Writes: endpoints of a tenant, and what they are to be told."""
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
-from cryptography.fernet import InvalidToken
-from django.db import connections, transaction
-from django.db.models import F
+from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext_noop
 
 from billing.models import DeliveryState, WebhookDelivery, WebhookEndpoint, WebhookEvent
-from billing.models.webhooks import ANSWER_CHARS_MAX
-from billing.webhooks import pacing, signing
+from billing.webhooks import signing
 from tenants import access, audit, outbound
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -33,11 +27,6 @@ ENDPOINTS_PER_TENANT_MAX = 10
 PENDING_PER_ENDPOINT_MAX = 500
 FORMER_SECRET_FOR = timedelta(hours=24)
 DELIVERIES_KEPT_FOR = timedelta(days=30)
-# A run of the task: so many at a time, of each endpoint one, and no new ones after so long.
-AT_ONCE_MAX = 16
-RUN_S = 5.0
-# Whoever takes a delivery has it for so long; a worker that is killed gives it back then.
-LEASE = timedelta(seconds=60)
 FORGOTTEN_AT_ONCE_MAX = 5_000
 
 
@@ -124,17 +113,6 @@ def publish(tenant: Tenant, event: WebhookEvent, payload: Mapping[str, Any], now
     return sum(_queue(endpoint, event, payload, now) is not None for endpoint in endpoints)
 
 
-def deliver(now: datetime) -> int:
-    """Sends what is due; how many tries were made. Safe to run twice, and at the same time."""
-    ends_s = time.monotonic() + RUN_S
-    tries = 0
-    while time.monotonic() < ends_s and (taken := _take(now)):
-        with ThreadPoolExecutor(AT_ONCE_MAX) as pool:
-            list(pool.map(_try, taken, [now] * len(taken)))
-        tries += len(taken)
-    return tries
-
-
 def forget_old(now: datetime) -> int:
     """What is over since long ago."""
     old = WebhookDelivery.objects.exclude(state=DeliveryState.PENDING).filter(created_at__lt=now - DELIVERIES_KEPT_FOR)
@@ -151,73 +129,6 @@ def _queue(
         return None
     document = {"type": str(event), "timestamp": now.isoformat(), "data": dict(payload)}
     return WebhookDelivery.objects.create(endpoint=endpoint, event=event, payload=document, next_at=now)
-
-
-@transaction.atomic
-def _take(now: datetime) -> list[WebhookDelivery]:
-    """The oldest due one of each endpoint: one that is slow has one place."""
-    due = WebhookDelivery.objects.filter(state=DeliveryState.PENDING, next_at__lte=now, endpoint__is_enabled=True)
-    oldest = due.order_by("endpoint_id", "next_at", "pk").distinct("endpoint_id").values("pk")
-    found = list(
-        WebhookDelivery.objects.filter(pk__in=oldest, next_at__lte=now)
-        .select_for_update(skip_locked=True, of=("self",))
-        .select_related("endpoint")
-        .order_by("next_at")[:AT_ONCE_MAX]
-    )
-    WebhookDelivery.objects.filter(pk__in=[each.pk for each in found]).update(
-        next_at=now + LEASE, attempts=F("attempts") + 1
-    )
-    for each in found:
-        each.attempts += 1
-    return found
-
-
-def _try(delivery: WebhookDelivery, now: datetime) -> None:
-    try:
-        body = json.dumps(delivery.payload, separators=(",", ":")).encode()
-        status, answer = None, ""
-        try:
-            secrets = _secrets(delivery.endpoint)
-            headers = signing.headers(secrets, delivery.pk, int(time.time()), body)
-            found = outbound.post(delivery.endpoint.url, body, headers, bytes_max=ANSWER_CHARS_MAX)
-            status, answer = found.status, found.body.decode("utf-8", "replace").replace("\x00", "\ufffd")
-        except outbound.OutboundFailed as failure:
-            answer = str(failure)
-        except InvalidToken:
-            answer = "Its secret cannot be read any more. Rotate it."
-        _note(delivery, status, answer[:ANSWER_CHARS_MAX], now)
-    finally:
-        connections.close_all()
-
-
-@transaction.atomic
-def _note(delivery: WebhookDelivery, status: int | None, answer: str, now: datetime) -> None:
-    delivery.status, delivery.answer = status, answer
-    if status is not None and pacing.is_taken(status):
-        delivery.state, delivery.finished_at = DeliveryState.DELIVERED, now
-        WebhookEndpoint.objects.filter(pk=delivery.endpoint_id).update(failed_in_a_row=0)
-    elif (wait := pacing.wait_after(delivery.attempts)) is not None:
-        delivery.next_at = now + wait
-    else:
-        delivery.state, delivery.finished_at = DeliveryState.FAILED, now
-        _count_failure(delivery.endpoint_id)
-    delivery.save(update_fields=["state", "status", "answer", "next_at", "finished_at"])
-
-
-def _count_failure(endpoint_id: str) -> None:
-    endpoint = WebhookEndpoint.objects.select_for_update().get(pk=endpoint_id)
-    endpoint.failed_in_a_row += 1
-    if endpoint.failed_in_a_row >= pacing.FAILED_IN_A_ROW_MAX:
-        endpoint.is_enabled = False
-        log.warning("webhook_turned_off", webhook=endpoint.pk)
-    endpoint.save_changes(["failed_in_a_row", "is_enabled"])
-
-
-def _secrets(endpoint: WebhookEndpoint) -> list[str]:
-    sealed = [endpoint.secret]
-    if endpoint.former_secret and endpoint.former_until is not None and endpoint.former_until > timezone.now():
-        sealed.append(endpoint.former_secret)
-    return [cipher().decrypt(each.encode()).decode() for each in sealed]
 
 
 def _sealed(secret: str) -> str:

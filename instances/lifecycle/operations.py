@@ -30,6 +30,7 @@ def begin(acting: Actor, instance: Instance, type_: OperationType, *, fact: str 
         plan=instance.plan,
         bandwidth_mb_s=instance.bandwidth_mb_s,
         storage_gb=instance.storage_gb,
+        is_suspended=instance.is_suspended,
         asked_by=acting.label,
         request_id=acting.request_id or "",
         created_at=instant,

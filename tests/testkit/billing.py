@@ -18,9 +18,10 @@ def ran(instance: Instance, since: datetime, until: datetime | None = None) -> N
         Operation.objects.create(
             tenant=instance.tenant, instance=instance, type=type_, state=OperationState.SUCCEEDED, generation=1,
             plan=instance.plan, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb,
-            asked_by="test", created_at=at, finished_at=at,
+            is_suspended=instance.is_suspended, asked_by="test", created_at=at, finished_at=at,
         )  # fmt: skip
 
+    Instance.objects.filter(pk=instance.pk, created_at__gt=since).update(created_at=since)
     operation(OperationType.CREATE, since)
     if until is not None:
         operation(OperationType.DELETE, until)

@@ -10,9 +10,7 @@ import pytest
 from django.test import override_settings
 from pytest_django import DjangoAssertNumQueries
 
-from billing import services
-from billing.api import invoices as invoice_views
-from billing.api.invoices import RECOMPUTATIONS_PER_MINUTE_MAX
+from billing import call_limits, services
 from billing.invoices import issuing
 from billing.invoices.periods import month_before, month_of
 from billing.models import Invoice, Price, PriceComponent
@@ -205,8 +203,8 @@ def test_working_invoices_out_again_and_again_is_limited_for_the_tenant(owner: M
 def _work_out_until_refused(owner: Member) -> None:
     with_traffic(owner)
     caller, at = Api.of(owner), f"/invoices/{invoice_of(owner).pk}/recompute"
-    answers = [caller.get(at) for _ in range(RECOMPUTATIONS_PER_MINUTE_MAX + 1)]
-    assert [answer.status_code for answer in answers[:-1]] == [200] * RECOMPUTATIONS_PER_MINUTE_MAX
+    answers = [caller.get(at) for _ in range(call_limits.RECOMPUTATIONS_PER_MINUTE_MAX + 1)]
+    assert [answer.status_code for answer in answers[:-1]] == [200] * call_limits.RECOMPUTATIONS_PER_MINUTE_MAX
     assert_problem(answers[-1], 429, "rate_limited")
     other = make_member()
     with_traffic(other)
@@ -214,7 +212,7 @@ def _work_out_until_refused(owner: Member) -> None:
 
 
 def test_costs_are_worked_out_so_often_a_minute(owner: Member, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(invoice_views, "COSTS_PER_MINUTE_MAX", 2)
+    monkeypatch.setattr(call_limits, "COSTS_PER_MINUTE_MAX", 2)
     with override_settings(REDIS_URL=redis_url, API_RATE_LIMITS=True):
         answers = [Api.of(owner).get("/costs") for _ in range(3)]
         other = Api.of(make_member()).get("/costs")

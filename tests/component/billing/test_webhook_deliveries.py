@@ -8,21 +8,24 @@ import hmac
 import json
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connections
 from django.utils import timezone
 
 from billing.models import WebhookDelivery, WebhookEndpoint, WebhookEvent
-from billing.webhooks import pacing, services
+from billing.webhooks import delivering, pacing, services
 from config.environment import BASE_DIR
 from tenants.actors import member_actor
 from tenants.models import Member
 from tests.testkit.api_cases import Api, assert_problem, make_member, pytest_generate_tests
 from tests.testkit.https_server import HttpsServer, https_server
+from tests.testkit.waiting import eventually
 
 __all__ = ["pytest_generate_tests"]
 
@@ -48,11 +51,8 @@ def endpoint(owner: Member, url: str) -> tuple[WebhookEndpoint, str]:
     return services.create_endpoint(acting=member_actor(owner), url=url)
 
 
-def test(owner: Member, found: WebhookEndpoint) -> WebhookDelivery:
+def send_test(owner: Member, found: WebhookEndpoint) -> WebhookDelivery:
     return services.send_test(acting=member_actor(owner), endpoint=found)
-
-
-test.__test__ = False  # type: ignore[attr-defined]
 
 
 def sent(server: HttpsServer) -> tuple[dict[str, str], bytes]:
@@ -85,7 +85,7 @@ def test_an_event_arrives_signed_with_the_secret_that_was_shown_once(owner: Memb
     assert made["secret"] not in str(WebhookEndpoint.objects.values())
 
     delivery = api.post(f"/webhooks/{made['id']}/test").json()
-    assert services.deliver(timezone.now()) == 1
+    assert delivering.deliver(timezone.now()) == 1
 
     headers, body = sent(server)
     assert server.requests[-1].startswith(b"POST /keys ")
@@ -99,30 +99,30 @@ def test_an_event_arrives_signed_with_the_secret_that_was_shown_once(owner: Memb
         1,
         '{"ok": true}',
     )
-    assert services.deliver(timezone.now()) == 0
+    assert delivering.deliver(timezone.now()) == 0
 
 
 def test_after_a_rotation_both_secrets_verify_for_a_day(owner: Member, server: HttpsServer) -> None:
     found, first = endpoint(owner, server.url)
     second = services.rotate_secret(acting=member_actor(owner), endpoint=found)
-    test(owner, found)
-    services.deliver(timezone.now())
+    send_test(owner, found)
+    delivering.deliver(timezone.now())
     assert verified(first, *sent(server)) and verified(second, *sent(server))
 
     WebhookEndpoint.objects.update(former_until=timezone.now() - timedelta(seconds=1))
-    test(owner, found)
-    services.deliver(timezone.now())
+    send_test(owner, found)
+    delivering.deliver(timezone.now())
     assert verified(second, *sent(server)) and not verified(first, *sent(server))
 
 
 def test_what_is_not_taken_is_tried_again_later_and_given_up_at_last(owner: Member, server: HttpsServer) -> None:
     server.answers({"no": True}, "500 Internal Server Error")
     found, _ = endpoint(owner, server.url)
-    made = test(owner, found)
+    made = send_test(owner, found)
     now = timezone.now()
     for number in range(pacing.ATTEMPTS_MAX):
-        assert services.deliver(now) == 1, number
-        assert services.deliver(now) == 0
+        assert delivering.deliver(now) == 1, number
+        assert delivering.deliver(now) == 0
         now += timedelta(days=2)
     made.refresh_from_db()
     assert (made.state, made.status, made.attempts) == ("failed", 500, pacing.ATTEMPTS_MAX)
@@ -130,7 +130,7 @@ def test_what_is_not_taken_is_tried_again_later_and_given_up_at_last(owner: Memb
 
     server.answers({})
     services.send_again(acting=member_actor(owner), delivery=made)
-    assert services.deliver(now) == 1
+    assert delivering.deliver(now) == 1
     made.refresh_from_db()
     assert made.state == "delivered"
 
@@ -139,9 +139,9 @@ def test_an_endpoint_that_takes_nothing_is_turned_off_and_then_left_alone(owner:
     server.answers({}, "404 Not Found")
     found, _ = endpoint(owner, server.url)
     WebhookEndpoint.objects.update(failed_in_a_row=pacing.FAILED_IN_A_ROW_MAX - 1)
-    made = test(owner, found)
+    made = send_test(owner, found)
     WebhookDelivery.objects.update(attempts=pacing.ATTEMPTS_MAX - 1)
-    services.deliver(timezone.now())
+    delivering.deliver(timezone.now())
     found.refresh_from_db()
     assert not found.is_enabled
     assert services.publish(found.tenant, WebhookEvent.TEST, {}, timezone.now()) == 0
@@ -152,8 +152,8 @@ def test_an_endpoint_that_takes_nothing_is_turned_off_and_then_left_alone(owner:
 @pytest.mark.parametrize("status", ["301 Moved Permanently", "302 Found", "307 Temporary Redirect"])
 def test_a_redirect_is_not_followed_and_is_no_success(owner: Member, server: HttpsServer, status: str) -> None:
     server.answers({}, status, Location="https://127.0.0.1:1/")
-    test(owner, endpoint(owner, server.url)[0])
-    services.deliver(timezone.now())
+    send_test(owner, endpoint(owner, server.url)[0])
+    delivering.deliver(timezone.now())
     delivery = WebhookDelivery.objects.get()
     assert (delivery.state, delivery.status) == ("pending", int(status[:3])) and len(server.requests) == 1
 
@@ -161,41 +161,66 @@ def test_a_redirect_is_not_followed_and_is_no_success(owner: Member, server: Htt
 @pytest.mark.parametrize("host", ["localhost", "127.1", "0x7f.1", "2130706433", "localhost."])
 def test_a_name_that_leads_inside_is_refused_when_it_is_sent(owner: Member, host: str) -> None:
     found, _ = endpoint(owner, f"https://{host}/")
-    test(owner, found)
-    services.deliver(timezone.now())
+    send_test(owner, found)
+    delivering.deliver(timezone.now())
     delivery = WebhookDelivery.objects.get()
     assert (delivery.status, delivery.answer) == (None, "The host has no public address.")
 
 
 def test_a_long_or_endless_answer_is_cut_and_holds_nobody(owner: Member, server: HttpsServer) -> None:
     server.answers({"x": "y" * 1_000_000})
-    test(owner, endpoint(owner, server.url)[0])
-    services.deliver(timezone.now())
+    send_test(owner, endpoint(owner, server.url)[0])
+    delivering.deliver(timezone.now())
     delivery = WebhookDelivery.objects.get()
     assert delivery.state == "delivered" and 0 < len(delivery.answer) <= 1_000
 
 
-def test_a_slow_endpoint_has_one_place_and_keeps_no_other_waiting(owner: Member, server: HttpsServer) -> None:
-    with https_server(Path(server.ca_file).parent / "slow") as slow:
-        _check_slow(owner, server, slow)
+def test_a_tenant_whose_endpoints_are_slow_has_one_place_and_keeps_no_other_waiting(
+    owner: Member, server: HttpsServer
+) -> None:
+    """While the slow one's first delivery is under way all of the neighbour's are done, one after the other."""
+    with https_server(Path(server.ca_file).parent) as slow:
+        slow.stalls = threading.Event()
+        slow.answers({})
+        hostile = make_member()
+        for number in range(5):
+            send_test(hostile, endpoint(hostile, f"https://127.0.0.1:{slow.port}/{number}")[0])
+        found, _ = endpoint(owner, server.url)
+        for _ in range(3):
+            send_test(owner, found)
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(_deliver)
+            eventually(lambda: len(slow.requests) == 1 and len(server.requests) == 3, what="the neighbour's deliveries")
+            assert not run.done() and len(slow.requests) == 1
+            assert delivering.deliver(timezone.now()) == 0, "one run at a time"
+            slow.stalls.set()
+            assert run.result() == 8
 
 
-def _check_slow(owner: Member, server: HttpsServer, slow: HttpsServer) -> None:
-    slow.stalls = threading.Event()
-    hostile = make_member()
-    for number in range(5):
-        test(hostile, endpoint(hostile, f"https://127.0.0.1:{slow.port}/{number}")[0])
-    for _ in range(3):
-        test(owner, WebhookEndpoint.objects.filter(tenant=owner.tenant).first() or endpoint(owner, server.url)[0])
-    services.deliver(timezone.now())
-    slow.stalls.set()
-    assert len(server.requests) >= 1
+def _deliver() -> int:
+    try:
+        return delivering.deliver(timezone.now())
+    finally:
+        connections.close_all()
+
+
+def test_an_endpoint_that_is_deleted_while_it_is_asked_leaves_nothing(owner: Member, server: HttpsServer) -> None:
+    server.stalls = threading.Event()
+    found, _ = endpoint(owner, server.url)
+    send_test(owner, found)
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(_deliver)
+        eventually(lambda: len(server.requests) == 1, what="the delivery")
+        services.delete_endpoint(acting=member_actor(owner), endpoint=found)
+        server.stalls.set()
+        assert run.result() == 1
+    assert not WebhookDelivery.objects.exists()
 
 
 def test_what_is_over_since_long_ago_is_forgotten(owner: Member, server: HttpsServer) -> None:
     found, _ = endpoint(owner, server.url)
-    test(owner, found)
-    services.deliver(timezone.now())
-    waiting = test(owner, found)
+    send_test(owner, found)
+    delivering.deliver(timezone.now())
+    waiting = send_test(owner, found)
     assert services.forget_old(timezone.now() + timedelta(days=31)) == 1
     assert WebhookDelivery.objects.get().pk == waiting.pk

@@ -26,11 +26,8 @@ def endpoint(owner: Member, url: str) -> tuple[WebhookEndpoint, str]:
     return services.create_endpoint(acting=member_actor(owner), url=url)
 
 
-def test(owner: Member, found: WebhookEndpoint) -> WebhookDelivery:
+def send_test(owner: Member, found: WebhookEndpoint) -> WebhookDelivery:
     return services.send_test(acting=member_actor(owner), endpoint=found)
-
-
-test.__test__ = False  # type: ignore[attr-defined]
 
 
 class TestEndpointsOfWebhooks(EndpointCases):
@@ -48,7 +45,7 @@ class TestEndpointsOfWebhooks(EndpointCases):
 
     def places(self, owner: Member) -> dict[str, str]:
         found, _ = endpoint(owner, "https://example.com/")
-        made = test(owner, found)
+        made = send_test(owner, found)
         WebhookDelivery.objects.update(state="failed", finished_at=timezone.now())
         return {"webhook": found.pk, "delivery": made.pk}
 
@@ -70,7 +67,7 @@ def test_an_address_inside_a_network_is_refused_when_it_is_named(owner: Member, 
 
 def test_another_tenants_webhook_and_deliveries_are_not_found(owner: Member) -> None:
     found, _ = endpoint(owner, "https://example.com/")
-    made = test(owner, found)
+    made = send_test(owner, found)
     stranger = Api.of(make_member())
     for answer in (
         stranger.get(f"/webhooks/{found.pk}"), stranger.patch(f"/webhooks/{found.pk}", {"is_enabled": False}),

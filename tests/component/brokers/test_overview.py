@@ -24,7 +24,7 @@ from tests.testkit.api_cases import make_tenant, make_user
 from tests.testkit.fake_cluster import four_brokers
 from tests.testkit.fleet import make_fleet, make_instance, place
 
-SIZE = {"plan": "brook", "bandwidth_mb_s": 5, "storage_gb": 20}
+SIZE = {"plan": "brook", "bandwidth_mb_s": 5, "storage_gb": 20, "is_suspended": False}
 pytestmark = pytest.mark.django_db
 
 NOTHING = "Nothing needs you."
@@ -201,9 +201,7 @@ def test_many_things_are_bounded_and_cost_no_more_queries(
             instance=made,
             type="instance.resize",
             generation=2,
-            plan="brook",
-            bandwidth_mb_s=5,
-            storage_gb=20,
+            **SIZE,
             asked_by="x",
             created_at=_ago(4_000),
         )

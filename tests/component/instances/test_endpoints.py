@@ -25,7 +25,7 @@ __all__ = ["pytest_generate_tests"]
 
 READ, WRITE = Scope.INSTANCES_READ, Scope.INSTANCES_WRITE
 CA, KNOWN_CA = Authority.make("New CA"), Authority.make("Acme CA")
-SIZE = {"plan": "brook", "bandwidth_mb_s": 5, "storage_gb": 20}
+SIZE = {"plan": "brook", "bandwidth_mb_s": 5, "storage_gb": 20, "is_suspended": False}
 
 
 @pytest.mark.django_db
@@ -72,10 +72,8 @@ class TestInstances(EndpointCases):
             instance=instance,
             type="instance.create",
             generation=1,
-            plan="brook",
-            bandwidth_mb_s=5,
-            storage_gb=20,
             asked_by="tests",
+            **SIZE,
         )
         return {
             "instance": instance.pk,

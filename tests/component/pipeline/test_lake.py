@@ -150,6 +150,38 @@ def test_a_day_is_merged_when_it_is_over_or_has_very_many_files(
     assert len([found for found in Path(place.folder).rglob("*") if found.is_file()]) == 1
 
 
+def test_files_that_are_merged_while_they_are_read_are_read_again(
+    place: LakePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        keep(place, reports((number + 1, NOON, 10 * (number + 1), 10)), number, number + 1)
+    plain, merged = replay.checked, []
+
+    def merging(where: LakePlace, file: LakeFile) -> pa.Table:
+        if not merged:
+            merged.append(upkeep.merge_days(place, DAY + timedelta(days=1)))
+        return plain(where, file)
+
+    monkeypatch.setattr(replay, "checked", merging)
+
+    assert total(place) == 30 and merged == [2]
+
+
+def test_a_file_that_was_written_while_a_day_was_merged_is_read_before_it_and_all_count(place: LakePlace) -> None:
+    """The merged file comes after it, with reports of before."""
+    for number in range(2):
+        keep(place, reports((number + 1, NOON, 10 * (number + 1), 10)), number, number + 1)
+    old = list(LakeFile.objects.order_by("id"))
+    merged = files.merge(place, CLUSTER, DAY, [each.path for each in old])
+    keep(place, reports((3, NOON, 30, 10)), 2, 3)
+    LakeFile.objects.filter(pk__in=[each.pk for each in old]).delete()
+    LakeFile.objects.create(
+        path=merged.path, cluster_id=CLUSTER, day=DAY, rows=2, added_bytes=20, schema_version=files.SCHEMA_VERSION
+    )
+
+    assert total(place) == 30
+
+
 def test_tables_that_differ_from_the_lake_are_named_by_the_hour(place: LakePlace) -> None:
     keep(place, reports((1, NOON, 100, 100)), 0, 1)
     UsageHour.objects.create(

@@ -20,12 +20,18 @@ def at(minutes: int) -> datetime:
 
 
 def change(
-    type_: OperationType, asked: int, done: int | None = None, *, mb_s: int = 20, plan: str = "stream"
+    type_: OperationType, asked: int, done: int | None = None, *, mb_s: int = 20, suspended: bool | None = None
 ) -> SizeChange:
-    done_at = None if done is None else at(done)
+    """What is suspended stays so with its next change where that says it: `suspended` of a suspension is true."""
     return SizeChange(
-        type=type_, asked_at=at(asked), done_at=done_at, plan=plan, bandwidth_mb_s=mb_s, storage_gb=100
-    )  # fmt: skip
+        type=type_,
+        asked_at=at(asked),
+        done_at=None if done is None else at(done),
+        plan="stream",
+        bandwidth_mb_s=mb_s,
+        storage_gb=100,
+        is_suspended=type_ == OperationType.SUSPEND if suspended is None else suspended,
+    )
 
 
 def short(found: list[SizeSpan]) -> list[tuple[int, int | None, int, bool]]:
@@ -80,21 +86,45 @@ def test_a_suspension_counts_from_when_it_was_asked_for_until_it_was_over() -> N
 
 
 def test_a_resize_of_a_suspended_one_stays_suspended() -> None:
-    changes = [change(CREATE, 0, 1), change(SUSPEND, 10, 12), change(RESIZE, 20, 21, mb_s=40)]
+    changes = [change(CREATE, 0, 1), change(SUSPEND, 10, 12), change(RESIZE, 20, 21, mb_s=40, suspended=True)]
     assert short(spans(changes)) == [(1, 10, 20, False), (10, 21, 20, True), (21, None, 40, True)]
 
 
 def test_suspended_deleted_and_restored_is_still_suspended() -> None:
-    changes = [change(CREATE, 0, 1), change(SUSPEND, 10, 12), change(DELETE, 20, 21), change(RESTORE, 30, 31)]
+    changes = [
+        change(CREATE, 0, 1), change(SUSPEND, 10, 12), change(DELETE, 20, 21, suspended=True),
+        change(RESTORE, 30, 31, suspended=True),
+    ]  # fmt: skip
     assert short(spans(changes)) == [(1, 10, 20, False), (10, 20, 20, True), (30, None, 20, True)]
 
 
+def test_one_that_was_resumed_while_it_was_deleted_runs_when_it_is_restored() -> None:
+    """Nothing is asked of brokers then, so no operation says that it was resumed: the restoration does."""
+    changes = [
+        change(CREATE, 0, 1), change(SUSPEND, 10, 12), change(DELETE, 20, 21, suspended=True), change(RESTORE, 30, 31),
+    ]  # fmt: skip
+    assert short(spans(changes)) == [(1, 10, 20, False), (10, 20, 20, True), (30, None, 20, False)]
+
+
+def test_a_suspension_that_another_change_overtook_counts_all_the_same() -> None:
+    changes = [change(CREATE, 0, 1), change(SUSPEND, 10), change(RESIZE, 20, 22, mb_s=40, suspended=True)]
+    assert short(spans(changes)) == [(1, 22, 20, False), (22, None, 40, True)]
+
+
+def test_a_resize_that_is_confirmed_late_does_not_end_a_suspension_asked_for_after_it() -> None:
+    changes = [change(CREATE, 0, 1), change(RESIZE, 8, 12, mb_s=40), change(SUSPEND, 10, 11, mb_s=40)]
+    assert short(spans(changes)) == [(1, 10, 20, False), (10, None, 40, True)]
+
+
 any_change = st.builds(
-    lambda type_, asked, took, mb_s: change(type_, asked, None if took is None else asked + took, mb_s=mb_s),
+    lambda type_, asked, took, mb_s, suspended: change(
+        type_, asked, None if took is None else asked + took, mb_s=mb_s, suspended=suspended
+    ),
     st.sampled_from(OperationType),
     st.integers(1, 500),
     st.none() | st.integers(0, 30),
     st.sampled_from([20, 40]),
+    st.booleans(),
 )
 
 

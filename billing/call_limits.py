@@ -1,0 +1,30 @@
+"""How often a tenant has something worked out that reads months of usage, by the API and the console together."""
+
+from __future__ import annotations
+
+from tenants.api import rates
+from tenants.errors import RateLimited
+from tenants.models import Tenant
+
+RECOMPUTATIONS_PER_MINUTE_MAX = 6
+COSTS_PER_MINUTE_MAX = 120
+# Rows of the lake that are read in a request; `manage.py invoices recompute` reads all of it.
+REPLAYED_ROWS_MAX = 2_000_000
+
+
+def charge_recomputation(tenant: Tenant) -> None:
+    """Raises `RateLimited`."""
+    _charge(
+        f"recompute:{tenant.pk}", RECOMPUTATIONS_PER_MINUTE_MAX, "Invoices are worked out again a few times a minute."
+    )
+
+
+def charge_costs(tenant: Tenant) -> None:
+    """Raises `RateLimited`."""
+    _charge(f"costs:{tenant.pk}", COSTS_PER_MINUTE_MAX, "Costs are worked out so often a minute.")
+
+
+def _charge(name: str, limit: int, detail: str) -> None:
+    rate = rates.charge_named(name, limit)
+    if rate is not None and rate.is_exceeded:
+        raise RateLimited(f"{detail} Wait before the next request.", retry_after_s=rate.reset_s)
