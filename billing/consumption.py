@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from django.db.models import DateTimeField, DurationField, F, Func, QuerySet, Sum, Value
 from django.db.models.functions import Cast
 
+from billing.metering.levels import hour_usage
 from billing.metering.spans import SizeChange, spans
 from billing.models import Direction, UsageHour, UsageMinute
 from billing.rating.terms import HourUsage, InstanceUsage, Period, RatePoint, SizeSpan
@@ -91,13 +92,7 @@ def _hours_of(instance_ids: Iterable[str], period: Period) -> dict[str, list[Hou
         sums[instance_id, hour][direction] = count
     result: dict[str, list[HourUsage]] = defaultdict(list)
     for (instance_id, hour), total in sums.items():
-        result[instance_id].append(
-            HourUsage(
-                hour=hour,
-                bytes_in=total.get(Direction.PRODUCE, 0),
-                bytes_out=total.get(Direction.CONSUME, 0),
-            )
-        )
+        result[instance_id].append(hour_usage(hour, total))
     return result
 
 

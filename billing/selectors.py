@@ -94,7 +94,7 @@ def quote_for(plan: Plan, *, currency: str, bandwidth_mb_s: int, storage_gb: int
     price = price_at(plan, currency)
     if price is None:
         return None
-    return quote(price.as_plan_price(), bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
+    return quote(price.of_sizes(), bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
 
 
 def quotes_of(instances: Iterable[Instance], currency: str) -> dict[str, Quote]:
@@ -103,7 +103,7 @@ def quotes_of(instances: Iterable[Instance], currency: str) -> dict[str, Quote]:
     """
     result = [instance for instance in instances if instance.current_phase in COUNTED]
     plans = with_prices(Plan.objects.filter(code__in={instance.plan for instance in result}), currency)
-    prices = {plan.pk: price.as_plan_price() for plan in plans if (price := price_of(plan))}
+    prices = {plan.pk: price.of_sizes() for plan in plans if (price := price_of(plan))}
     return {
         instance.pk: quote(
             prices[instance.plan], bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb

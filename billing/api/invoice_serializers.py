@@ -131,12 +131,15 @@ class SizeOut(serializers.Serializer):
 
 
 class LineHourOut(serializers.Serializer):
-    """An hour of a line: the sizes the instance had in it (the dearest is charged), and its bytes."""
+    """An hour of a line: the sizes the instance had in it (the dearest is charged), and what it used."""
 
     hour = serializers.DateTimeField()
     sizes = SizeOut(many=True)
     bytes_in = serializers.IntegerField()
     bytes_out = serializers.IntegerField()
+    stored_byte_hours = serializers.DecimalField(max_digits=24, decimal_places=0, help_text="Of all replicas.")
+    partition_hours = serializers.DecimalField(max_digits=20, decimal_places=6)
+    connections_peak = serializers.IntegerField(help_text="The most that were open at once.")
 
 
 class MinuteQuery(PageQuery):

@@ -53,10 +53,16 @@ def _going_on(usage: InstanceUsage, until: datetime, month: Period) -> InstanceU
         return usage
     since = max(month.start, usage.spans[0].start)
     hours = max(1, -(-(until - since) // HOUR))
-    bytes_in = sum(each.bytes_in for each in usage.hours) // hours
-    bytes_out = sum(each.bytes_out for each in usage.hours) // hours
+    average = HourUsage(
+        hour=until,
+        bytes_in=sum(each.bytes_in for each in usage.hours) // hours,
+        bytes_out=sum(each.bytes_out for each in usage.hours) // hours,
+        stored_byte_hours=sum((each.stored_byte_hours for each in usage.hours), Decimal(0)) // hours,
+        partition_hours=sum((each.partition_hours for each in usage.hours), Decimal(0)) / hours,
+        connections_peak=sum(each.connections_peak for each in usage.hours) // hours,
+    )
     left = (month.end - until) // HOUR
-    to_come = [HourUsage(hour=until + n * HOUR, bytes_in=bytes_in, bytes_out=bytes_out) for n in range(left)]
+    to_come = [replace(average, hour=until + n * HOUR) for n in range(left)]
     return replace(usage, hours=[*usage.hours, *to_come])
 
 

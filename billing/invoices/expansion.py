@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 
 from billing.invoices.snapshot import Inputs, from_json
 from billing.models import InvoiceLine, UsageMinute
 from billing.rating.hours import HOUR
-from billing.rating.terms import SizeSpan
+from billing.rating.terms import HourUsage, SizeSpan
 
 MINUTES_SHOWN_MAX = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineHour:
-    """One hour of a line as it was rated: the sizes the instance had in it, and the bytes that were known then."""
+    """One hour of a line as it was rated: the sizes the instance had in it, and what was known of its use then."""
 
     hour: datetime
     sizes: list[SizeSpan]
     bytes_in: int
     bytes_out: int
+    stored_byte_hours: Decimal
+    partition_hours: Decimal
+    connections_peak: int
 
 
 def hours_of(line: InvoiceLine) -> list[LineHour]:
@@ -38,12 +42,16 @@ def hours_of(line: InvoiceLine) -> list[LineHour]:
         sizes = [one for one in usage.spans if one.start < hour + HOUR and (one.end is None or one.end > hour)]
         had = used.get(hour)
         if had is not None or sizes:
+            counted = had or HourUsage(hour=hour)
             result.append(
                 LineHour(
                     hour=hour,
                     sizes=sizes,
-                    bytes_in=had.bytes_in if had else 0,
-                    bytes_out=had.bytes_out if had else 0,
+                    bytes_in=counted.bytes_in,
+                    bytes_out=counted.bytes_out,
+                    stored_byte_hours=counted.stored_byte_hours,
+                    partition_hours=counted.partition_hours,
+                    connections_peak=counted.connections_peak,
                 )
             )
         hour += HOUR

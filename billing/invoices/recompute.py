@@ -14,7 +14,8 @@ from billing.invoices.adjustments import Adjustment, as_known_now, missing
 from billing.invoices.snapshot import Inputs, from_json
 from billing.lake import replay
 from billing.lake.address import open_lake
-from billing.models import Direction, Invoice, InvoiceLine, LakeFile
+from billing.metering.levels import hour_usage
+from billing.models import Invoice, InvoiceLine, LakeFile
 from billing.rating.terms import HourUsage
 
 NOTHING = Decimal(0)
@@ -115,6 +116,5 @@ def _from_lake(inputs: Inputs, rows_max: int | None) -> Inputs | None:
         total[each.direction] = total.get(each.direction, 0) + each.bytes
     hours: dict[str, list[HourUsage]] = defaultdict(list)
     for (instance_id, hour), total in sorted(moved.items()):
-        bytes_in, bytes_out = total.get(Direction.PRODUCE, 0), total.get(Direction.CONSUME, 0)
-        hours[instance_id].append(HourUsage(hour=hour, bytes_in=bytes_in, bytes_out=bytes_out))
+        hours[instance_id].append(hour_usage(hour, total))
     return replace(inputs, usage=[replace(each, hours=hours[each.instance_id]) for each in inputs.usage])

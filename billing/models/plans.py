@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from decimal import Decimal
 
 from django.core.exceptions import ValidationError
@@ -11,7 +12,6 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from billing.rating.levels import BOUGHT
-from billing.rating.quotes import PlanPrice
 from billing.rating.terms import Component, Meter, PriceList, Scheme, Tier
 from billing.rating.tiers import tiers_from
 
@@ -86,19 +86,15 @@ class Price(models.Model):
                 {"effective_from": _("Hours that have passed are charged at the price they had. Enter a later time.")}
             )
 
-    def as_plan_price(self) -> PlanPrice:
-        return PlanPrice(
-            currency=self.currency,
-            base_per_hour=self.base_per_hour,
-            included_mb_s=self.plan.bandwidth_mb_s,
-            per_mb_s_hour=self.per_mb_s_hour,
-            included_gb=self.plan.storage_gb,
-            per_gb_hour=self.per_gb_hour,
-        )
-
     def as_price_list(self) -> PriceList:
         """With the components of measured meters, which are to be there already (`prefetch_related("components")`)."""
+        return self._price_list(component.as_component() for component in self.components.all())
 
+    def of_sizes(self) -> PriceList:
+        """What is bought alone: enough for a quote."""
+        return self._price_list(())
+
+    def _price_list(self, measured: Iterable[Component]) -> PriceList:
         def bought(meter: Meter, unit_price: Decimal, included: int) -> Component:
             tiers = (Tier(up_to=None, unit_price=unit_price),)
             return Component(meter=meter, scheme=Scheme.GRADUATED, tiers=tiers, included=Decimal(included))
@@ -111,7 +107,7 @@ class Price(models.Model):
                 bought(Meter.INSTANCE, self.base_per_hour, 0),
                 bought(Meter.BANDWIDTH, self.per_mb_s_hour, self.plan.bandwidth_mb_s),
                 bought(Meter.STORAGE, self.per_gb_hour, self.plan.storage_gb),
-                *(component.as_component() for component in self.components.all()),
+                *measured,
             ),
         )
 

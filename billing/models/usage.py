@@ -20,6 +20,17 @@ class Direction(models.TextChoices):
     CONSUME = "consume", _("Consume")
 
 
+class Level(models.TextChoices):
+    """Counted in byte-hours, partition-seconds, and connections that were open at once (the most of the hour)."""
+
+    STORED = "stored", _("Stored")
+    PARTITIONS = "partitions", _("Partitions")
+    CONNECTIONS = "connections", _("Connections")
+
+
+COUNTED_CHOICES = [*Direction.choices, *Level.choices]
+
+
 class UsageMinute(models.Model):
     """Bytes and requests of one (instance, topic, user, client id, direction) in one UTC minute.
 
@@ -31,7 +42,7 @@ class UsageMinute(models.Model):
     topic = models.CharField(_("topic"), max_length=249)
     user = models.CharField(_("user"), max_length=255)
     client_id = models.CharField(_("client id"), max_length=255)
-    direction = models.CharField(_("direction"), max_length=8, choices=Direction.choices)
+    direction = models.CharField(_("direction"), max_length=12, choices=Direction.choices)
     bytes = models.BigIntegerField(_("bytes"))
     requests = models.BigIntegerField(_("requests"))
 
@@ -50,13 +61,13 @@ class UsageMinute(models.Model):
 
 
 class UsageHour(models.Model):
-    """Bytes and requests of an instance in one UTC hour and direction: what bills are made of. Written with the minutes
-    they are the sum of.
+    """Bytes and requests of an instance in one UTC hour and direction, and its levels: what bills are made of. Written
+    with the minutes they are the sum of; levels have no minutes, and their unit in `bytes` (`Level`).
     """
 
     instance_id = models.CharField(_("instance"), max_length=16)
     hour = models.DateTimeField(_("hour"))
-    direction = models.CharField(_("direction"), max_length=8, choices=Direction.choices)
+    direction = models.CharField(_("counted"), max_length=12, choices=COUNTED_CHOICES)
     bytes = models.BigIntegerField(_("bytes"))
     requests = models.BigIntegerField(_("requests"))
 
@@ -67,7 +78,7 @@ class UsageHour(models.Model):
         constraints = (models.UniqueConstraint(fields=("instance_id", "hour", "direction"), name="usage_hour_once"),)
 
     def __str__(self) -> str:
-        return f"{self.instance_id} {self.hour:%Y-%m-%d %H}:00 {self.direction} {self.bytes} B"
+        return f"{self.instance_id} {self.hour:%Y-%m-%d %H}:00 {self.direction} {self.bytes}"
 
 
 class UsageCounter(models.Model):
@@ -80,7 +91,7 @@ class UsageCounter(models.Model):
     topic = models.CharField(max_length=249)
     user = models.CharField(max_length=255)
     client_id = models.CharField(max_length=255)
-    direction = models.CharField(max_length=8, choices=Direction.choices)
+    direction = models.CharField(max_length=12, choices=COUNTED_CHOICES)
     sequence = models.BigIntegerField()
     bytes = models.BigIntegerField()
     requests = models.BigIntegerField()

@@ -15,7 +15,7 @@ import psycopg
 
 from billing.lake.files import SCHEMA_VERSION, Written
 from billing.pipeline import schema
-from brokers.contract.usage import COUNTED, COUNTER_KEY, USAGE_TOPIC
+from brokers.contract.usage import COUNTED, COUNTER_KEY, DIRECTIONS, USAGE_TOPIC
 
 # One pipeline per cluster at a time; the second key of the pair is a hash of the cluster id.
 ADVISORY_LOCK_CLASS = 0x5045_4E53
@@ -134,7 +134,8 @@ def _add_minutes(cursor: psycopg.Cursor[Any], rows: Iterable[tuple[Any, ...]]) -
     sums = ", ".join(f"{name} = billing_usageminute.{name} + excluded.{name}" for name in COUNTED)
     cursor.execute(
         f"INSERT INTO billing_usageminute ({_quoted((*key, *COUNTED))}) SELECT * FROM minute_in"  # noqa: S608
-        f" ON CONFLICT ({_quoted(key)}) DO UPDATE SET {sums}"
+        f" WHERE direction = ANY(%s) ON CONFLICT ({_quoted(key)}) DO UPDATE SET {sums}",
+        [list(DIRECTIONS)],
     )
     sums = ", ".join(f"{name} = billing_usagehour.{name} + excluded.{name}" for name in COUNTED)
     cursor.execute(

@@ -10,13 +10,13 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from billing.pipeline import schema
-from brokers.contract.usage import USAGE_TOPIC, Direction, UsageEvent, counted_name
+from brokers.contract.usage import COUNTED_THINGS, USAGE_TOPIC, UsageEvent, counted_name
 
 ROWS_PER_BATCH = 20_000
 READ_TIMEOUT_S = 60.0
@@ -38,9 +38,9 @@ def row_of(partition: int, offset: int, raw: bytes | None) -> tuple[Any, ...]:
 
 
 def _checked(column: schema.Column, value: Any) -> Any:
-    """The value as its column holds it; a direction nobody knows is None."""
+    """The value as its column holds it; what is counted in a way nobody knows is None."""
     if column.name == "direction":
-        return value if value in get_args(Direction) else None
+        return value if value in COUNTED_THINGS else None
     return counted_name(value) if column.kind is schema.STRING else int(value)
 
 

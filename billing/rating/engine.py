@@ -45,6 +45,8 @@ UNITS = {
     Meter.BYTES_OUT: "GB",
     Meter.BANDWIDTH_P95: "MB/s",
 }
+# Measured in each hour, and charged in hours in which the instance was there.
+LEVELS = (Meter.STORED, Meter.PARTITIONS, Meter.CONNECTIONS)
 # Included once per billing period; of the others each hour.
 OF_PERIOD = (Meter.BYTES_IN, Meter.BYTES_OUT, Meter.BANDWIDTH_P95)
 
@@ -116,9 +118,12 @@ def _lines_of(period: Period, usage: InstanceUsage, lists: Sequence[PriceList]) 
             continue
         # What came in after the last hour, or before the first, belongs to the size next to it.
         segment = charged[max(0, bisect_right(starts, hour.hour) - 1)]
+        is_inside = segment.start <= hour.hour < segment.end
         for component in segment.prices.components:
             if segment.span.only_storage and component.meter is not Meter.STORED:
                 continue
+            if not is_inside and component.meter in LEVELS:
+                continue  # what brokers still hold of an instance that was deleted
             if component.meter not in BOUGHT and component.meter is not Meter.BANDWIDTH_P95:
                 sums.add(segment, component, hour.hour, hour.hour + HOUR, _measured(component, hour))
     _add_percentiles(period, usage, charged, sums)

@@ -3,6 +3,9 @@
 Cumulative since that incarnation began, so a lost or repeated record changes nothing: the last one tells the whole
 story. What counts (PRODUCT.md 6): produce = record-batch bytes the leader accepted; consume = record-batch bytes
 written to the socket.
+
+Levels are counters as well: byte-hours stored by all replicas of the partitions a broker leads, seconds of those
+partitions, and the most connections of each hour. They have no topic, user or client id.
 """
 
 from __future__ import annotations
@@ -10,12 +13,16 @@ from __future__ import annotations
 import builtins
 import json
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 USAGE_TOPIC = "__usage"
 USAGE_INTERVAL_MS = 10_000
 VERSION = 1
+LEVEL_INTERVAL_MS = 60_000
 Direction = Literal["produce", "consume"]
+Level = Literal["stored", "partitions", "connections"]
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+COUNTED_THINGS: tuple[Direction | Level, ...] = (*DIRECTIONS, *get_args(Level))
 
 # More distinct (topic, user, client id) keys than this in one instance on one broker are counted under OTHER: a client
 # that invents client ids cannot make the broker grow.
@@ -36,7 +43,7 @@ def counted_name(name: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageEvent:
     """`sequence` grows by one per report of the broker incarnation (`broker_id`, `broker_epoch`); `at_ms` is its
-    wall time.
+    wall time. `direction` says what is counted. `bytes` is how much: bytes, or a level's unit.
     """
 
     broker_id: int
@@ -47,7 +54,7 @@ class UsageEvent:
     topic: str
     user: str
     client_id: str
-    direction: Direction
+    direction: Direction | Level
     bytes: int
     requests: int
 

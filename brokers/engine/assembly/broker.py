@@ -28,6 +28,7 @@ from brokers.engine.assembly.disk_floor import DiskFloor, floor_from_overrides
 from brokers.engine.assembly.disks import Disks
 from brokers.engine.assembly.flow_control import FlowControl
 from brokers.engine.assembly.handover import hand_over
+from brokers.engine.assembly.instance_levels import levels_of
 from brokers.engine.assembly.internal_security import InternalSecurity
 from brokers.engine.assembly.long_turns import LongTurnLog
 from brokers.engine.assembly.metering import Metering
@@ -221,6 +222,7 @@ class Broker:
             accountings=self.accountings,
             kept=counters,
             table=self.table,
+            levels=lambda: levels_of(self.current.image.instances, self.storage.use, self.listeners.groups()),
             clock=self.clock,
             broker_id=self.config.broker_id,
         )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import structlog
 
-from brokers.contract.usage import USAGE_TOPIC, UsageEvent
+from brokers.contract.usage import LEVEL_INTERVAL_MS, USAGE_TOPIC, UsageEvent
 from brokers.engine.assembly.mmap_counters import MmapCounters, UnreportedUsage
 from brokers.engine.clock import Clock
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.throttling.accounting import AccountingRegistry
+from brokers.engine.throttling.levels import InstanceLevels, LevelMeters
 from brokers.engine.throttling.usage import report
 
 log = structlog.get_logger(__name__)
@@ -28,7 +29,7 @@ ACKS_LEADER = 1
 
 class Metering:
     """`broker_epoch` is that of the process's first registration: counters began with it, and a later session of the
-    same process goes on with the same counters.
+    same process goes on with the same counters. `levels` is asked once a minute what each instance has.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Metering:
         accountings: AccountingRegistry,
         kept: MmapCounters,
         table: PartitionTable,
+        levels: Callable[[], Mapping[str, InstanceLevels]],
         clock: Clock,
         broker_id: int,
     ) -> None:
@@ -44,6 +46,9 @@ class Metering:
         self._kept = kept
         self._unreported: list[UnreportedUsage] = []
         self._table = table
+        self._levels = levels
+        self._level_meters = LevelMeters(clock.monotonic_ms(), clock.now_ms())
+        self._sampled_minute = clock.now_ms() // LEVEL_INTERVAL_MS
         self._clock = clock
         self._broker_id = broker_id
         self._sequence = 0
@@ -60,6 +65,8 @@ class Metering:
 
     def finish(self) -> None:
         """The last report of a process that stops. What could not be said is left to the next one."""
+        if self.broker_epoch is not None:
+            self._sample_levels(self._clock.now_ms())
         if self.report():
             self._kept.discard()
 
@@ -70,6 +77,8 @@ class Metering:
         now_ms = self._clock.now_ms()
         if self._unreported and not self._report_unreported(now_ms):
             return False
+        if now_ms // LEVEL_INTERVAL_MS != self._sampled_minute:
+            self._sample_levels(now_ms)
         made = report(
             self._accountings.usage(),
             broker_id=self._broker_id,
@@ -91,6 +100,12 @@ class Metering:
         self._kept.reported(self._sequence, now_ms)
         self._accountings.forget_retired()
         return True
+
+    def _sample_levels(self, now_ms: int) -> None:
+        self._sampled_minute = now_ms // LEVEL_INTERVAL_MS
+        found = self._level_meters.sample(self._levels(), monotonic_ms=self._clock.monotonic_ms(), now_ms=now_ms)
+        for instance_id, level, amount in found:
+            self._accountings.of(instance_id).usage.counter("", "", "", level).add(amount)
 
     def _report_unreported(self, now_ms: int) -> bool:
         """What earlier incarnations had counted and not reported, in their names. Said twice it counts once."""

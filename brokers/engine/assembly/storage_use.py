@@ -61,6 +61,11 @@ class StorageUse:
         self.bytes_by_instance[instance_id] = result
         return result
 
+    def partitions_led(self, instance_id: str) -> int:
+        """As it was measured last."""
+        known = self._led.get(instance_id)
+        return 0 if known is None else len(known.partitions)
+
     def is_outdated(self, instance_id: str) -> bool:
         """Whether this broker may lead other partitions of it than when it was measured. The one that led them reports
         less in a second, and is believed when the others have reported.

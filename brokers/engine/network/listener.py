@@ -384,6 +384,7 @@ class Listeners:
     def _keep(self, listener: Listener, connection: OwnedConnection) -> None:
         self.count += 1
         listener.connections[connection] = None
+        listener.group.on_entered()
         listener.group.addresses.add(connection.peer_host)
 
     def note_refusal(self, listener: Listener, address: str, cause: str) -> None:

@@ -45,6 +45,7 @@ class ListenerGroup:
         "address_rates",
         "addresses",
         "connections_max",
+        "connections_peak",
         "is_protected",
         "listeners",
         "name",
@@ -69,6 +70,7 @@ class ListenerGroup:
         self._is_relieving = False
         self.is_protected = fair_turns is None
         self.connections_max = connections_max or limits.connections_per_listener_max
+        self.connections_peak = 0
         self.addresses = Addresses()
         self.address_rates = AddressRates()
         self.pace = CreationPace(limits.creations_per_listener_per_s_max)
@@ -81,6 +83,15 @@ class ListenerGroup:
     def count(self) -> int:
         """Connections of all its listeners."""
         return sum(len(listener.connections) for listener in self.listeners)
+
+    def on_entered(self) -> None:
+        """One more connection is among them."""
+        self.connections_peak = max(self.connections_peak, self.count)
+
+    def take_peak(self) -> int:
+        """The most that were open at once since it was taken last."""
+        peak, self.connections_peak = self.connections_peak, self.count
+        return peak
 
     def connections(self) -> Iterator[OwnedConnection]:
         return chain.from_iterable(listener.connections for listener in self.listeners)

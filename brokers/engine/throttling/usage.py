@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from brokers.contract.usage import OTHER, USAGE_KEYS_PER_INSTANCE_MAX, Direction, UsageEvent, counted_name
+from brokers.contract.usage import OTHER, USAGE_KEYS_PER_INSTANCE_MAX, Direction, Level, UsageEvent, counted_name
 
-Key = tuple[str, str, str, Direction]
+Key = tuple[str, str, str, Direction | Level]
 
 
 # Where a counter keeps its numbers: bytes, requests, and requests as of the last confirmed report.
@@ -29,7 +29,7 @@ def own_numbers(key: Key) -> memoryview:
 
 
 class UsageCounter:
-    """`bytes` are record-batch bytes: accepted by the leader (produce) or written to the socket (consume).
+    """`bytes` are record-batch bytes: accepted by the leader (produce) or written to the socket (consume); or a level.
 
     The numbers lie where whoever made the counter wants them, as three 64-bit integers.
     """
@@ -74,7 +74,7 @@ class UsageAccounting:
     def __len__(self) -> int:
         return len(self._counters)
 
-    def counter(self, topic: str, user: str, client_id: str, direction: Direction) -> UsageCounter:
+    def counter(self, topic: str, user: str, client_id: str, direction: Direction | Level) -> UsageCounter:
         """`topic` is the tenant's name. Keys beyond the limit are counted together, under `OTHER`."""
         key: Key = (topic, counted_name(user), counted_name(client_id), direction)
         counter = self._counters.get(key)

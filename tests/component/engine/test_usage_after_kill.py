@@ -1,17 +1,19 @@
-"""What a broker had counted when it was killed is billed all the same."""
+"""What a broker had counted when it was killed, or stopped, is billed all the same; what an instance had as well."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.contract.usage import USAGE_TOPIC, UsageEvent
-from tests.testkit.engine import BrokerProcess, EngineCluster, eventually
+from brokers.contract.usage import LEVEL_INTERVAL_MS, USAGE_TOPIC, Level, UsageEvent
+from tests.testkit.engine import READY_TIMEOUT_S, BrokerProcess, EngineCluster, eventually
 
 INSTANCE = "ins-countedx"
 RECORDS, VALUE = 40, b"v" * 1_000
@@ -48,6 +50,40 @@ def reader(broker: BrokerProcess) -> Consumer:
             "enable.auto.commit": False,
         }
     )
+
+
+def test_what_an_instance_stored_and_its_partitions_are_counted_until_the_broker_stops(cluster: EngineCluster) -> None:
+    instance = cluster.create_instance(INSTANCE)
+    broker = cluster.brokers[0]
+    admin = AdminClient({"bootstrap.servers": instance.bootstrap})
+    for future in admin.create_topics([NewTopic("t", 3, 1)]).values():
+        future.result(30)
+    began_s = time.monotonic()
+    producer = Producer({"bootstrap.servers": instance.bootstrap, "linger.ms": 0})
+    for _ in range(20):
+        producer.produce("t", b"v" * 900_000, partition=0)
+        assert producer.flush(30) == 0
+    eventually(
+        lambda: dict(broker.admin("/v1/storage")["storage"] or ()).get(INSTANCE, 0) > 17_000_000,
+        "what is stored is known",
+    )
+    had_s = time.monotonic() - began_s
+    broker.stop()
+    broker.start()
+    broker.wait_until_ready()
+    consumer = reader(broker)
+    try:
+        found = {
+            event.direction: event for event in usage_events(cluster, consumer) if event.direction in get_args(Level)
+        }
+    finally:
+        consumer.close()
+    assert found.keys() == {"stored", "partitions"}, "connections of the first hour are not counted"
+    # They count from the last sample on, or from the start of the broker: both before the topic was there.
+    lived_s = time.monotonic() - began_s + READY_TIMEOUT_S
+    assert 3 * int(had_s) <= found["partitions"].bytes <= 3 * (lived_s + LEVEL_INTERVAL_MS / 1_000)
+    assert 0 < found["stored"].bytes <= 19_000_000 * (lived_s + LEVEL_INTERVAL_MS / 1_000) / 3_600
+    assert {(event.topic, event.user, event.client_id) for event in found.values()} == {("", "", "")}
 
 
 def test_a_killed_brokers_last_seconds_are_counted_to_the_byte(cluster: EngineCluster) -> None:

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from billing import dsn
-from billing.models import UsageCounter, UsageMinute, UsageOffset
+from billing.models import UsageCounter, UsageHour, UsageMinute, UsageOffset
 from billing.pipeline import sink
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -85,3 +85,21 @@ def test_only_one_run_of_a_cluster_works_at_a_time_and_a_dead_one_frees_its_plac
             other.execute("SELECT pg_terminate_backend(%s)", (first.info.backend_pid,))
         with sink.exclusive(dsn.conninfo(), CLUSTER) as second:
             assert sink.stored_offsets(second, CLUSTER) == {}
+
+
+def test_levels_are_sums_of_hours_and_no_minutes():
+    with sink.exclusive(dsn.conninfo(), CLUSTER) as connection:
+        for number in range(2):
+            sink.commit(
+                connection,
+                cluster_id=CLUSTER,
+                start={0: number},
+                stop={0: number + 1},
+                minutes=[
+                    ("ins-aaaaaaaa", 60_000 * number, "", "", "", "partitions", 180, 1),
+                    ("ins-aaaaaaaa", 60_000 * number, *KEY, 7, 1),
+                ],
+                counters=[(1, 7, "ins-aaaaaaaa", "", "", "", "partitions", number, 180 * number, 1)],
+            )
+    assert set(UsageHour.objects.values_list("direction", "bytes")) == {("partitions", 360), ("produce", 14)}
+    assert set(UsageMinute.objects.values_list("direction", flat=True)) == {"produce"}

@@ -1,20 +1,44 @@
 """billing.rating.quotes: quotes are exact, add up, and never fall when more is bought."""
 
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.rating.quotes import HOURS_PER_MONTH, PlanPrice, quote
+from billing.rating.engine import rate
+from billing.rating.quotes import HOURS_PER_MONTH, quote
+from billing.rating.terms import (
+    Agreement,
+    Component,
+    InstanceUsage,
+    Meter,
+    Period,
+    PriceList,
+    Scheme,
+    SizeSpan,
+    Tier,
+)
 
-PRICE = PlanPrice(
+NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
+
+
+def component(meter: Meter, price: str, included: int) -> Component:
+    tiers = (Tier(up_to=None, unit_price=Decimal(price)),)
+    return Component(meter=meter, scheme=Scheme.GRADUATED, tiers=tiers, included=Decimal(included))
+
+
+PRICE = PriceList(
+    plan="stream",
     currency="EUR",
-    base_per_hour=Decimal("0.1200"),
-    included_mb_s=20,
-    per_mb_s_hour=Decimal("0.0045"),
-    included_gb=100,
-    per_gb_hour=Decimal("0.000150"),
+    effective_from=NOON - timedelta(days=1),
+    components=(
+        component(Meter.INSTANCE, "0.1200", 0),
+        component(Meter.BANDWIDTH, "0.0045", 20),
+        component(Meter.STORAGE, "0.000150", 100),
+        component(Meter.BYTES_IN, "1", 0),
+    ),
 )
 
 
@@ -37,7 +61,7 @@ def test_what_goes_beyond_the_plan_is_a_line_of_its_own() -> None:
 
 
 def test_less_than_the_plan_includes_is_never_a_credit() -> None:
-    assert quote(PRICE, bandwidth_mb_s=1, storage_gb=1).per_hour == PRICE.base_per_hour
+    assert quote(PRICE, bandwidth_mb_s=1, storage_gb=1).per_hour == Decimal("0.1200")
 
 
 @pytest.mark.parametrize(("bandwidth_mb_s", "storage_gb"), [(0, 100), (20, 0), (-1, 5)])
@@ -53,3 +77,15 @@ def test_lines_add_up_and_more_never_costs_less(mb_s: int, gb: int, more_mb_s: i
     assert small.per_hour == sum(line.per_hour for line in small.lines)
     assert abs(small.per_month - small.per_hour * HOURS_PER_MONTH) <= Decimal("0.005")
     assert large.per_hour >= small.per_hour
+
+
+@given(st.integers(1, 100_000), st.integers(1, 1_000_000))
+def test_a_quote_is_what_an_invoice_of_that_size_charges(mb_s: int, gb: int) -> None:
+    """Over a thousand hours, so that the cent of each line hides no difference."""
+    span = SizeSpan(plan="stream", bandwidth_mb_s=mb_s, storage_gb=gb, start=NOON, end=None)
+    period = Period(start=NOON, end=NOON + timedelta(hours=1_000))
+
+    bill = rate(period, [InstanceUsage(instance_id="ins-aaaaaaaa", spans=[span])], [PRICE], Agreement(currency="EUR"))
+
+    quoted = quote(PRICE, bandwidth_mb_s=mb_s, storage_gb=gb)
+    assert abs(bill.subtotal - quoted.per_hour * 1_000) <= len(quoted.lines) * Decimal("0.06")

@@ -345,3 +345,19 @@ def test_a_suspended_instance_pays_for_what_it_stores_and_for_nothing_it_moves()
     bill = rate(MARCH, [suspended], [prices(*(component(meter, "1") for meter in meters))], EUR)
 
     assert [(line.meter, line.amount) for line in bill.lines] == [(Meter.STORED, D("1.00"))]
+
+
+def test_what_brokers_still_hold_of_a_deleted_instance_is_not_charged_and_late_bytes_are() -> None:
+    meters = (Meter.STORED, Meter.PARTITIONS, Meter.CONNECTIONS, Meter.BYTES_IN)
+    later = HourUsage(
+        hour=at(3), bytes_in=10**9, stored_byte_hours=D(10**9), partition_hours=D(9), connections_peak=9
+    )  # fmt: skip
+
+    bill = rate(
+        MARCH,
+        [usage(span(at(1), at(2)), hours=[later])],
+        [prices(*(component(meter, "1") for meter in meters))],
+        EUR,
+    )
+
+    assert [(line.meter, line.amount) for line in bill.lines] == [(Meter.BYTES_IN, D("1.00"))]
