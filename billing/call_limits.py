@@ -1,4 +1,4 @@
-"""How often a tenant has something worked out that reads months of usage, by the API and the console together."""
+"""How often a tenant has something made that takes long, by the API and the console together."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tenants.models import Tenant
 
 RECOMPUTATIONS_PER_MINUTE_MAX = 6
 COSTS_PER_MINUTE_MAX = 120
+PDFS_PER_MINUTE_MAX = 30
 # Rows of the lake that are read in a request; `manage.py invoices recompute` reads all of it.
 REPLAYED_ROWS_MAX = 2_000_000
 
@@ -22,6 +23,11 @@ def charge_recomputation(tenant: Tenant) -> None:
 def charge_costs(tenant: Tenant) -> None:
     """Raises `RateLimited`."""
     _charge(f"costs:{tenant.pk}", COSTS_PER_MINUTE_MAX, "Costs are worked out so often a minute.")
+
+
+def charge_pdf(tenant: Tenant) -> None:
+    """Raises `RateLimited`."""
+    _charge(f"pdf:{tenant.pk}", PDFS_PER_MINUTE_MAX, "Invoices are printed so often a minute.")
 
 
 def _charge(name: str, limit: int, detail: str) -> None:

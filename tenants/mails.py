@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from smtplib import SMTPException
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.core.mail import EmailMessage
@@ -19,13 +19,24 @@ def public_url(path: str) -> str:
     return f"{settings.PUBLIC_URL}{path}"
 
 
-def send(name: str, to: str, language: str, **values: Any) -> bool:
+class Attachment(NamedTuple):
+    """A file that goes with a mail."""
+
+    name: str
+    content: bytes
+    media_type: str
+
+
+def send(name: str, to: str, language: str, *, attachment: Attachment | None = None, **values: Any) -> bool:
     """Send the mail of the templates `mail/<name>_subject.txt` and `mail/<name>.txt`; whether the server took it."""
     with translation.override(language):
         subject = " ".join(render_to_string(f"mail/{name}_subject.txt", values).split())
         body = render_to_string(f"mail/{name}.txt", values).strip() + "\n"
     try:
-        EmailMessage(f"[Penstock] {subject}", body, to=[to]).send()
+        message = EmailMessage(f"[Penstock] {subject}", body, to=[to])
+        if attachment is not None:
+            message.attach(*attachment)
+        message.send()
     except (SMTPException, OSError):
         logger.exception("a mail could not be sent", extra={"mail": name})
         return False

@@ -12,6 +12,8 @@ from rest_framework.exceptions import ValidationError
 
 from billing.models import OVERDUE, Invoice, InvoiceKind, InvoiceLine, InvoiceState
 from tenants.api.endpoint import PageQuery
+from tenants.api.strict import StrictSerializer
+from tenants.choices import Language
 
 COST_DAYS_MAX = 92
 SHOWN_STATES = [*InvoiceState.choices, (OVERDUE, "Overdue")]
@@ -140,6 +142,10 @@ class LineHourOut(serializers.Serializer):
     stored_byte_hours = serializers.DecimalField(max_digits=24, decimal_places=0, help_text="Of all replicas.")
     partition_hours = serializers.DecimalField(max_digits=20, decimal_places=6)
     connections_peak = serializers.IntegerField(help_text="The most that were open at once.")
+
+
+class PdfQuery(StrictSerializer):
+    language = serializers.ChoiceField(choices=Language.choices, default=Language.ENGLISH)
 
 
 class MinuteQuery(PageQuery):

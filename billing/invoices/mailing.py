@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from billing.invoices import printing
 from billing.models import Invoice
 from tenants import mails
 from tenants.choices import Role
@@ -13,10 +14,18 @@ RECIPIENTS_MAX = 20
 def send_issued(invoice: Invoice) -> int:
     """How many mails the server took. One that was not taken is not tried again: the invoice stands in the console."""
     link = mails.public_url(f"/invoices/{invoice.pk}/")
+    recipients = _recipients(invoice)
+    files = {
+        language: mails.Attachment(f"{invoice.number}.pdf", printing.as_pdf(invoice, language), "application/pdf")
+        for language in {language for _, language in recipients}
+    }
     return sum(
-        mails.send("invoice", address, language, invoice=invoice, tenant=invoice.tenant.name, link=link)
-        for address, language in _recipients(invoice)
-    )
+        mails.send(
+            "invoice", address, language, attachment=files[language], invoice=invoice, tenant=invoice.tenant.name,
+            link=link,
+        )
+        for address, language in recipients
+    )  # fmt: skip
 
 
 def _recipients(invoice: Invoice) -> list[tuple[str, str]]:

@@ -6,11 +6,12 @@ from datetime import UTC
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from billing import access as billing_access
-from billing import call_limits
+from billing import call_limits, downloads
 from billing.invoices import expansion
 from billing.invoices.charging import draft
 from billing.invoices.periods import month_of
@@ -105,3 +106,14 @@ def invoice_csv(request: HttpRequest, invoice_id: str) -> HttpResponse:
         for line in billing_access.lines_of(found).iterator(chunk_size=500)
     )  # fmt: skip
     return csv_files.response(f"{found.number}.csv", HEAD, lines)  # type: ignore[return-value]
+
+
+@console_page(Scope.BILLING_READ)
+@require_GET
+def invoice_pdf(request: HttpRequest, invoice_id: str) -> HttpResponse:
+    """In the language of the page."""
+    found = billing_access.invoice(request.actor, invoice_id)  # type: ignore[attr-defined]
+    try:
+        return downloads.invoice_pdf(found, get_language() or "en")
+    except RateLimited as limited:
+        return HttpResponse(localized(limited.detail), status=429, content_type="text/plain; charset=utf-8")

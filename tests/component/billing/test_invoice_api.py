@@ -64,6 +64,7 @@ class TestEndpointsOfInvoices(EndpointCases):
         Case("GET", "/invoices", Scope.BILLING_READ),
         Case("GET", "/invoices/draft", Scope.BILLING_READ),
         Case("GET", "/invoices/{invoice}", Scope.BILLING_READ),
+        Case("GET", "/invoices/{invoice}/pdf", Scope.BILLING_READ),
         Case("GET", "/invoices/{invoice}/lines", Scope.BILLING_READ),
         Case("GET", "/invoices/{invoice}/lines/{line}/hours", Scope.BILLING_READ),
         Case("GET", "/invoices/{invoice}/lines/{line}/minutes?hour=2026-01-01T00:00:00Z", Scope.BILLING_READ),
@@ -223,7 +224,7 @@ def test_another_tenants_invoice_is_not_found_whatever_is_asked_of_it(owner: Mem
     with_traffic(owner)
     issued = invoice_of(owner)
     stranger = Api.of(make_member())
-    for rest in ("", "/lines", "/lines/1/hours", "/lines/1/minutes?hour=2026-01-01T00:00:00Z", "/recompute"):
+    for rest in ("", "/pdf", "/lines", "/lines/1/hours", "/lines/1/minutes?hour=2026-01-01T00:00:00Z", "/recompute"):
         assert_problem(stranger.get(f"/invoices/{issued.pk}{rest}"), 404, "not_found")
     assert stranger.get("/invoices").json()["items"] == []
 

@@ -97,7 +97,8 @@ def test_another_tenants_invoice_is_not_found(
 ) -> None:
     client = browse(stranger)
     for page, arguments in (
-        ("page-invoice", [invoice.pk]), ("page-invoice-csv", [invoice.pk]), ("page-invoice-line", [invoice.pk, 1]),
+        ("page-invoice", [invoice.pk]), ("page-invoice-csv", [invoice.pk]), ("page-invoice-pdf", [invoice.pk]),
+        ("page-invoice-line", [invoice.pk, 1]),
     ):  # fmt: skip
         assert client.get(reverse(page, args=arguments)).status_code == 404
 

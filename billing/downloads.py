@@ -1,0 +1,23 @@
+"""Answers that are files."""
+
+from __future__ import annotations
+
+from django.http import HttpResponse
+
+from billing import call_limits
+from billing.invoices import printing
+from billing.models import Invoice
+
+PDF = "application/pdf"
+
+
+def invoice_pdf(invoice: Invoice, language: str) -> HttpResponse:
+    """Called by its number.
+
+    Raises:
+        RateLimited: the tenant had too many printed in this minute.
+    """
+    call_limits.charge_pdf(invoice.tenant)
+    answer = HttpResponse(printing.as_pdf(invoice, language), content_type=PDF)
+    answer.headers["Content-Disposition"] = f'attachment; filename="{invoice.number}.pdf"'
+    return answer
