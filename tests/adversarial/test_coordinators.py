@@ -66,7 +66,17 @@ def attacked(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def filling_port(attacked: EngineCluster) -> int:
-    instance = attacked.create_instance("ins-cccccccc", produce_bps=PRODUCE_BPS)
+    return port_of_hostile(attacked, "ins-cccccccc")
+
+
+@pytest.fixture(scope="module")
+def opening_port(attacked: EngineCluster) -> int:
+    """Of one that has not used up its transactional ids."""
+    return port_of_hostile(attacked, "ins-eeeeeeee")
+
+
+def port_of_hostile(attacked: EngineCluster, instance_id: str) -> int:
+    instance = attacked.create_instance(instance_id, produce_bps=PRODUCE_BPS)
     admin = AdminClient({"bootstrap.servers": instance.bootstrap})
     for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
         future.result(30)
@@ -253,11 +263,11 @@ async def test_members_that_say_much_are_refused_by_name_when_there_is_no_room(
     assert 0 < attack.answers[0] <= most
 
 
-@pytest.mark.parametrize("what", ["begin", "open"])
+@pytest.mark.parametrize(("what", "port"), [("begin", "filling_port"), ("open", "opening_port")])
 async def test_transactional_ids_and_open_transactions_leave_the_neighbour_served(
-    attacked: EngineCluster, filling_port: int, watched_port: int, what: str
+    attacked: EngineCluster, watched_port: int, what: str, port: str, request: pytest.FixtureRequest
 ) -> None:
-    attack = Attack(filling_port)
+    attack = Attack(request.getfixturevalue(port))
     step: Any = getattr(attack, what)
     async with neighbour_beside(attacked, watched_port, f"transactions, {what}"):
         await attack.run(step)

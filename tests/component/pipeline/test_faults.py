@@ -29,6 +29,7 @@ from billing.lake.address import open_lake
 from billing.models import LakeFile, UsageHour, UsageMinute, UsageOffset
 from billing.pipeline import job
 from billing.pipeline.cluster import Cluster
+from billing.pipeline.sink import PipelineBusy
 from billing.pipeline.source import consumer_conf
 from brokers.contract.process import CLUSTER_USER
 from brokers.contract.usage import COUNTED_THINGS, DIRECTIONS, USAGE_TOPIC, UsageEvent
@@ -103,9 +104,14 @@ class Driver:
 
     def catch_up(self, session: SparkSession) -> None:
         """Runs until there is nothing left to read."""
+        eventually(lambda: self._is_caught_up(session), "nothing is left to read", RUN_TIMEOUT_S)
+
+    def _is_caught_up(self, session: SparkSession) -> bool:
         place = open_lake(self.lake.as_uri())
-        while not job.run(lambda: session, Cluster(**self.cluster), dsn.conninfo(), lake=place).caught_up:
-            pass
+        try:
+            return job.run(lambda: session, Cluster(**self.cluster), dsn.conninfo(), lake=place).caught_up
+        except PipelineBusy:
+            return False  # PostgreSQL has not noticed yet that the process before was killed
 
     def lose_half_of_what_does_not_count(self) -> None:
         """Files of the run that was killed, if it came so far."""

@@ -82,7 +82,8 @@ def test_only_one_run_of_a_cluster_works_at_a_time_and_a_dead_one_frees_its_plac
         with sink.exclusive(dsn.conninfo(), "cl-bbbbbbbb"):
             pass
         with psycopg.connect(dsn.conninfo(), autocommit=True) as other:
-            other.execute("SELECT pg_terminate_backend(%s)", (first.info.backend_pid,))
+            # It answers when the process has gone, and its locks with it.
+            other.execute("SELECT pg_terminate_backend(%s, 10000)", (first.info.backend_pid,))
         with sink.exclusive(dsn.conninfo(), CLUSTER) as second:
             assert sink.stored_offsets(second, CLUSTER) == {}
 
