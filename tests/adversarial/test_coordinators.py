@@ -263,11 +263,11 @@ async def test_members_that_say_much_are_refused_by_name_when_there_is_no_room(
     assert 0 < attack.answers[0] <= most
 
 
-@pytest.mark.parametrize(("what", "port"), [("begin", "filling_port"), ("open", "opening_port")])
+@pytest.mark.parametrize("what", ["begin", "open"])
 async def test_transactional_ids_and_open_transactions_leave_the_neighbour_served(
-    attacked: EngineCluster, watched_port: int, what: str, port: str, request: pytest.FixtureRequest
+    attacked: EngineCluster, filling_port: int, opening_port: int, watched_port: int, what: str
 ) -> None:
-    attack = Attack(request.getfixturevalue(port))
+    attack = Attack({"begin": filling_port, "open": opening_port}[what])
     step: Any = getattr(attack, what)
     async with neighbour_beside(attacked, watched_port, f"transactions, {what}"):
         await attack.run(step)
