@@ -170,7 +170,7 @@ class SellerAdmin(_AgreementAdmin):
     when_empty = _("What an invoice shows of the one who issues it.")
     symbol = "storefront"
     what = "seller"
-    list_display = ("name", "tax_id", "number_prefix", "payment_days")
+    list_display = ("name", "tax_id", "number_prefix", "payment_days", "suspend_days")
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return not issuing.has_seller() and super().has_add_permission(request, obj)

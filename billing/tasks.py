@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from billing import catching_up
 from billing.budgets import services as budgets
+from billing.dunning import services as dunning
 from billing.invoices import closing
 from billing.lake import upkeep
 from billing.lake.address import open_lake
@@ -51,6 +52,13 @@ def deliver_webhooks() -> None:
     now = timezone.now()
     delivering.deliver(now)
     services.forget_old(now)
+
+
+@shared_task(name="billing.dun")
+def dun() -> None:
+    """Reminds of overdue invoices, suspends and resumes tenants for them. Safe to run twice and at the same time."""
+    close_old_connections()
+    dunning.dun(timezone.now())
 
 
 @shared_task(name="billing.look_after_lake", queue=PIPELINE_QUEUE)

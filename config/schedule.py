@@ -22,6 +22,7 @@ USAGE_EVERY_S = 20
 AUDIT_EVERY_S = 2
 INVOICES_EVERY_S = 600
 LAKE_EVERY_S = 3_600
+DUN_EVERY_S = 3_600
 BUDGETS_EVERY_S = 60
 WEBHOOKS_EVERY_S = 5
 
@@ -48,6 +49,7 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "forget idempotency records": every(TIDY_EVERY_S, "tenants.forget_idempotency_records"),
     "forget ended sessions": every(TIDY_EVERY_S, "tenants.forget_ended_sessions"),
     "issue invoices": every(INVOICES_EVERY_S, "billing.issue_invoices"),
+    "dun who has not paid": every(DUN_EVERY_S, "billing.dun"),
     "look after the lake": every(LAKE_EVERY_S, "billing.look_after_lake", queue="pipeline"),
     "watch budgets": every(BUDGETS_EVERY_S, "billing.watch_budgets"),
     "deliver webhooks": every(WEBHOOKS_EVERY_S, "billing.deliver_webhooks"),

@@ -13,6 +13,7 @@ from django.db.models import Min, Sum
 from django.utils.translation import gettext_noop
 
 from billing import prices
+from billing.dunning import services as dunning
 from billing.invoices import mailing
 from billing.invoices.adjustments import Adjustment, adjustments_of
 from billing.invoices.charging import inputs_of
@@ -139,6 +140,7 @@ def close(*, acting: Actor, invoice: Invoice, state: InvoiceState, reference: st
     locked.save(update_fields=["state", "closed_at", "reference"])
     after = {"state": state, "reference": locked.reference}
     audit.record(acting, CLOSED[state], locked, {"state": InvoiceState.ISSUED}, after, tenant=locked.tenant)
+    dunning.resume_if_paid(locked.tenant, now)
     return locked
 
 

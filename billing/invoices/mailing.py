@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from billing.invoices import printing
 from billing.models import Invoice
 from tenants import mails
@@ -25,6 +27,21 @@ def send_issued(invoice: Invoice) -> int:
             link=link,
         )
         for address, language in recipients
+    )  # fmt: skip
+
+
+def send_reminder(invoice: Invoice, suspend_days: int) -> int:
+    """That it is overdue. `invoice` came with its `open_amount`; after `suspend_days` overdue its tenant is suspended,
+    unless that is 0. How many mails the server took.
+    """
+    suspends_on = invoice.due_at + timedelta(days=suspend_days) if suspend_days else None
+    link = mails.public_url(f"/invoices/{invoice.pk}/")
+    return sum(
+        mails.send(
+            "reminder", address, language, invoice=invoice, tenant=invoice.tenant.name, link=link,
+            suspends_on=suspends_on,
+        )
+        for address, language in _recipients(invoice)
     )  # fmt: skip
 
 

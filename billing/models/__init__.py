@@ -2,6 +2,7 @@
 
 from billing.models.agreements import BillingProfile, Discount, InvoiceSeries, Seller
 from billing.models.budgets import Budget, BudgetAlert
+from billing.models.dunning import InvoiceReminder, UnpaidSuspension
 from billing.models.invoices import OVERDUE, Invoice, InvoiceKind, InvoiceLine, InvoiceState
 from billing.models.lake import LakeFile
 from billing.models.plans import Plan, Price, PriceComponent
@@ -20,6 +21,7 @@ __all__ = [
     "Invoice",
     "InvoiceKind",
     "InvoiceLine",
+    "InvoiceReminder",
     "InvoiceSeries",
     "InvoiceState",
     "LakeFile",
@@ -27,6 +29,7 @@ __all__ = [
     "Price",
     "PriceComponent",
     "Seller",
+    "UnpaidSuspension",
     "UsageCounter",
     "UsageHour",
     "UsageMinute",

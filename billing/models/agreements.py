@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
@@ -15,6 +16,8 @@ ADDRESS_CHARS_MAX = 400
 NAME_CHARS_MAX = 120
 TAX_ID_CHARS_MAX = 32
 PAYMENT_DAYS_DEFAULT = 14
+FIRST_REMINDER_DAYS_DEFAULT = 3
+SECOND_REMINDER_DAYS_DEFAULT = 10
 PERCENT = (MinValueValidator(Decimal(0)), MaxValueValidator(Decimal(100)))
 ONLY_SELLER = 1
 
@@ -28,6 +31,16 @@ class Seller(models.Model):
     tax_id = models.CharField(_("tax id"), max_length=TAX_ID_CHARS_MAX, blank=True, default="")
     number_prefix = models.SlugField(_("prefix of numbers"), max_length=12, default="PS")
     payment_days = models.PositiveSmallIntegerField(_("days to pay"), default=PAYMENT_DAYS_DEFAULT)
+    first_reminder_days = models.PositiveSmallIntegerField(
+        _("first reminder, days overdue"), default=FIRST_REMINDER_DAYS_DEFAULT, help_text=_("0: none")
+    )
+    second_reminder_days = models.PositiveSmallIntegerField(
+        _("second reminder, days overdue"), default=SECOND_REMINDER_DAYS_DEFAULT, help_text=_("0: none")
+    )
+    # Never where nobody said so: invoices of before may be paid without anybody having noted it.
+    suspend_days = models.PositiveSmallIntegerField(
+        _("suspension, days overdue"), default=0, help_text=_("0: never. It ends when nothing is overdue.")
+    )
 
     class Meta:
         verbose_name = _("seller")
@@ -36,6 +49,14 @@ class Seller(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        """One step after the other."""
+        super().clean()
+        steps = [self.first_reminder_days, self.second_reminder_days, self.suspend_days]
+        set_steps = [days for days in steps if days]
+        if set_steps != sorted(set(set_steps)):
+            raise ValidationError(_("The second reminder comes after the first, the suspension after both."))
 
 
 class InvoiceSeries(models.Model):

@@ -384,8 +384,7 @@ class Listeners:
     def _keep(self, listener: Listener, connection: OwnedConnection) -> None:
         self.count += 1
         listener.connections[connection] = None
-        listener.group.on_entered()
-        listener.group.addresses.add(connection.peer_host)
+        listener.group.on_entered(connection.peer_host)
 
     def note_refusal(self, listener: Listener, address: str, cause: str) -> None:
         _count(self.counters.refused, cause)

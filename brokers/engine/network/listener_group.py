@@ -84,8 +84,9 @@ class ListenerGroup:
         """Connections of all its listeners."""
         return sum(len(listener.connections) for listener in self.listeners)
 
-    def on_entered(self) -> None:
-        """One more connection is among them."""
+    def on_entered(self, address: str) -> None:
+        """One more connection is among them, from there."""
+        self.addresses.add(address)
         self.connections_peak = max(self.connections_peak, self.count)
 
     def take_peak(self) -> int:

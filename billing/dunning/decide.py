@@ -1,0 +1,34 @@
+"""What is due for an invoice that is overdue: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+NEVER = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """Days after an invoice was due. 0 is never; the second reminder comes after the first one."""
+
+    first_reminder_days: int
+    second_reminder_days: int
+    suspend_days: int
+
+    @property
+    def reminders(self) -> list[int]:
+        """Days of each, by its number from 1 on."""
+        return [days for days in (self.first_reminder_days, self.second_reminder_days) if days != NEVER]
+
+
+def reminder_due(days_overdue: int, terms: Terms, said: Collection[int]) -> int | None:
+    """The number of the reminder to send now: the latest that is due, if neither it nor a later one was sent."""
+    due = [number for number, days in enumerate(terms.reminders, start=1) if days_overdue >= days]
+    latest = max(due, default=None)
+    return latest if latest is not None and latest > max(said, default=0) else None
+
+
+def is_to_be_suspended(days_overdue: int, terms: Terms) -> bool:
+    """`days_overdue` of the invoice that is overdue for longest."""
+    return terms.suspend_days != NEVER and days_overdue >= terms.suspend_days

@@ -1,0 +1,112 @@
+"""Writes: reminders of overdue invoices, and tenants suspended for them and resumed. Safe to run twice, and at the same
+time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from decimal import Decimal
+from functools import partial
+
+import structlog
+from django.db import IntegrityError, transaction
+from django.db.models import F, Sum
+from django.db.models.functions import Coalesce
+
+from billing.dunning import decide
+from billing.invoices import mailing
+from billing.models import Invoice, InvoiceKind, InvoiceReminder, InvoiceState, Seller, UnpaidSuspension
+from billing.models.agreements import ONLY_SELLER
+from tenants import services as tenant_services
+from tenants.actors import system_actor
+from tenants.choices import SuspensionReason
+from tenants.errors import Conflict
+from tenants.models import Tenant
+
+log = structlog.get_logger(__name__)
+
+SYSTEM = "invoices"
+
+
+def dun(now: datetime) -> None:
+    """All tenants: reminds, suspends, and resumes who owes nothing any more."""
+    terms = terms_in_force()
+    for tenant in _who_owes(now):
+        _remind(tenant, terms, now)
+        _suspend(tenant, terms, now)
+    for tenant in Tenant.objects.filter(pk__in=UnpaidSuspension.objects.values("tenant_id")).order_by("pk"):
+        resume_if_paid(tenant, now)
+
+
+def terms_in_force() -> decide.Terms:
+    seller = Seller.objects.filter(pk=ONLY_SELLER).first() or Seller()
+    return decide.Terms(
+        first_reminder_days=seller.first_reminder_days,
+        second_reminder_days=seller.second_reminder_days,
+        suspend_days=seller.suspend_days,
+    )
+
+
+def overdue_of(tenant: Tenant, now: datetime) -> list[Invoice]:
+    """The one that was due first comes first. `open_amount` is what its credit notes leave of it; where they leave
+    nothing, nothing is owed.
+    """
+    credited = Coalesce(Sum("credit_notes__total"), Decimal(0))
+    found = Invoice.objects.filter(tenant=tenant, kind=InvoiceKind.INVOICE, state=InvoiceState.ISSUED, due_at__lt=now)
+    with_open = found.defer("inputs").annotate(open_amount=F("total") + credited)
+    return list(with_open.filter(open_amount__gt=0).order_by("due_at", "pk"))
+
+
+@transaction.atomic
+def resume_if_paid(tenant: Tenant, now: datetime) -> bool:
+    """Ends the suspension that overdue invoices brought, and no other: one that an operator ended, or made for another
+    reason, is left as it is.
+    """
+    # As whoever suspends does it: one of the two sees what the other one made.
+    tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
+    made = UnpaidSuspension.objects.filter(tenant=tenant).first()
+    if made is None or overdue_of(tenant, now):
+        return False
+    made.delete()
+    if tenant.suspension_reason != SuspensionReason.UNPAID:
+        return False
+    tenant_services.resume_tenant(acting=system_actor(SYSTEM), tenant=tenant)
+    return True
+
+
+def _who_owes(now: datetime) -> Iterator[Tenant]:
+    late = Invoice.objects.filter(kind=InvoiceKind.INVOICE, state=InvoiceState.ISSUED, due_at__lt=now, total__gt=0)
+    return Tenant.objects.filter(pk__in=late.values("tenant_id")).order_by("pk").iterator(chunk_size=500)
+
+
+def _remind(tenant: Tenant, terms: decide.Terms, now: datetime) -> None:
+    for invoice in overdue_of(tenant, now):
+        said = InvoiceReminder.objects.filter(invoice=invoice).values_list("number", flat=True)
+        number = decide.reminder_due((now - invoice.due_at).days, terms, list(said))
+        if number is None:
+            continue
+        try:
+            with transaction.atomic():
+                InvoiceReminder.objects.create(invoice=invoice, number=number, sent_at=now)
+                transaction.on_commit(partial(mailing.send_reminder, invoice, terms.suspend_days))
+        except IntegrityError:
+            continue  # another run sent it
+
+
+def _suspend(tenant: Tenant, terms: decide.Terms, now: datetime) -> None:
+    try:
+        with transaction.atomic():
+            # Whoever marks the invoice as paid at this moment waits, or is waited for.
+            Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
+            late = overdue_of(tenant, now)
+            if not late or not decide.is_to_be_suspended((now - late[0].due_at).days, terms):
+                return
+            note = f"Invoice {late[0].number} was due on {late[0].due_at:%Y-%m-%d}."
+            tenant_services.suspend_tenant(
+                acting=system_actor(SYSTEM), tenant=tenant, reason=SuspensionReason.UNPAID, note=note
+            )
+            UnpaidSuspension.objects.update_or_create(tenant=tenant, defaults={"made_at": now})
+            log.warning("tenant_suspended_unpaid", tenant=tenant.pk, invoice=late[0].pk)
+    except Conflict:
+        return  # it is suspended

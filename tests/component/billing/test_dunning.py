@@ -1,0 +1,164 @@
+"""Overdue invoices: reminded of once, suspended for, and forgiven when they are paid; what operators did is theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.core import mail
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+
+from billing.dunning import services as dunning
+from billing.invoices import issuing
+from billing.models import Invoice, InvoiceKind, InvoiceReminder, InvoiceState, Seller, UnpaidSuspension
+from instances.choices import OperationType
+from instances.models import Operation
+from tenants import services as tenant_services
+from tenants.actors import system_actor
+from tenants.choices import SuspensionReason
+from tenants.models import Tenant
+from tests.testkit.api_cases import Api, make_member
+from tests.testkit.fleet import make_running
+
+pytestmark = pytest.mark.django_db
+
+DUE = datetime(2026, 10, 15, tzinfo=UTC)
+PLATFORM = system_actor("test")
+
+
+@pytest.fixture()
+def tenant() -> Tenant:
+    Seller.objects.create(suspend_days=20)
+    return make_member().tenant
+
+
+def invoice_of(tenant: Tenant, number: str = "PS-1", due: datetime = DUE, total: str = "10.00", **more: Any) -> Invoice:
+    return Invoice.objects.create(
+        **{"kind": InvoiceKind.INVOICE, "period_start": due - timedelta(days=44), **more},
+        tenant=tenant, number=number, period_end=due - timedelta(days=14), currency="EUR", subtotal=Decimal(total),
+        tax_percent=0, tax=0, total=Decimal(total), seller={"name": "S", "address": "", "tax_id": ""},
+        buyer={"name": "B", "address": "", "tax_id": "", "email": "bills@acme.example", "tenant": tenant.slug},
+        issued_at=due - timedelta(days=14), due_at=due,
+    )  # fmt: skip
+
+
+def look(days_overdue: float, capture: Callable[..., Any]) -> list[str]:
+    """One run of the task; the subjects of the mails it sent."""
+    before = len(mail.outbox)
+    with capture(execute=True):
+        dunning.dun(DUE + timedelta(days=days_overdue))
+    return [message.subject for message in mail.outbox[before:]]
+
+
+def is_suspended(tenant: Tenant) -> bool:
+    return Tenant.objects.get(pk=tenant.pk).is_suspended
+
+
+def test_it_is_reminded_of_twice_then_the_tenant_is_suspended_and_resumed_when_it_is_paid(
+    tenant: Tenant, django_capture_on_commit_callbacks: Callable[..., Any]
+) -> None:
+    instance = make_running(tenant)
+    invoice = invoice_of(tenant)
+    said = ["[Penstock] Invoice PS-1 is overdue"]
+    looks = [look(day, django_capture_on_commit_callbacks) for day in (-1, 0, 2.9, 3, 5, 10, 19.9)]
+    assert looks == [[], [], [], said, [], said, []]
+    assert "€ 10.00 of it are open" in mail.outbox[-1].body and "2026-11-04" in mail.outbox[-1].body
+    assert not is_suspended(tenant)
+
+    look(20, django_capture_on_commit_callbacks)
+    found = Tenant.objects.get(pk=tenant.pk)
+    assert (found.suspension_reason, found.suspension_note) == ("unpaid", "Invoice PS-1 was due on 2026-10-15.")
+    assert Operation.objects.filter(instance=instance, type=OperationType.SUSPEND).count() == 1
+    look(21, django_capture_on_commit_callbacks)
+    assert is_suspended(tenant) and UnpaidSuspension.objects.count() == 1
+
+    issuing.close(acting=PLATFORM, invoice=invoice, state=InvoiceState.PAID, reference="bank", now=timezone.now())
+
+    assert not is_suspended(tenant) and not UnpaidSuspension.objects.exists()
+    assert Operation.objects.filter(instance=instance, type=OperationType.RESUME).count() == 1
+
+
+def test_of_reminders_that_were_missed_the_later_one_is_sent(
+    tenant: Tenant, django_capture_on_commit_callbacks: Callable[..., Any]
+) -> None:
+    invoice_of(tenant)
+    assert len(look(12, django_capture_on_commit_callbacks)) == 1
+    assert look(13, django_capture_on_commit_callbacks) == []
+    assert [each.number for each in InvoiceReminder.objects.all()] == [2]
+
+
+def test_with_another_invoice_overdue_a_payment_resumes_nobody(
+    tenant: Tenant, django_capture_on_commit_callbacks: Callable[..., Any]
+) -> None:
+    first, second = invoice_of(tenant), invoice_of(tenant, "PS-2", DUE + timedelta(days=1))
+    look(30, django_capture_on_commit_callbacks)
+    for invoice, is_over in ((first, False), (second, True)):
+        issuing.close(acting=PLATFORM, invoice=invoice, state=InvoiceState.PAID, reference="bank", now=timezone.now())
+        assert is_suspended(tenant) is not is_over
+
+
+def test_what_credit_notes_leave_nothing_of_is_not_owed(
+    tenant: Tenant, django_capture_on_commit_callbacks: Callable[..., Any]
+) -> None:
+    invoice = invoice_of(tenant)
+    look(30, django_capture_on_commit_callbacks)
+    assert is_suspended(tenant)
+    issuing.credit(acting=PLATFORM, invoice=invoice, amount=Decimal("10.00"), note="Outage", now=timezone.now())
+    look(31, django_capture_on_commit_callbacks)
+    assert not is_suspended(tenant)
+
+
+@pytest.mark.parametrize("was", ["before", "meanwhile"])
+def test_a_suspension_of_an_operators_is_left_alone(
+    tenant: Tenant, django_capture_on_commit_callbacks: Callable[..., Any], was: str
+) -> None:
+    invoice = invoice_of(tenant)
+    if was == "meanwhile":
+        look(30, django_capture_on_commit_callbacks)
+        tenant_services.resume_tenant(acting=PLATFORM, tenant=tenant)
+    tenant_services.suspend_tenant(acting=PLATFORM, tenant=tenant, reason=SuspensionReason.ABUSE)
+    look(31, django_capture_on_commit_callbacks)
+    issuing.close(acting=PLATFORM, invoice=invoice, state=InvoiceState.PAID, reference="bank", now=timezone.now())
+    look(32, django_capture_on_commit_callbacks)
+    assert Tenant.objects.get(pk=tenant.pk).suspension_reason == "abuse"
+
+
+def test_nobody_is_suspended_until_the_seller_says_after_how_many_days(
+    django_capture_on_commit_callbacks: Callable[..., Any],
+) -> None:
+    tenant = make_member().tenant
+    invoice_of(tenant)
+    assert len(look(400, django_capture_on_commit_callbacks)) == 1
+    assert "suspended" not in mail.outbox[-1].body and not is_suspended(tenant)
+
+
+def test_paid_in_time_or_nothing_to_pay_is_nobodys_business(
+    tenant: Tenant, django_capture_on_commit_callbacks: Callable[..., Any]
+) -> None:
+    other = make_member().tenant
+    invoice_of(other, "PS-7", total="0.00")
+    issuing.close(
+        acting=PLATFORM, invoice=invoice_of(tenant), state=InvoiceState.PAID, reference="bank", now=timezone.now()
+    )
+    assert look(400, django_capture_on_commit_callbacks) == []
+    assert not is_suspended(tenant) and not is_suspended(other)
+
+
+@pytest.mark.parametrize("days", [(10, 3, 0), (3, 3, 0), (3, 10, 9), (0, 10, 10)])
+def test_steps_come_one_after_the_other(days: tuple[int, int, int]) -> None:
+    first, second, suspend = days
+    with pytest.raises(ValidationError, match="after"):
+        Seller(first_reminder_days=first, second_reminder_days=second, suspend_days=suspend).clean()
+
+
+def test_a_suspended_tenant_reads_why(tenant: Tenant, django_capture_on_commit_callbacks: Callable[..., Any]) -> None:
+    invoice_of(tenant)
+    look(30, django_capture_on_commit_callbacks)
+    member = tenant.members.get()
+    answer = Api.of(member).post("/instances", {"name": "x", "plan": "brook"})
+    assert answer.status_code == 402
+    assert Api.of(member).get("/invoices").json()["items"][0]["state"] == "overdue"
