@@ -6,6 +6,7 @@ from decimal import Decimal
 
 from django.db.models import QuerySet, Sum
 
+from billing.invoices.open_amounts import with_open_amount
 from billing.models import (
     Budget,
     BudgetAlert,
@@ -27,13 +28,14 @@ def names_of(tenant: Tenant) -> dict[str, str]:
 
 
 def invoices_of(tenant: Tenant) -> QuerySet[Invoice]:
-    return Invoice.objects.filter(tenant=tenant).defer("inputs")
+    """Each with its `open_amount`."""
+    return with_open_amount(Invoice.objects.filter(tenant=tenant).defer("inputs"))
 
 
 def open_amount(tenant: Tenant) -> Decimal:
-    """Of all invoices and credit notes that are not closed."""
-    found = Invoice.objects.filter(tenant=tenant, state=InvoiceState.ISSUED).aggregate(sum=Sum("total"))["sum"]
-    return found or Decimal(0)
+    """Of all invoices that are not closed."""
+    found = with_open_amount(Invoice.objects.filter(tenant=tenant, state=InvoiceState.ISSUED))
+    return found.aggregate(sum=Sum("open_amount"))["sum"] or Decimal(0)
 
 
 def budgets_of(tenant: Tenant) -> QuerySet[Budget]:

@@ -17,6 +17,7 @@ from billing.models import (
     Invoice,
     InvoiceLine,
     InvoiceState,
+    Payment,
     Plan,
     Price,
     PriceComponent,
@@ -114,6 +115,17 @@ class UsageOffsetAdmin(OperatorAdmin):
     )
     symbol = "conveyor_belt"
     list_display = ("cluster_id", "topic", "partition", "next_offset", "updated_at")
+
+
+@admin.register(Payment)
+class PaymentAdmin(OperatorAdmin):
+    """What a provider reported, and what is to be looked at."""
+
+    when_empty = _("No payment was reported. A provider is connected by PENSTOCK_PAYMENTS_SECRETS.")
+    symbol = "payments"
+    list_display = ("received_at", "provider_id", "invoice_number", "amount", "currency", "problem")
+    list_filter = ("problem", "currency")
+    search_fields = ("provider_id", "invoice_number")
 
 
 @admin.register(PriceComponent)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from django.urls import path
 
-from billing.views import budgets, buying, costs, invoices, usage
+from billing.views import budgets, buying, costs, invoices, payments, usage
 
 urlpatterns = [
     path("instances/new/", buying.create_page, name="page-instance-create"),
     path("price/", buying.price_part, name="page-price"),
+    path("payments/webhook", payments.payment_webhook, name="payment-webhook"),
     path("usage/", costs.account_usage_page, name="page-account-usage"),
     path("usage/costs.csv", costs.costs_csv, name="page-costs-csv"),
     path("budgets/", budgets.budgets_page, name="page-budgets"),

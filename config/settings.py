@@ -281,6 +281,8 @@ CELERY_BEAT_SCHEDULER = "config.beat:Scheduler"
 # Addresses that tenants name are asked by our machines (tenants/outbound.py).
 OUTBOUND_PRIVATE_ADDRESSES = named_networks("PENSTOCK_OUTBOUND_PRIVATE_ADDRESSES")
 OUTBOUND_REFUSED_ADDRESSES = named_networks("PENSTOCK_OUTBOUND_REFUSED_ADDRESSES")
+# One, or two while it is rotated; without one no payment provider is connected.
+PAYMENTS_SECRETS = tuple(each for each in os.environ.get("PENSTOCK_PAYMENTS_SECRETS", "").split(",") if each)
 OUTBOUND_CA_FILE = os.environ.get("PENSTOCK_OUTBOUND_CA_FILE", "")
 
 UNFOLD = tenants_conf.UNFOLD

@@ -11,11 +11,10 @@ from functools import partial
 
 import structlog
 from django.db import IntegrityError, transaction
-from django.db.models import F, Sum
-from django.db.models.functions import Coalesce
 
 from billing.dunning import decide
 from billing.invoices import mailing
+from billing.invoices.open_amounts import with_open_amount
 from billing.models import Invoice, InvoiceKind, InvoiceReminder, InvoiceState, Seller, UnpaidSuspension
 from billing.models.agreements import ONLY_SELLER
 from tenants import services as tenant_services
@@ -27,6 +26,7 @@ from tenants.models import Tenant
 log = structlog.get_logger(__name__)
 
 SYSTEM = "invoices"
+NOTHING = Decimal(0)
 
 
 def dun(now: datetime) -> None:
@@ -49,13 +49,11 @@ def terms_in_force() -> decide.Terms:
 
 
 def overdue_of(tenant: Tenant, now: datetime) -> list[Invoice]:
-    """The one that was due first comes first. `open_amount` is what its credit notes leave of it; where they leave
-    nothing, nothing is owed.
+    """The one that was due first comes first. `open_amount` is what credit notes and payments leave of it; where
+    they leave nothing, nothing is owed.
     """
-    credited = Coalesce(Sum("credit_notes__total"), Decimal(0))
     found = Invoice.objects.filter(tenant=tenant, kind=InvoiceKind.INVOICE, state=InvoiceState.ISSUED, due_at__lt=now)
-    with_open = found.defer("inputs").annotate(open_amount=F("total") + credited)
-    return list(with_open.filter(open_amount__gt=0).order_by("due_at", "pk"))
+    return list(with_open_amount(found.defer("inputs")).filter(open_amount__gt=NOTHING).order_by("due_at", "pk"))
 
 
 @transaction.atomic

@@ -5,6 +5,7 @@ from billing.models.budgets import Budget, BudgetAlert
 from billing.models.dunning import InvoiceReminder, UnpaidSuspension
 from billing.models.invoices import OVERDUE, Invoice, InvoiceKind, InvoiceLine, InvoiceState
 from billing.models.lake import LakeFile
+from billing.models.payments import Payment, PaymentProblem
 from billing.models.plans import Plan, Price, PriceComponent
 from billing.models.usage import NEVER, Direction, UsageCounter, UsageHour, UsageMinute, UsageOffset
 from billing.models.webhooks import DeliveryState, WebhookDelivery, WebhookEndpoint, WebhookEvent
@@ -25,6 +26,8 @@ __all__ = [
     "InvoiceSeries",
     "InvoiceState",
     "LakeFile",
+    "Payment",
+    "PaymentProblem",
     "Plan",
     "Price",
     "PriceComponent",

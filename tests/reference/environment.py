@@ -22,6 +22,10 @@ VARIABLES = {
         "the file of the secret that opens internal ports where `PENSTOCK_INTERNAL_SECURITY` lets it; by default "
         "`secrets/control_secret`"
     ),
+    "PENSTOCK_PAYMENTS_SECRETS": (
+        "what a payment provider signs its reports to `/payments/webhook` with, `whsec_` and base64; two with a comma "
+        "between while it is rotated; without one no provider is connected"
+    ),
     "PENSTOCK_DEBUG": "Django's debug mode; off by default",
     "PENSTOCK_EMAIL_BACKEND": "Django's e-mail backend; by default mails are printed to the log of web",
     "PENSTOCK_EMAIL_FROM": "who mails come from; by default `Penstock <penstock@HOST>` with the public URL's host",

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
 
 from django.db.models import F
 
-from billing.models import UsageHour, UsageMinute
+from billing.models import Invoice, InvoiceKind, UsageHour, UsageMinute
 from instances.choices import OperationState, OperationType
 from instances.models import Instance, Operation
+from tenants.models import Tenant
+
+DUE = datetime(2026, 10, 15, tzinfo=UTC)
 
 
 def ran(instance: Instance, since: datetime, until: datetime | None = None) -> None:
@@ -49,3 +54,14 @@ def used(
                 defaults={"bytes": 0, "requests": 0},
             )  # fmt: skip
             UsageHour.objects.filter(pk=hour.pk).update(bytes=F("bytes") + count, requests=F("requests") + 1)
+
+
+def invoice_of(tenant: Tenant, number: str = "PS-1", due: datetime = DUE, total: str = "10.00", **more: Any) -> Invoice:
+    """As it is stored once it was issued, without lines."""
+    return Invoice.objects.create(
+        **{"kind": InvoiceKind.INVOICE, "period_start": due - timedelta(days=44), **more},
+        tenant=tenant, number=number, period_end=due - timedelta(days=14), currency="EUR", subtotal=Decimal(total),
+        tax_percent=0, tax=0, total=Decimal(total), seller={"name": "S", "address": "", "tax_id": ""},
+        buyer={"name": "B", "address": "", "tax_id": "", "email": "bills@acme.example", "tenant": tenant.slug},
+        issued_at=due - timedelta(days=14), due_at=due,
+    )  # fmt: skip

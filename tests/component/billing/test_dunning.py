@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from billing.dunning import services as dunning
 from billing.invoices import issuing
-from billing.models import Invoice, InvoiceKind, InvoiceReminder, InvoiceState, Seller, UnpaidSuspension
+from billing.models import InvoiceReminder, InvoiceState, Seller, UnpaidSuspension
 from instances.choices import OperationType
 from instances.models import Operation
 from tenants import services as tenant_services
@@ -22,11 +22,11 @@ from tenants.actors import system_actor
 from tenants.choices import SuspensionReason
 from tenants.models import Tenant
 from tests.testkit.api_cases import Api, make_member
+from tests.testkit.billing import DUE, invoice_of
 from tests.testkit.fleet import make_running
 
 pytestmark = pytest.mark.django_db
 
-DUE = datetime(2026, 10, 15, tzinfo=UTC)
 PLATFORM = system_actor("test")
 
 
@@ -34,16 +34,6 @@ PLATFORM = system_actor("test")
 def tenant() -> Tenant:
     Seller.objects.create(suspend_days=20)
     return make_member().tenant
-
-
-def invoice_of(tenant: Tenant, number: str = "PS-1", due: datetime = DUE, total: str = "10.00", **more: Any) -> Invoice:
-    return Invoice.objects.create(
-        **{"kind": InvoiceKind.INVOICE, "period_start": due - timedelta(days=44), **more},
-        tenant=tenant, number=number, period_end=due - timedelta(days=14), currency="EUR", subtotal=Decimal(total),
-        tax_percent=0, tax=0, total=Decimal(total), seller={"name": "S", "address": "", "tax_id": ""},
-        buyer={"name": "B", "address": "", "tax_id": "", "email": "bills@acme.example", "tenant": tenant.slug},
-        issued_at=due - timedelta(days=14), due_at=due,
-    )  # fmt: skip
 
 
 def look(days_overdue: float, capture: Callable[..., Any]) -> list[str]:

@@ -1,0 +1,42 @@
+"""Payments as a provider reported them."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from billing.models.invoices import Invoice
+
+
+class PaymentProblem(models.TextChoices):
+    """Why an operator has to look at a payment. Those of another currency, or of no open invoice, count for nothing."""
+
+    UNKNOWN_INVOICE = "unknown_invoice", _("No such invoice")
+    CLOSED = "closed", _("The invoice was closed")
+    OTHER_CURRENCY = "other_currency", _("Another currency")
+    OVERPAID = "overpaid", _("More than was open")
+
+
+class Payment(models.Model):
+    """Each by the provider's id, once."""
+
+    provider_id = models.CharField(_("provider's id"), max_length=100, unique=True)
+    invoice = models.ForeignKey(
+        Invoice, on_delete=models.PROTECT, null=True, blank=True, related_name="payments", verbose_name=_("invoice")
+    )
+    invoice_number = models.CharField(_("number of the invoice"), max_length=32)
+    amount = models.DecimalField(_("amount"), max_digits=14, decimal_places=2)
+    currency = models.CharField(_("currency"), max_length=3)
+    problem = models.CharField(
+        _("problem"), max_length=16, choices=PaymentProblem.choices, blank=True, default="", db_index=True
+    )
+    received_at = models.DateTimeField(_("received"))
+
+    class Meta:
+        ordering = ("-received_at", "-pk")
+        verbose_name = _("payment")
+        verbose_name_plural = _("payments")
+        constraints = (models.CheckConstraint(condition=models.Q(amount__gt=0), name="payment_is_positive"),)
+
+    def __str__(self) -> str:
+        return f"{self.provider_id} {self.amount} {self.currency}"

@@ -1,0 +1,82 @@
+"""What a payment provider sends, by Standard Webhooks (standardwebhooks.com): its signature, and what it says. Pure."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from billing.webhooks.signing import signature
+
+TOLERANCE_S = 300
+SIGNATURES_MAX = 8
+ID_CHARS_MAX = 100
+AMOUNT_MAX = Decimal(10) ** 11
+SUCCEEDED = "payment.succeeded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """A payment that succeeded: `amount` of `currency`, for the invoice with that number."""
+
+    payment_id: str
+    invoice_number: str
+    amount: Decimal
+    currency: str
+
+
+def is_signed(headers: Mapping[str, str], body: bytes, secrets: Sequence[str], now_s: float) -> bool:
+    """Whether one of the secrets signed exactly this, within five minutes. Compares in constant time."""
+    message_id, sent = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+    if not (0 < len(message_id) <= ID_CHARS_MAX and message_id.isascii() and sent.isascii() and sent.isdigit()):
+        return False
+    if len(sent) > len(str(int(now_s))) or abs(now_s - int(sent)) > TOLERANCE_S:
+        return False
+    shown = headers.get("webhook-signature", "").encode("utf-8", "replace").split()[:SIGNATURES_MAX]
+    wanted = [signature(secret, message_id, int(sent), body).encode() for secret in secrets]
+    return any(hmac.compare_digest(each, one) for each in shown for one in wanted)
+
+
+def payment_in(body: bytes) -> Reported | None:
+    """None for an event of another type.
+
+    Raises:
+        ValueError: says what is wrong.
+    """
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        raise ValueError("The body is JSON.") from None
+    if not isinstance(document, dict):
+        raise ValueError("The body is an object.")
+    if document.get("type") != SUCCEEDED:
+        return None
+    data = document.get("data")
+    if not isinstance(data, dict):
+        raise ValueError("`data` is an object.")
+    return Reported(
+        payment_id=_text(data, "payment_id", ID_CHARS_MAX),
+        invoice_number=_text(data, "invoice", 32),
+        amount=_amount(data.get("amount")),
+        currency=_text(data, "currency", 3),
+    )
+
+
+def _text(data: Mapping[str, Any], name: str, chars_max: int) -> str:
+    value = data.get(name)
+    if not isinstance(value, str) or not 0 < len(value) <= chars_max or not value.isprintable():
+        raise ValueError(f"`{name}` is a text of 1 to {chars_max} characters.")
+    return value
+
+
+def _amount(value: Any) -> Decimal:
+    try:
+        amount = Decimal(value) if isinstance(value, str) and len(value) <= 16 else None
+    except InvalidOperation:
+        amount = None
+    if amount is None or not amount.is_finite() or not 0 < amount < AMOUNT_MAX or amount != round(amount, 2):
+        raise ValueError("`amount` is a number above zero with two decimals, as a text.")
+    return amount
