@@ -25,6 +25,7 @@ from billing.models import (
     UsageMinute,
     UsageOffset,
 )
+from billing.payments import services as payments
 from tenants import audit
 from tenants.actors import Actor
 from tenants.operator import OperatorAdmin, acting_operator, operator_action
@@ -123,9 +124,15 @@ class PaymentAdmin(OperatorAdmin):
 
     when_empty = _("No payment was reported. A provider is connected by PENSTOCK_PAYMENTS_SECRETS.")
     symbol = "payments"
-    list_display = ("received_at", "provider_id", "invoice_number", "amount", "currency", "problem")
-    list_filter = ("problem", "currency")
+    list_display = ("received_at", "provider_id", "invoice_number", "amount", "currency", "problem", "handled_at")
+    list_filter = ("problem", ("handled_at", admin.EmptyFieldListFilter), "currency")
     search_fields = ("provider_id", "invoice_number")
+    actions = ("mark_handled",)
+
+    @operator_action(_("Mark as looked after"))
+    def mark_handled(self, acting: Actor, payment: Payment) -> Any:
+        payments.handle(acting=acting, payment=payment, now=timezone.now())
+        return _("looked after")
 
 
 @admin.register(PriceComponent)

@@ -22,6 +22,7 @@ class Migration(migrations.Migration):
                 ('amount', models.DecimalField(decimal_places=2, max_digits=14, verbose_name='amount')),
                 ('currency', models.CharField(max_length=3, verbose_name='currency')),
                 ('problem', models.CharField(blank=True, choices=[('unknown_invoice', 'No such invoice'), ('closed', 'The invoice was closed'), ('other_currency', 'Another currency'), ('overpaid', 'More than was open')], db_index=True, default='', max_length=16, verbose_name='problem')),
+                ('handled_at', models.DateTimeField(blank=True, null=True, verbose_name='looked after')),
                 ('received_at', models.DateTimeField(verbose_name='received')),
                 ('invoice', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='payments', to='billing.invoice', verbose_name='invoice')),
             ],

@@ -6,6 +6,7 @@ from datetime import datetime
 
 import structlog
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from billing.invoices import issuing
 from billing.invoices.open_amounts import with_open_amount
@@ -13,7 +14,10 @@ from billing.models import Invoice, InvoiceKind, InvoiceState, Payment
 from billing.models.invoices import REFERENCE_CHARS_MAX
 from billing.payments.decide import Owed, effect
 from billing.payments.reported import Reported
-from tenants.actors import system_actor
+from tenants import access, audit
+from tenants.actors import Actor, system_actor
+from tenants.choices import Scope
+from tenants.errors import Conflict
 
 log = structlog.get_logger(__name__)
 
@@ -45,6 +49,25 @@ def receive(reported: Reported, now: datetime) -> Payment:
             reference=f"payment {reported.payment_id}"[:REFERENCE_CHARS_MAX], now=now,
         )  # fmt: skip
     return payment
+
+
+@transaction.atomic
+def handle(*, acting: Actor, payment: Payment, now: datetime) -> Payment:
+    """An operator looked after its problem, in the bank or elsewhere. What it counts for stays.
+
+    Raises:
+        Conflict: it has no problem, or was looked after.
+    """
+    access.require(acting, Scope.OPERATOR)
+    locked = Payment.objects.select_for_update().get(pk=payment.pk)
+    if not locked.problem or locked.handled_at is not None:
+        raise Conflict(gettext_noop("There is nothing to look after."), code="nothing_to_do")
+    locked.handled_at = now
+    locked.save(update_fields=["handled_at"])
+    tenant = None if locked.invoice is None else locked.invoice.tenant
+    after = {"provider_id": locked.provider_id, "problem": locked.problem}
+    audit.record(acting, "payment.handled", locked, None, after, tenant=tenant)
+    return locked
 
 
 def _owed(invoice: Invoice | None) -> Owed | None:

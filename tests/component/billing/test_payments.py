@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from django.db import connections
-from django.test import override_settings
+from django.test import Client, override_settings
+from django.urls import reverse
 from django.utils import timezone
 
 from billing.dunning import services as dunning
@@ -19,7 +20,7 @@ from billing.invoices import issuing
 from billing.models import Invoice, InvoiceState, Payment, Seller
 from billing.views import payments as payment_views
 from tenants.actors import system_actor
-from tenants.models import AuditEntry, Tenant
+from tenants.models import AuditEntry, Tenant, User
 from tests.testkit.api_cases import Api, make_member
 from tests.testkit.billing import DUE, invoice_of
 from tests.testkit.payment_provider import SECRET, document, post, report, signed
@@ -38,6 +39,13 @@ def provider(settings: Any) -> None:
 @pytest.fixture()
 def tenant() -> Tenant:
     return make_member().tenant
+
+
+@pytest.fixture()
+def panel() -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("ops@example.com", "a long enough passphrase"))
+    return client
 
 
 def state_of(invoice: Invoice) -> tuple[str, str]:
@@ -86,6 +94,19 @@ def test_what_does_not_fit_is_kept_with_its_problem(tenant: Tenant) -> None:
     report("pay_5", "PS-2", "11.00")
     assert problems() == ["unknown_invoice", "", "closed", "other_currency", "overpaid"]
     assert state_of(first)[0] == state_of(second)[0] == "paid"
+
+
+def test_an_operator_says_once_that_a_problem_is_looked_after_and_the_audit_log_has_it(panel: Client) -> None:
+    report("pay_1", "PS-404", "10.00")
+    payment = Payment.objects.get()
+    chosen = {"action": "mark_handled", "_selected_action": [payment.pk]}
+    for _ in range(2):
+        panel.post(reverse("admin:billing_payment_changelist"), chosen, follow=True)
+    payment.refresh_from_db()
+    assert payment.handled_at is not None and payment.problem == "unknown_invoice"
+    assert AuditEntry.objects.filter(action="payment.handled").count() == 1
+    chosen_of_nobody = Client().post(reverse("admin:billing_payment_changelist"), chosen)
+    assert chosen_of_nobody.status_code == 302 and "login" in chosen_of_nobody["Location"]
 
 
 def test_a_suspended_tenant_is_resumed_by_its_payment(tenant: Tenant, django_capture_on_commit_callbacks: Any) -> None:
