@@ -7,6 +7,9 @@ from decimal import Decimal
 from django.db.models import QuerySet, Sum
 
 from billing.models import (
+    Archive,
+    ArchiveFile,
+    ArchiveState,
     Budget,
     BudgetAlert,
     Invoice,
@@ -65,6 +68,20 @@ def deliveries_of(found: WebhookEndpoint) -> QuerySet[WebhookDelivery]:
 def delivery(found: WebhookEndpoint, delivery_id: str) -> WebhookDelivery:
     """Raises `NotFound`."""
     return access.fetch(deliveries_of(found), lock=True, pk=delivery_id)
+
+
+def archives_of(tenant: Tenant) -> QuerySet[Archive]:
+    """Those that are being deleted are gone already."""
+    return Archive.objects.filter(tenant=tenant).exclude(state=ArchiveState.DELETING)
+
+
+def archive(acting: Actor, archive_id: str, *, lock: bool = False) -> Archive:
+    """Raises `NotFound`."""
+    return access.fetch(archives_of(access.tenant_of(acting)), lock=lock, pk=archive_id)
+
+
+def archive_files_of(found: Archive) -> QuerySet[ArchiveFile]:
+    return ArchiveFile.objects.filter(archive=found)
 
 
 def invoice(acting: Actor, invoice_id: str) -> Invoice:

@@ -11,6 +11,7 @@ from django.db import close_old_connections
 from django.utils import timezone
 
 from billing import catching_up
+from billing.archives import running
 from billing.budgets import services as budgets
 from billing.invoices import closing
 from billing.lake import upkeep
@@ -51,6 +52,13 @@ def deliver_webhooks() -> None:
     now = timezone.now()
     delivering.deliver(now)
     services.forget_old(now)
+
+
+@shared_task(name="billing.run_archives", queue=PIPELINE_QUEUE)
+def run_archives() -> None:
+    """Archives that are due. Safe to run twice and at the same time: a cluster has one run at a time."""
+    close_old_connections()
+    running.run_due(catching_up.spark_session, timezone.now())
 
 
 @shared_task(name="billing.look_after_lake", queue=PIPELINE_QUEUE)

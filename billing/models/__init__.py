@@ -1,6 +1,7 @@
 """The tables of billing, one module for each kind of fact."""
 
 from billing.models.agreements import BillingProfile, Discount, InvoiceSeries, Seller
+from billing.models.archives import Archive, ArchiveFile, ArchivePartition, ArchiveState, OnTrouble
 from billing.models.budgets import Budget, BudgetAlert
 from billing.models.invoices import OVERDUE, Invoice, InvoiceKind, InvoiceLine, InvoiceState
 from billing.models.lake import LakeFile
@@ -11,6 +12,10 @@ from billing.models.webhooks import DeliveryState, WebhookDelivery, WebhookEndpo
 __all__ = [
     "NEVER",
     "OVERDUE",
+    "Archive",
+    "ArchiveFile",
+    "ArchivePartition",
+    "ArchiveState",
     "BillingProfile",
     "Budget",
     "BudgetAlert",
@@ -23,6 +28,7 @@ __all__ = [
     "InvoiceSeries",
     "InvoiceState",
     "LakeFile",
+    "OnTrouble",
     "Plan",
     "Price",
     "PriceComponent",
