@@ -18,6 +18,7 @@ from billing.models import (
     WebhookDelivery,
     WebhookEndpoint,
 )
+from instances import access as instances_access
 from instances.models import Instance
 from tenants import access
 from tenants.actors import Actor
@@ -27,6 +28,11 @@ from tenants.models import Tenant
 def names_of(tenant: Tenant) -> dict[str, str]:
     """By id, of all instances the tenant ever had."""
     return dict(Instance.objects.filter(tenant=tenant).values_list("pk", "name"))
+
+
+def names_of_present(tenant: Tenant) -> dict[str, str]:
+    """By id, of the instances the tenant has."""
+    return dict(instances_access.instances_of(tenant).order_by("name").values_list("pk", "name"))
 
 
 def invoices_of(tenant: Tenant) -> QuerySet[Invoice]:

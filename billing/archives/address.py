@@ -1,17 +1,24 @@
 """Where an archive is: `file:` below a folder of the tenant's own on our disks, or `s3:` with the tenant's keys.
 
-Pure but for `open_place`, which Spark's workers call too: nothing of Django is imported here.
+Pure but for `open_place`, which Spark's workers call too: no setting of Django is read here.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlsplit
 
+from billing.archives.tunnel import Networks, Tunnel
 from billing.lake.address import LakePlace
+from tenants.outbound import HTTPS_PORT
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 PARAMETERS: Final = frozenset({"region", "endpoint"})
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -35,6 +42,12 @@ class Address:
     region: str = ""
     endpoint: str = ""
 
+    @property
+    def server(self) -> tuple[str, int]:
+        """Host and port of what speaks S3."""
+        parts = urlsplit(self.endpoint)
+        return (parts.hostname or f"s3.{self.region}.amazonaws.com", parts.port or HTTPS_PORT)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
@@ -47,7 +60,10 @@ class Store:
     folder: str
     access_key_id: str = ""
     secret_access_key: str = field(default="", repr=False)
-    proxy_port: int = 0
+    # What our machines may connect to because a tenant says so, and whom they trust beside the usual authorities.
+    refused: Networks = ()
+    private: Networks = ()
+    ca_file: str = ""
 
 
 def parse(url: str) -> Address:
@@ -86,11 +102,15 @@ def _bucket(bucket: str, path: str, parameters: list[tuple[str, str]]) -> Addres
     return Address(path=path, bucket=bucket, region=named["region"], endpoint=named.get("endpoint", ""))
 
 
-def open_place(store: Store) -> LakePlace:
+@contextmanager
+def open_place(store: Store) -> Iterator[LakePlace]:
     """Raises `AddressRefused` where a folder leads out of the tenant's, `OSError`."""
     address = store.address
     if address.bucket:
-        return LakePlace(_s3(store), "/".join(filter(None, (address.bucket, address.path, store.folder))))
+        host, port = address.server
+        with Tunnel(host, port, refused=store.refused, private=store.private) as tunnel:
+            yield LakePlace(_s3(store, tunnel), "/".join(filter(None, (address.bucket, address.path, store.folder))))
+        return
     from pyarrow.fs import LocalFileSystem
 
     root = Path(store.root)
@@ -98,19 +118,20 @@ def open_place(store: Store) -> LakePlace:
     # A link that an operator's hand put there is no way out either.
     if not folder.resolve().is_relative_to(root.resolve()):
         raise AddressRefused("The folder is not the tenant's.")
-    return LakePlace(LocalFileSystem(), str(folder))
+    yield LakePlace(LocalFileSystem(), str(folder))
 
 
-def _s3(store: Store):
+def _s3(store: Store, tunnel: Tunnel) -> FileSystem:
     from pyarrow.fs import S3FileSystem
 
-    proxy = {"scheme": "http", "host": "127.0.0.1", "port": store.proxy_port} if store.proxy_port else None
     return S3FileSystem(
         access_key=store.access_key_id,
         secret_key=store.secret_access_key,
         region=store.address.region,
-        endpoint_override=store.address.endpoint or None,
-        proxy_options=proxy,
+        scheme="https",
+        endpoint_override=urlsplit(store.address.endpoint).netloc or None,
+        proxy_options={"scheme": "http", "host": "127.0.0.1", "port": tunnel.port},
         connect_timeout=CONNECT_TIMEOUT_S,
         request_timeout=REQUEST_TIMEOUT_S,
+        tls_ca_file_path=store.ca_file or None,
     )

@@ -5,6 +5,7 @@ A file is named by its hour, its partition and its first offset, so a second try
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -132,20 +133,29 @@ class FileSet:
         for file in self._open.values():
             self._close(file)
         self._open.clear()
-        return self._written
+        result, self._written = self._written, []
+        return result
 
     def abandon(self) -> None:
-        """Files that are open stay unfinished; the next run writes them again."""
+        """Nothing of it is left, as far as the place lets us; the next run writes the files again."""
+        unwanted = [_unfinished(self._place.path(file.path)) for file in self._open.values()]
+        unwanted += [self._place.path(each.path) for each in self._written]
         for file in self._open.values():
-            file.writer.close()
+            with contextlib.suppress(OSError):
+                file.writer.close()
+        for full in unwanted:
+            with contextlib.suppress(OSError):
+                self._place.files.delete_file(full)
         self._open.clear()
+        self._written = []
 
     def _begin(self, hour: int, offset: int) -> _OpenFile:
         from pyarrow.parquet import ParquetWriter
 
         path = file_path(hour, self._partition, offset)
         full = self._place.path(path)
-        self._place.files.create_dir(full.rpartition("/")[0], recursive=True)
+        if self._place.files.type_name == "local":  # a bucket has no folders
+            self._place.files.create_dir(full.rpartition("/")[0], recursive=True)
         return _OpenFile(path, offset, ParquetWriter(_unfinished(full), SCHEMA, compression="zstd",
                                                      filesystem=self._place.files))  # fmt: skip
 

@@ -88,7 +88,8 @@ def _plan(archive: Archive, available: Mapping[int, tuple[int, int]], store: Sto
     """
     rows = {row.partition: row for row in ArchivePartition.objects.filter(archive=archive)}
     if dirty := {number: row.next_offset for number, row in rows.items() if row.planned_end is not None}:
-        sweeping.delete_strays(archive, open_place(store), dirty)
+        with open_place(store) as place:
+            sweeping.delete_strays(archive, place, dirty)
     ranges: list[Range] = []
     troubles: list[str] = []
     for number, (low, stop) in available.items():

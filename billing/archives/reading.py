@@ -1,6 +1,6 @@
 """What a task of Spark does: reads a range of one partition as a client of the instance, and writes its files.
 
-Nothing of Django is imported here: Spark's workers do not have its settings.
+No setting of Django is read here: Spark's workers do not have them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from billing.archives.plan import Range
 
 CLIENT_ID: Final = "penstock-archive"
 CONSUMED_AT_ONCE: Final = 5_000
-POLL_S: Final = 0.5
+POLL_S: Final = 0.2
 END: Final = "end"
 DAMAGED: Final = "damaged"
 
@@ -95,12 +95,13 @@ def available_offsets(source: Source) -> dict[int, tuple[int, int]]:
 def archive_range(source: Source, store: address.Store, wanted: Range, *, skips_bad: bool) -> TaskResult:
     """Never raises: what is the matter with one partition keeps no other waiting (BAT-5)."""
     try:
-        files = FileSet(address.open_place(store), source.topic, wanted.partition)
-        try:
-            reached, skipped = _copy(source, wanted, files, skips_bad=skips_bad)
-            written = files.finish()
-        finally:
-            files.abandon()
+        with address.open_place(store) as place:
+            files = FileSet(place, source.topic, wanted.partition)
+            try:
+                reached, skipped = _copy(source, wanted, files, skips_bad=skips_bad)
+                written = files.finish()
+            finally:
+                files.abandon()
     except (Stopped, address.AddressRefused) as stop:
         return TaskResult(range=wanted, reached=wanted.start, error=str(stop))
     except OSError as trouble:
@@ -151,7 +152,7 @@ def _messages(source: Source, wanted: Range) -> Iterator[Any]:
             for message in consumer.consume(CONSUMED_AT_ONCE, POLL_S):
                 stalls_s = now_s + limits.STALLED_S
                 failure = message.error()
-                if failure is None and message.offset() < wanted.stop:
+                if failure is None and (message.offset() or 0) < wanted.stop:
                     yield message
                 elif failure is None or failure.code() == KafkaError._PARTITION_EOF:
                     yield END

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +113,9 @@ def store_of(archive: Archive) -> address.Store:
         folder=f"{archive.pk}/{archive.topic}",
         access_key_id=archive.access_key_id,
         secret_access_key=opened(archive.secret_access_key),
+        refused=tuple(settings.OUTBOUND_REFUSED_ADDRESSES),
+        private=tuple(settings.OUTBOUND_PRIVATE_ADDRESSES),
+        ca_file=settings.OUTBOUND_CA_FILE,
     )
 
 
@@ -152,7 +156,6 @@ def _require_room(archive: Archive) -> None:
 def _delete(archive: Archive) -> None:
     """Files on our disks go with their archive; those at the tenant's own address stay."""
     if archive.is_on_our_disks:
-        store = store_of(archive)
-        place = address.open_place(store)
-        sweeping.delete_folder(type(place)(place.files, place.folder.rpartition("/")[0]))
+        with address.open_place(replace(store_of(archive), folder=archive.pk)) as place:
+            sweeping.delete_folder(place)
     archive.delete()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import escape
 
 from billing.archives import address, limits, running, services
 from billing.models import Archive, ArchiveFile, ArchivePartition, ArchiveState
@@ -94,7 +98,7 @@ def test_an_instance_of_another_tenant_is_not_found(owner: Member) -> None:
         "s3://acme-lake/x?region=eu-central-1&endpoint=https://127.0.0.1",
         "s3://acme-lake/x?region=eu-central-1&endpoint=https://[::1]",
         "s3://acme-lake/x?region=eu-central-1&endpoint=https://169.254.169.254", "s3://acme-lake/x?region=eu-central-1#f",
-        "s3://acme-lake/x?region=eu-central-1&endpoint=https://u@s3.example.com", 
+        "s3://acme-lake/x?region=eu-central-1&endpoint=https://u@s3.example.com",
         "s3://acme-lake/x y?region=eu-central-1",
         "s3://acme-lake/x?region=eu-central-1&endpoint=https://s3.example.com:22",
         "s3://acme-lake/x?region=eu-central-1&endpoint=10.0.0.1",
@@ -116,8 +120,8 @@ def test_a_link_out_of_the_tenants_folder_is_not_followed(owner: Member, root: P
     archive = make_archive(owner, "file:out/x")
     (root / owner.tenant.pk).mkdir(parents=True)
     (root / owner.tenant.pk / "out").symlink_to(tmp_path)
-    with pytest.raises(address.AddressRefused):
-        address.open_place(running.store_of(archive))
+    with pytest.raises(address.AddressRefused), address.open_place(running.store_of(archive)):
+        pass
 
 
 @pytest.mark.parametrize(
@@ -217,3 +221,52 @@ def test_an_instance_whose_routes_ask_for_a_user_says_so(owner: Member) -> None:
     running.run_due(no_session, timezone.now())
     archive.refresh_from_db()
     assert "asks for a user" in archive.error and archive.state == ArchiveState.ACTIVE
+
+
+@pytest.fixture()
+def browse(client: Client) -> Callable[[Member], Client]:
+    def signed_in(member: Member) -> Client:
+        client.force_login(member.user)
+        return client
+
+    return signed_in
+
+
+def test_the_page_shows_progress_errors_and_how_the_files_are_read(
+    owner: Member, browse: Callable[[Member], Client]
+) -> None:
+    archive = make_archive(owner, BUCKET, **KEYS)
+    Archive.objects.update(error="The bucket is <gone>.")
+    ArchivePartition.objects.create(archive=archive, partition=3, next_offset=40, end_offset=1_040, skipped_records=7)
+    page = browse(owner).get(reverse("page-archives")).content.decode()
+    assert "The bucket is &lt;gone&gt;." in page and "1000" in page
+    place = f"s3://acme-lake/orders/{archive.pk}/orders?region=eu-central-1"
+    assert escape(f'ds.dataset("{place}", partitioning="hive").to_table()') in page
+    assert KEYS["secret_access_key"] not in page
+
+
+def test_an_archive_is_made_paused_resumed_and_deleted_on_the_page(
+    owner: Member, browse: Callable[[Member], Client]
+) -> None:
+    pages = browse(owner)
+    form = body(owner, interval_minutes=5, on_gap="skip", on_bad_record="fail")
+    assert pages.post(reverse("page-archives"), form | {"url": "file:../x"}).status_code == 422
+    assert pages.post(reverse("page-archives"), form).status_code == 302
+    archive = Archive.objects.get()
+    assert (archive.interval_minutes, archive.on_gap, archive.on_bad_record) == (5, "skip", "fail")
+    for act, state in (("pause", "paused"), ("run", "paused"), ("resume", "active"), ("delete", "deleting")):
+        assert pages.post(reverse("page-archive-act", args=[archive.pk, act])).status_code == 302
+        archive.refresh_from_db()
+        assert archive.state == state
+
+
+def test_another_tenants_archive_cannot_be_changed_on_the_page(
+    owner: Member, browse: Callable[[Member], Client]
+) -> None:
+    archive = make_archive(owner)
+    pages = browse(make_member())
+    for act in ("run", "pause", "resume", "delete"):
+        assert pages.post(reverse("page-archive-act", args=[archive.pk, act])).status_code == 404
+    assert archive.pk not in pages.get(reverse("page-archives")).content.decode()
+    archive.refresh_from_db()
+    assert archive.state == ArchiveState.ACTIVE

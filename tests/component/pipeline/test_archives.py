@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +26,14 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from django.db import connection
 from django.utils import timezone
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from pyarrow.fs import S3FileSystem
 from pyspark.sql import SparkSession
+from werkzeug.serving import make_server
 
 from billing.archives import job, limits, reading, running, services
 from billing.archives.files import SUM_MODULUS, row_sum
+from billing.archives.plan import Range
 from billing.models import Archive, ArchiveFile, ArchivePartition
 from config.embedded.java import Java
 from config.environment import BASE_DIR
@@ -35,6 +42,7 @@ from tenants.actors import member_actor
 from tests.testkit.api_cases import make_tenant, owner_of
 from tests.testkit.engine import EngineCluster
 from tests.testkit.fleet import make_running
+from tests.testkit.tls import make_certificate
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 
@@ -89,9 +97,10 @@ class Sender:
     bootstrap: str
     topic: str
     records: list[Record]
+    codec: str = "lz4"
 
     def send(self, count: int, producer: Producer | None = None, *, keeps: bool = True, **options: Any) -> None:
-        mine = producer or Producer({"bootstrap.servers": self.bootstrap, "compression.type": "lz4"})
+        mine = producer or Producer({"bootstrap.servers": self.bootstrap, "compression.type": self.codec})
 
         def accepted(number: int, failure: Any, message: Any) -> None:
             assert failure is None, failure
@@ -366,11 +375,69 @@ class InThisProcess:
         return self.tasks
 
 
+@pytest.fixture()
+def s3(tmp_path: Path, settings: Any) -> Iterator[int]:
+    """The port of a server that speaks S3 over TLS, with the bucket `acme-lake`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(make_certificate(tmp_path, "s3"))
+    settings.OUTBOUND_CA_FILE = str(tmp_path / "ca.pem")
+    settings.OUTBOUND_PRIVATE_ADDRESSES = [ip_network("127.0.0.1/32")]
+    server = make_server(
+        "127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=True, ssl_context=context
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    files = S3FileSystem(
+        access_key="AKIDEXAMPLE", secret_key="secret", region="eu-central-1",
+        endpoint_override=f"127.0.0.1:{server.port}", scheme="https", tls_ca_file_path=settings.OUTBOUND_CA_FILE,
+        allow_bucket_creation=True,
+    )  # fmt: skip
+    files.create_dir("acme-lake")
+    yield server.port
+    server.shutdown()
+    server.server_close()
+
+
+def make_s3_archive(instance: Instance, topic: str, port: int) -> Archive:
+    acting = member_actor(owner_of(instance.tenant))
+    url = f"s3://acme-lake/kafka?region=eu-central-1&endpoint=https://127.0.0.1:{port}"
+    return services.create(
+        acting=acting, instance=instance, topic=topic, url=url, access_key_id="AKIDEXAMPLE", secret_access_key="secret"
+    )
+
+
+def test_an_archive_in_a_bucket_holds_the_same(
+    instance: Instance, sender: Sender, spark: SparkSession, s3: int, settings: Any
+) -> None:
+    archive = make_s3_archive(instance, sender.topic, s3)
+    sender.send(200)
+    assert run(archive, spark).error == ""
+    files = S3FileSystem(
+        access_key="AKIDEXAMPLE", secret_key="secret", region="eu-central-1", endpoint_override=f"127.0.0.1:{s3}",
+        tls_ca_file_path=settings.OUTBOUND_CA_FILE,
+    )  # fmt: skip
+    folder = f"acme-lake/kafka/{archive.pk}/{archive.topic}"
+    assert records_of(ds.dataset(folder, filesystem=files, partitioning="hive").to_table()) == sorted(sender.records)
+
+
+def test_a_bucket_that_has_come_to_lie_inside_our_network_is_not_connected_to(
+    instance: Instance, sender: Sender, s3: int
+) -> None:
+    """What a name means may change after it was named: it is looked at when it is connected to."""
+    archive = make_s3_archive(instance, sender.topic, s3)
+    sender.send(1)
+    store = replace(running.store_of(archive), private=())
+    result = reading.archive_range(
+        running.source_of(archive), store, Range(partition=0, start=0, stop=1), skips_bad=True
+    )  # fmt: skip
+    assert "cannot be written to" in result.error and not result.files
+
+
 def test_what_it_reads_is_of_a_client_that_the_instance_can_throttle(
     instance: Instance, sender: Sender, cluster: EngineCluster
 ) -> None:
     """BAT-8: its quota holds for it, and a run that is throttled ends with what it has."""
     archive = make_archive(instance, sender.topic)
+    sender.codec = "none"
     sender.send(3_000)
     started_s = time.monotonic()
     while not run_here(archive).caught_up:
@@ -379,7 +446,7 @@ def test_what_it_reads_is_of_a_client_that_the_instance_can_throttle(
     ArchiveFile.objects.all().delete()
     ArchivePartition.objects.all().delete()
     size = sum(len(record[4] or b"") for record in sender.records)
-    cluster.set_quota(INSTANCE, {"consumer_byte_rate": str(size // 40)}, user=None, client_id=reading.CLIENT_ID)
+    cluster.set_quota(INSTANCE, {"consumer_byte_rate": str(size // 9)}, user=None, client_id=reading.CLIENT_ID)
     started_s = time.monotonic()
     while not run_here(archive).caught_up:
         pass
