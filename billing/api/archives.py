@@ -73,7 +73,7 @@ def _name(help_text: str, chars_max: int = NAME_CHARS_MAX) -> serializers.CharFi
 
 
 class ArchiveIn(StrictSerializer):
-    instance_id = serializers.CharField(max_length=32)
+    instance_id = serializers.CharField(min_length=1, max_length=32)
     topic = serializers.CharField(min_length=1, max_length=TOPIC_NAME_LENGTH_MAX)
     url = serializers.CharField(
         min_length=1, max_length=ARCHIVE_URL_CHARS_MAX,

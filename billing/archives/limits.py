@@ -13,7 +13,7 @@ FILE_BYTES_PER_TENANT_MAX: Final = 100_000_000_000
 RECORDS_PER_TASK_MAX: Final = 2_000_000
 BYTES_PER_TASK_MAX: Final = 512_000_000
 # A task ends with what it has after so long: a reader that is throttled keeps nobody waiting.
-TASK_S: Final = 60.0
+TASK_S: Final = 30.0
 # Nothing came for so long: the partition is tried again in the next run.
 STALLED_S: Final = 20.0
 METADATA_TIMEOUT_S: Final = 10.0
@@ -25,7 +25,7 @@ FILE_BYTES_MAX: Final = 128_000_000
 BUFFERED_BYTES_MAX: Final = 16_000_000
 BUFFERED_RECORDS_MAX: Final = 50_000
 
-# Due archives of one cluster are worked off for so long, then it is another cluster's turn.
+# A task of the worker begins nothing more after so long: bills wait for the same worker.
 RUN_S: Final = 60.0
 DUE_AT_ONCE_MAX: Final = 50
 RETRY_MINUTES: Final = 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from cryptography.fernet import InvalidToken
 from django.conf import settings
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 
 from billing.archives import address, job, limits, sweeping
 from billing.archives.reading import Source, Stopped, consumer_conf
@@ -34,20 +34,24 @@ MECHANISM = "SCRAM-SHA-512"
 
 
 def run_due(make_session: Callable[[], SparkSession], now: datetime) -> int:
-    """How many runs were made. Of each cluster one archive at a time, and for so long: then it is another's turn."""
-    due = Archive.objects.filter(next_run_at__lte=now).exclude(state=ArchiveState.PAUSED)
-    clusters = due.values_list("instance__placement__cluster_id", flat=True).order_by().distinct()
-    return sum(_run_cluster(make_session, cluster_id, now) for cluster_id in sorted(clusters, key=str))
-
-
-def _run_cluster(make_session: Callable[[], SparkSession], cluster_id: str | None, now: datetime) -> int:
+    """How many runs were made. Of each cluster one archive at a time; whoever waits longest comes first. After `RUN_S`
+    nothing more is begun: bills wait for the same worker.
+    """
     ends_s = time.monotonic() + limits.RUN_S
+    clusters = _due(now).values_list("instance__placement__cluster_id", flat=True).order_by("next_run_at")
+    return sum(_run_cluster(make_session, cluster_id, now, ends_s) for cluster_id in dict.fromkeys(clusters))
+
+
+def _due(now: datetime) -> QuerySet[Archive]:
+    return Archive.objects.filter(next_run_at__lte=now).exclude(state=ArchiveState.PAUSED)
+
+
+def _run_cluster(make_session: Callable[[], SparkSession], cluster_id: str | None, now: datetime, ends_s: float) -> int:
     runs = 0
     try:
         with only_one(f"{LOCK} {cluster_id}"):
-            due = Archive.objects.filter(instance__placement__cluster_id=cluster_id, next_run_at__lte=now)
-            due = due.exclude(state=ArchiveState.PAUSED).select_related("instance", "tenant").order_by("next_run_at")
-            for archive in due[: limits.DUE_AT_ONCE_MAX]:
+            due = _due(now).filter(instance__placement__cluster_id=cluster_id)
+            for archive in due.select_related("instance", "tenant").order_by("next_run_at")[: limits.DUE_AT_ONCE_MAX]:
                 if time.monotonic() >= ends_s:
                     break
                 run_one(make_session, archive, now)
@@ -139,7 +143,7 @@ def opened(sealed: str) -> str:
     try:
         return cipher().decrypt(sealed.encode()).decode() if sealed else ""
     except InvalidToken:
-        raise Stopped("A password or key of the archive cannot be read any more. Set it again.") from None
+        raise Stopped("A password or key of the archive cannot be read with the key of this installation.") from None
 
 
 def bytes_on_our_disks(tenant: Tenant) -> int:

@@ -33,9 +33,10 @@ DJANGO: Final = frozenset({
 LIBPQ_PREFIX: Final = "PG"
 AGENT: Final = DJANGO | BROKER | COMPILER
 SPARK_PREFIXES: Final = ("SPARK_", "PYSPARK_", "HADOOP_", "OPENBLAS_", "OMP_")
-# Archives ask tenants' addresses, with keys that only SECRET_KEY opens.
+# Archives write to tenants' addresses. SECRET_KEY is not given: it signs sessions, and this process reads what tenants
+# sent.
 PIPELINE: Final = DJANGO | JAVA | {
-    "REDIS_URL", "SPARK_MASTER", "PENSTOCK_WORKER_SOFT_STOP_S", "SECRET_KEY", "PENSTOCK_ARCHIVE_ROOT",
+    "REDIS_URL", "SPARK_MASTER", "PENSTOCK_WORKER_SOFT_STOP_S", "PENSTOCK_ARCHIVE_ROOT",
     "PENSTOCK_OUTBOUND_PRIVATE_ADDRESSES", "PENSTOCK_OUTBOUND_REFUSED_ADDRESSES", "PENSTOCK_OUTBOUND_CA_FILE",
 }  # fmt: skip
 
