@@ -253,6 +253,8 @@ REST_FRAMEWORK = tenants_conf.REST_FRAMEWORK
 SPECTACULAR_SETTINGS = tenants_conf.SPECTACULAR_SETTINGS | {
     # Clusters and instances have the same two words; the schema needs one name for them.
     "ENUM_NAME_OVERRIDES": {
+        "ArchiveStateEnum": "billing.models.archives.ArchiveState",
+        "OnTroubleEnum": "billing.models.archives.OnTrouble",
         "ClusterTypeEnum": "instances.choices.ClusterType",
         "StorageWhenFullEnum": "instances.choices.StorageWhenFull",
         "RouteSecurityEnum": "instances.routes.kinds.SECURITIES",

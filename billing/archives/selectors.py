@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.models import Count, Sum
 from django.db.models.functions import Coalesce
@@ -47,7 +49,7 @@ def with_progress(tenant: Tenant) -> list[ArchiveProgress]:
     return [_progress(each, sums.get(each.pk, {})) for each in archives]
 
 
-def _progress(archive: Archive, sums: dict[str, int]) -> ArchiveProgress:
+def _progress(archive: Archive, sums: Mapping[str, Any]) -> ArchiveProgress:
     return ArchiveProgress(
         archive=archive,
         partitions=sorted(archive.partitions.all(), key=lambda row: row.partition),

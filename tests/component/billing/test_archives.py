@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -171,6 +172,14 @@ def test_a_paused_archive_is_not_due_and_is_not_run_until_it_is_resumed(owner: M
     assert_problem(api.post(f"/archives/{archive.pk}/run"), 409, "paused")
     assert api.patch(f"/archives/{archive.pk}", {"is_paused": False}).json()["state"] == "active"
     assert api.post(f"/archives/{archive.pk}/run").status_code == 200
+
+
+def test_the_command_says_how_many_runs_were_made(owner: Member, capsys: pytest.CaptureFixture[str]) -> None:
+    archive = make_archive(owner)
+    archive.instance.routes.all().delete()
+    call_command("archives", "run")
+    call_command("archives", "run")
+    assert capsys.readouterr().out == "1 runs\n0 runs\n"
 
 
 def no_session() -> Any:
