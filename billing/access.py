@@ -8,6 +8,9 @@ from django.db.models import QuerySet, Sum
 
 from billing.invoices.open_amounts import with_open_amount
 from billing.models import (
+    Archive,
+    ArchiveFile,
+    ArchiveState,
     Budget,
     BudgetAlert,
     Invoice,
@@ -16,6 +19,7 @@ from billing.models import (
     WebhookDelivery,
     WebhookEndpoint,
 )
+from instances import access as instances_access
 from instances.models import Instance
 from tenants import access
 from tenants.actors import Actor
@@ -25,6 +29,11 @@ from tenants.models import Tenant
 def names_of(tenant: Tenant) -> dict[str, str]:
     """By id, of all instances the tenant ever had."""
     return dict(Instance.objects.filter(tenant=tenant).values_list("pk", "name"))
+
+
+def names_of_present(tenant: Tenant) -> dict[str, str]:
+    """By id, of the instances the tenant has."""
+    return dict(instances_access.instances_of(tenant).order_by("name").values_list("pk", "name"))
 
 
 def invoices_of(tenant: Tenant) -> QuerySet[Invoice]:
@@ -67,6 +76,20 @@ def deliveries_of(found: WebhookEndpoint) -> QuerySet[WebhookDelivery]:
 def delivery(found: WebhookEndpoint, delivery_id: str) -> WebhookDelivery:
     """Raises `NotFound`."""
     return access.fetch(deliveries_of(found), lock=True, pk=delivery_id)
+
+
+def archives_of(tenant: Tenant) -> QuerySet[Archive]:
+    """Those that are being deleted are gone already."""
+    return Archive.objects.filter(tenant=tenant).exclude(state=ArchiveState.DELETING)
+
+
+def archive(acting: Actor, archive_id: str, *, lock: bool = False) -> Archive:
+    """Raises `NotFound`."""
+    return access.fetch(archives_of(access.tenant_of(acting)), lock=lock, pk=archive_id)
+
+
+def archive_files_of(found: Archive) -> QuerySet[ArchiveFile]:
+    return ArchiveFile.objects.filter(archive=found)
 
 
 def invoice(acting: Actor, invoice_id: str) -> Invoice:

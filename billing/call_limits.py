@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.utils.translation import gettext_noop
+
 from tenants.api import rates
 from tenants.errors import RateLimited
 from tenants.models import Tenant
@@ -15,22 +17,23 @@ REPLAYED_ROWS_MAX = 2_000_000
 
 def charge_recomputation(tenant: Tenant) -> None:
     """Raises `RateLimited`."""
-    _charge(
-        f"recompute:{tenant.pk}", RECOMPUTATIONS_PER_MINUTE_MAX, "Invoices are worked out again a few times a minute."
-    )
+    _charge(f"recompute:{tenant.pk}", RECOMPUTATIONS_PER_MINUTE_MAX)
 
 
 def charge_costs(tenant: Tenant) -> None:
     """Raises `RateLimited`."""
-    _charge(f"costs:{tenant.pk}", COSTS_PER_MINUTE_MAX, "Costs are worked out so often a minute.")
+    _charge(f"costs:{tenant.pk}", COSTS_PER_MINUTE_MAX)
 
 
 def charge_pdf(tenant: Tenant) -> None:
     """Raises `RateLimited`."""
-    _charge(f"pdf:{tenant.pk}", PDFS_PER_MINUTE_MAX, "Invoices are printed so often a minute.")
+    _charge(f"pdf:{tenant.pk}", PDFS_PER_MINUTE_MAX)
 
 
-def _charge(name: str, limit: int, detail: str) -> None:
+def _charge(name: str, limit: int) -> None:
     rate = rates.charge_named(name, limit)
     if rate is not None and rate.is_exceeded:
-        raise RateLimited(f"{detail} Wait before the next request.", retry_after_s=rate.reset_s)
+        raise RateLimited(
+            gettext_noop("This is worked out a few times a minute. Wait before the next request."),
+            retry_after_s=rate.reset_s,
+        )

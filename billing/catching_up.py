@@ -56,7 +56,7 @@ def _catch_up(cluster: Cluster) -> None:
     from billing.pipeline import job
 
     for _ in range(RUNS_PER_TASK_MAX):
-        report = job.run(_session, cluster, dsn.conninfo(), lake=open_lake(settings.LAKE_URL))
+        report = job.run(spark_session, cluster, dsn.conninfo(), lake=open_lake(settings.LAKE_URL))
         if report.records:
             log.info(
                 "usage.applied",
@@ -69,7 +69,8 @@ def _catch_up(cluster: Cluster) -> None:
             return
 
 
-def _session() -> SparkSession:
+def spark_session() -> SparkSession:
+    """That of this process."""
     from billing.pipeline import spark
 
     local_dir = settings.STATE_DIR / "spark"

@@ -11,6 +11,7 @@ from django.db import close_old_connections
 from django.utils import timezone
 
 from billing import catching_up
+from billing.archives import running
 from billing.budgets import services as budgets
 from billing.dunning import services as dunning
 from billing.invoices import closing
@@ -59,6 +60,13 @@ def dun() -> None:
     """Reminds of overdue invoices, suspends and resumes tenants for them. Safe to run twice and at the same time."""
     close_old_connections()
     dunning.dun(timezone.now())
+
+
+@shared_task(name="billing.run_archives", queue=PIPELINE_QUEUE)
+def run_archives() -> None:
+    """Archives that are due. Safe to run twice and at the same time: a cluster has one run at a time."""
+    close_old_connections()
+    running.run_due(catching_up.spark_session, timezone.now())
 
 
 @shared_task(name="billing.look_after_lake", queue=PIPELINE_QUEUE)

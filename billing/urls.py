@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from django.urls import path
+from django.urls import path, re_path
 
-from billing.views import budgets, buying, costs, invoices, payments, usage
+from billing.views import archives, budgets, buying, costs, invoices, payments, usage
 
 urlpatterns = [
     path("instances/new/", buying.create_page, name="page-instance-create"),
@@ -14,6 +14,12 @@ urlpatterns = [
     path("usage/costs.csv", costs.costs_csv, name="page-costs-csv"),
     path("budgets/", budgets.budgets_page, name="page-budgets"),
     path("budgets/<str:budget_id>/delete/", budgets.delete_budget, name="page-budget-delete"),
+    path("archives/", archives.archives_page, name="page-archives"),
+    re_path(
+        r"^archives/(?P<archive_id>[a-z0-9-]+)/(?P<act>run|pause|resume|delete)/$",
+        archives.change_archive,
+        name="page-archive-act",
+    ),
     path("invoices/", invoices.invoices_page, name="page-invoices"),
     path("invoices/<str:invoice_id>/", invoices.invoice_page, name="page-invoice"),
     path("invoices/<str:invoice_id>/lines.csv", invoices.invoice_csv, name="page-invoice-csv"),

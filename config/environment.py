@@ -141,6 +141,8 @@ class Environment:
     zookeeper_url: str
     spark_master: str
     lake_url: str
+    # None: tenants keep no archives on our disks.
+    archive_root: Path | None
     public_url: str
     control_secret_file: Path
     tls_dir: Path
@@ -197,6 +199,7 @@ class Environment:
             redis_url=address("REDIS_URL", "redis://127.0.0.1:6379/0"),
             zookeeper_url=address("ZOOKEEPER_URL", "127.0.0.1:2181"),
             spark_master=address("SPARK_MASTER", "local[*]"),
+            archive_root=Path(root).absolute() if (root := os.environ.get("PENSTOCK_ARCHIVE_ROOT", "")) else None,
             lake_url=os.environ.get("PENSTOCK_LAKE_URL", "") or (directory / "lake").absolute().as_uri(),
             public_url=address("PENSTOCK_PUBLIC_URL", "http://127.0.0.1:8000").rstrip("/"),
             zookeeper_control_file=of_zookeeper("PENSTOCK_ZOOKEEPER_CONTROL_FILE"),

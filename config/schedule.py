@@ -25,6 +25,7 @@ LAKE_EVERY_S = 3_600
 DUN_EVERY_S = 3_600
 BUDGETS_EVERY_S = 60
 WEBHOOKS_EVERY_S = 5
+ARCHIVES_EVERY_S = 30
 
 
 def every(seconds: int, task: str, *, queue: str = "penstock") -> dict[str, Any]:
@@ -53,5 +54,6 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "look after the lake": every(LAKE_EVERY_S, "billing.look_after_lake", queue="pipeline"),
     "watch budgets": every(BUDGETS_EVERY_S, "billing.watch_budgets"),
     "deliver webhooks": every(WEBHOOKS_EVERY_S, "billing.deliver_webhooks"),
+    "archive topics": every(ARCHIVES_EVERY_S, "billing.run_archives", queue="pipeline"),
     "apply usage": every(USAGE_EVERY_S, "billing.run_usage_pipeline", queue="pipeline"),
 }

@@ -32,6 +32,7 @@ ZOOKEEPER_TLS = zookeeper_tls(ENVIRONMENT.zookeeper_ca_file, ENVIRONMENT.zookeep
 ZOOKEEPER_BROKER_CERTIFICATE_FILE = ENVIRONMENT.zookeeper_broker_certificate_file
 SPARK_MASTER = ENVIRONMENT.spark_master
 LAKE_URL = ENVIRONMENT.lake_url  # file: or s3:, where usage is kept as Parquet
+ARCHIVE_ROOT = ENVIRONMENT.archive_root  # tenants' archives at file: lie below, in a folder of each
 CONTROL_SECRET_FILE = ENVIRONMENT.control_secret_file
 TLS_DIR = ENVIRONMENT.tls_dir  # ca.pem, its key, and a file for each broker
 INTERNAL_SECURITY = ENVIRONMENT.internal_security
@@ -252,6 +253,8 @@ REST_FRAMEWORK = tenants_conf.REST_FRAMEWORK
 SPECTACULAR_SETTINGS = tenants_conf.SPECTACULAR_SETTINGS | {
     # Clusters and instances have the same two words; the schema needs one name for them.
     "ENUM_NAME_OVERRIDES": {
+        "ArchiveStateEnum": "billing.models.archives.ArchiveState",
+        "OnTroubleEnum": "billing.models.archives.OnTrouble",
         "ClusterTypeEnum": "instances.choices.ClusterType",
         "StorageWhenFullEnum": "instances.choices.StorageWhenFull",
         "RouteSecurityEnum": "instances.routes.kinds.SECURITIES",

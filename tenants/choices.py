@@ -48,6 +48,8 @@ class Scope(models.TextChoices):
     TOPICS_WRITE = "topics:write", _("Create, change and delete topics")
     MESSAGES_READ = "messages:read", _("Read messages")
     MESSAGES_WRITE = "messages:write", _("Produce test messages")
+    ARCHIVES_READ = "archives:read", _("See archives of topics")
+    ARCHIVES_WRITE = "archives:write", _("Copy topics to Parquet files")
     USERS_READ = "users:read", _("See users of instances")
     USERS_WRITE = "users:write", _("Create, change and delete users of instances")
     ACLS_READ = "acls:read", _("See access rules")

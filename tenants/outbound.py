@@ -12,10 +12,10 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from types import MappingProxyType
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
@@ -36,6 +36,7 @@ _NO_ADDRESS: Final = "The host has no public address."
 _TRANSLATED: Final = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
 
 IPAddress = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
 
 
 class OutboundFailed(Exception):
@@ -86,11 +87,16 @@ def may_be_asked(address: IPAddress) -> bool:
     """Whether our machines connect to an address because a tenant says so. What the operator has named decides first:
     what is refused, then what is allowed although it is private.
     """
+    return is_allowed(address, settings.OUTBOUND_REFUSED_ADDRESSES, settings.OUTBOUND_PRIVATE_ADDRESSES)
+
+
+def is_allowed(address: IPAddress, refused: Iterable[Network], private: Iterable[Network]) -> bool:
+    """As `may_be_asked`, where Django's settings are not at hand."""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
-    if _is_named(address, "OUTBOUND_REFUSED_ADDRESSES"):
+    if any(address in network for network in refused):
         return False
-    if _is_named(address, "OUTBOUND_PRIVATE_ADDRESSES"):
+    if any(address in network for network in private):
         return True
     if address.is_multicast or address.is_reserved or not address.is_global:
         return False
@@ -261,10 +267,6 @@ def _literal(host: str) -> IPAddress | None:
         return ip_address(host)
     except ValueError:
         return None
-
-
-def _is_named(address: IPAddress, setting: str) -> bool:
-    return any(address in network for network in getattr(settings, setting))
 
 
 def _context() -> ssl.SSLContext:

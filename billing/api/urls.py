@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from billing.api import budgets, invoices, views, webhooks
+from billing.api import archives, budgets, invoices, views, webhooks
 
 urlpatterns = [
     path("plans", views.PlanCollection.as_view()),
@@ -17,6 +17,10 @@ urlpatterns = [
     path("webhooks/<str:webhook_id>/test", webhooks.WebhookTest.as_view()),
     path("webhooks/<str:webhook_id>/deliveries", webhooks.DeliveryCollection.as_view()),
     path("webhooks/<str:webhook_id>/deliveries/<str:delivery_id>/resend", webhooks.DeliveryAgain.as_view()),
+    path("archives", archives.ArchiveCollection.as_view()),
+    path("archives/<str:archive_id>", archives.ArchiveDetail.as_view()),
+    path("archives/<str:archive_id>/run", archives.ArchiveRun.as_view()),
+    path("archives/<str:archive_id>/files", archives.ArchiveFileCollection.as_view()),
     path("costs", invoices.CostCollection.as_view()),
     path("invoices", invoices.InvoiceCollection.as_view()),
     path("invoices/draft", invoices.InvoiceDraft.as_view()),

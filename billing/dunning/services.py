@@ -5,7 +5,7 @@ time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 
@@ -27,6 +27,7 @@ log = structlog.get_logger(__name__)
 
 SYSTEM = "invoices"
 NOTHING = Decimal(0)
+WARNING = timedelta(days=1)
 
 
 def dun(now: datetime) -> None:
@@ -92,6 +93,11 @@ def _remind(tenant: Tenant, terms: decide.Terms, now: datetime) -> None:
             continue  # another run sent it
 
 
+def _was_reminded(invoice: Invoice, now: datetime) -> bool:
+    """A day ago at least: nobody is suspended without a word, also not for what was overdue when it was turned on."""
+    return InvoiceReminder.objects.filter(invoice=invoice, sent_at__lte=now - WARNING).exists()
+
+
 def _suspend(tenant: Tenant, terms: decide.Terms, now: datetime) -> None:
     try:
         with transaction.atomic():
@@ -99,6 +105,8 @@ def _suspend(tenant: Tenant, terms: decide.Terms, now: datetime) -> None:
             Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
             late = overdue_of(tenant, now)
             if not late or not decide.is_to_be_suspended((now - late[0].due_at).days, terms):
+                return
+            if terms.reminders and not _was_reminded(late[0], now):
                 return
             note = f"Invoice {late[0].number} was due on {late[0].due_at:%Y-%m-%d}."
             tenant_services.suspend_tenant(

@@ -1,6 +1,7 @@
 """The tables of billing, one module for each kind of fact."""
 
 from billing.models.agreements import BillingProfile, Discount, InvoiceSeries, Seller
+from billing.models.archives import Archive, ArchiveFile, ArchivePartition, ArchiveState, OnTrouble
 from billing.models.budgets import Budget, BudgetAlert
 from billing.models.dunning import InvoiceReminder, UnpaidSuspension
 from billing.models.invoices import OVERDUE, Invoice, InvoiceKind, InvoiceLine, InvoiceState
@@ -13,6 +14,10 @@ from billing.models.webhooks import DeliveryState, WebhookDelivery, WebhookEndpo
 __all__ = [
     "NEVER",
     "OVERDUE",
+    "Archive",
+    "ArchiveFile",
+    "ArchivePartition",
+    "ArchiveState",
     "BillingProfile",
     "Budget",
     "BudgetAlert",
@@ -26,6 +31,7 @@ __all__ = [
     "InvoiceSeries",
     "InvoiceState",
     "LakeFile",
+    "OnTrouble",
     "Payment",
     "PaymentProblem",
     "Plan",

@@ -31,9 +31,16 @@ DJANGO: Final = frozenset({
     "PENSTOCK_ZOOKEEPER_BROKER_CERTIFICATE_FILE", "PENSTOCK_LOG_JSON", "PENSTOCK_LOG_LEVEL",
 })  # fmt: skip
 LIBPQ_PREFIX: Final = "PG"
+# Keys of the bucket that the lake may be in.
+LAKE_PREFIX: Final = "AWS_"
 AGENT: Final = DJANGO | BROKER | COMPILER
 SPARK_PREFIXES: Final = ("SPARK_", "PYSPARK_", "HADOOP_", "OPENBLAS_", "OMP_")
-PIPELINE: Final = DJANGO | JAVA | {"REDIS_URL", "SPARK_MASTER", "PENSTOCK_WORKER_SOFT_STOP_S"}
+# Archives write to tenants' addresses. SECRET_KEY is not given: it signs sessions, and this process reads what tenants
+# sent.
+PIPELINE: Final = DJANGO | JAVA | {
+    "REDIS_URL", "SPARK_MASTER", "PENSTOCK_WORKER_SOFT_STOP_S", "PENSTOCK_ARCHIVE_ROOT", "PENSTOCK_LAKE_URL",
+    "PENSTOCK_OUTBOUND_PRIVATE_ADDRESSES", "PENSTOCK_OUTBOUND_REFUSED_ADDRESSES", "PENSTOCK_OUTBOUND_CA_FILE",
+}  # fmt: skip
 
 
 def only(
@@ -68,7 +75,7 @@ def agent_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 def pipeline_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """For the worker of the usage pipeline."""
-    return only(PIPELINE, (LIBPQ_PREFIX, *SPARK_PREFIXES), environ)
+    return only(PIPELINE, (LIBPQ_PREFIX, LAKE_PREFIX, *SPARK_PREFIXES), environ)
 
 
 @contextmanager

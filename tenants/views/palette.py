@@ -90,6 +90,7 @@ def account_places(search: Search) -> list[Entry]:
     page, act = _("Page"), _("Action")
     places = (
         (_("Usage & cost"), page, "page-account-usage", Scope.USAGE_READ),
+        (_("Archives"), page, "page-archives", Scope.ARCHIVES_READ),
         (_("Invoices"), page, "page-invoices", Scope.BILLING_READ),
         (_("Budgets"), page, "page-budgets", Scope.BILLING_READ),
         (_("Members"), page, "page-members", Scope.MEMBERS_READ),

@@ -11,6 +11,7 @@ VARIABLES = {
     "ZOOKEEPER_URL": "ZooKeeper, as `zk1:2181,zk2:2181,zk3:2181`",
     "SPARK_MASTER": "where the pipeline runs; `local[*]` by default",
     "PENSTOCK_LAKE_URL": "where usage reports are kept as Parquet, `file:` or `s3:`; by default below the state dir",
+    "PENSTOCK_ARCHIVE_ROOT": "where tenants' archives at `file:` lie; without it there are none",
     "SECRET_KEY": "Django's key; by default `secrets/secret_key` of the state directory",
     "PENSTOCK_ALLOWED_HOSTS": "further host names that web answers to, separated by commas",
     "PENSTOCK_TLS_DIR": "where the certificate authority and the brokers' certificates are; by default `secrets/tls`",

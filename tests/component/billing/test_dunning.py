@@ -81,10 +81,21 @@ def test_of_reminders_that_were_missed_the_later_one_is_sent(
     assert [each.number for each in InvoiceReminder.objects.all()] == [2]
 
 
+def test_where_suspensions_are_turned_on_over_a_backlog_a_reminder_comes_a_day_before(
+    tenant: Tenant, django_capture_on_commit_callbacks: Callable[..., Any]
+) -> None:
+    invoice_of(tenant)
+    assert len(look(300, django_capture_on_commit_callbacks)) == 1
+    for day, is_over in ((300.9, False), (301, True)):
+        look(day, django_capture_on_commit_callbacks)
+        assert is_suspended(tenant) is is_over
+
+
 def test_with_another_invoice_overdue_a_payment_resumes_nobody(
     tenant: Tenant, django_capture_on_commit_callbacks: Callable[..., Any]
 ) -> None:
     first, second = invoice_of(tenant), invoice_of(tenant, "PS-2", DUE + timedelta(days=1))
+    look(29, django_capture_on_commit_callbacks)
     look(30, django_capture_on_commit_callbacks)
     for invoice, is_over in ((first, False), (second, True)):
         issuing.close(acting=PLATFORM, invoice=invoice, state=InvoiceState.PAID, reference="bank", now=timezone.now())
@@ -95,6 +106,7 @@ def test_what_credit_notes_leave_nothing_of_is_not_owed(
     tenant: Tenant, django_capture_on_commit_callbacks: Callable[..., Any]
 ) -> None:
     invoice = invoice_of(tenant)
+    look(29, django_capture_on_commit_callbacks)
     look(30, django_capture_on_commit_callbacks)
     assert is_suspended(tenant)
     issuing.credit(acting=PLATFORM, invoice=invoice, amount=Decimal("10.00"), note="Outage", now=timezone.now())
@@ -108,6 +120,7 @@ def test_a_suspension_of_an_operators_is_left_alone(
 ) -> None:
     invoice = invoice_of(tenant)
     if was == "meanwhile":
+        look(29, django_capture_on_commit_callbacks)
         look(30, django_capture_on_commit_callbacks)
         tenant_services.resume_tenant(acting=PLATFORM, tenant=tenant)
     tenant_services.suspend_tenant(acting=PLATFORM, tenant=tenant, reason=SuspensionReason.ABUSE)
@@ -147,6 +160,7 @@ def test_steps_come_one_after_the_other(days: tuple[int, int, int]) -> None:
 
 def test_a_suspended_tenant_reads_why(tenant: Tenant, django_capture_on_commit_callbacks: Callable[..., Any]) -> None:
     invoice_of(tenant)
+    look(29, django_capture_on_commit_callbacks)
     look(30, django_capture_on_commit_callbacks)
     member = tenant.members.get()
     answer = Api.of(member).post("/instances", {"name": "x", "plan": "brook"})

@@ -52,10 +52,11 @@ def test_services_and_brokers_are_given_no_secret_and_are_found_by_their_run(mad
     assert environment.items() >= ORDINARY.items()
 
 
-def test_the_agent_is_given_the_database_and_the_pipeline_the_queue_as_well() -> None:
+def test_the_agent_is_given_the_database_and_the_pipeline_the_queue_and_the_bucket_of_the_lake_as_well() -> None:
     database = {"DATABASE_URL", "PGPASSWORD"}
     assert planted(agent_variables(os.environ)) == database
-    assert planted(pipeline_variables(os.environ)) == database | {"REDIS_URL"}
+    assert planted(pipeline_variables(os.environ)) == database | {"REDIS_URL", "AWS_SECRET_ACCESS_KEY"}
+    assert pipeline_variables({"PENSTOCK_LAKE_URL": "s3://bucket/lake"})["PENSTOCK_LAKE_URL"] == "s3://bucket/lake"
 
 
 def test_programs_are_started_with_these(tmp_path: Path) -> None:

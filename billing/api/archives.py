@@ -1,0 +1,167 @@
+"""`/archives`: topics that are copied to Parquet files at an address of the tenant's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from billing import access
+from billing.archives import services
+from billing.archives.limits import INTERVAL_MINUTES_MAX
+from billing.models import Archive, ArchiveFile, ArchivePartition, OnTrouble
+from billing.models.archives import ARCHIVE_URL_CHARS_MAX, INTERVAL_MINUTES, NAME_CHARS_MAX, SECRET_CHARS_MAX
+from instances import access as instances_access
+from instances.naming import TOPIC_NAME_LENGTH_MAX
+from tenants.api.base import API_ROOT, ApiView, endpoint
+from tenants.api.strict import StrictSerializer
+from tenants.choices import Scope
+
+
+class ArchivePartitionOut(serializers.ModelSerializer[ArchivePartition]):
+    """How far a partition is: all below `next_offset` is archived, was skipped, or was not there."""
+
+    lag = serializers.IntegerField(help_text="Offsets between what is archived and the end as it was last seen.")
+
+    class Meta:
+        model = ArchivePartition
+        fields = (
+            "partition", "next_offset", "end_offset", "lag", "skipped_records", "missed_offsets", "error", "updated_at",
+        )  # fmt: skip
+
+
+class ArchiveOut(serializers.ModelSerializer[Archive]):
+    """A topic that is copied to Parquet files."""
+
+    class Meta:
+        model = Archive
+        fields = (
+            "id", "instance_id", "topic", "url", "state", "interval_minutes", "on_gap", "on_bad_record", "username",
+            "access_key_id", "error", "last_run_at", "next_run_at", "created_at",
+        )  # fmt: skip
+
+
+class ArchiveDetailOut(ArchiveOut):
+    """With its progress."""
+
+    partitions = ArchivePartitionOut(many=True)
+
+    class Meta(ArchiveOut.Meta):
+        fields = (*ArchiveOut.Meta.fields, "partitions")
+
+
+class ArchiveFileOut(serializers.ModelSerializer[ArchiveFile]):
+    """A file that counts; `path` is below the archive's folder."""
+
+    class Meta:
+        model = ArchiveFile
+        fields = ("path", "partition", "first_offset", "last_offset", "rows", "bytes", "content_sum", "created_at")
+
+
+def _interval(**options: Any) -> serializers.IntegerField:
+    return serializers.IntegerField(min_value=1, max_value=INTERVAL_MINUTES_MAX, required=False, **options)
+
+
+def _policy(**options: Any) -> serializers.ChoiceField:
+    return serializers.ChoiceField(choices=OnTrouble.choices, required=False, **options)
+
+
+def _name(help_text: str, chars_max: int = NAME_CHARS_MAX) -> serializers.CharField:
+    return serializers.CharField(max_length=chars_max, required=False, allow_blank=True, help_text=help_text)
+
+
+class ArchiveIn(StrictSerializer):
+    instance_id = serializers.CharField(min_length=1, max_length=32)
+    topic = serializers.CharField(min_length=1, max_length=TOPIC_NAME_LENGTH_MAX)
+    url = serializers.CharField(
+        min_length=1, max_length=ARCHIVE_URL_CHARS_MAX,
+        help_text="`s3://bucket/path?region=…` or `file:name`; the files are below it in a folder of the archive's id.",
+    )  # fmt: skip
+    interval_minutes = _interval(default=INTERVAL_MINUTES)
+    on_gap = _policy(default=OnTrouble.FAIL, help_text="What if records were deleted before they were archived.")
+    on_bad_record = _policy(default=OnTrouble.SKIP, help_text="What of records whose timestamp names no hour.")
+    username = _name("The user of the instance it reads as, where a route asks for one.")
+    password = _name("It is not shown again.", SECRET_CHARS_MAX)
+    access_key_id = _name("For `s3:`.")
+    secret_access_key = _name("For `s3:`. It is not shown again.", SECRET_CHARS_MAX)
+
+
+class ArchiveChange(StrictSerializer):
+    is_paused = serializers.BooleanField(required=False)
+    interval_minutes = _interval()
+    on_gap = _policy()
+    on_bad_record = _policy()
+    username = _name("The user of the instance it reads as.")
+    password = _name("It is not shown again.", SECRET_CHARS_MAX)
+    access_key_id = _name("For `s3:`.")
+    secret_access_key = _name("For `s3:`. It is not shown again.", SECRET_CHARS_MAX)
+
+
+class ArchiveCollection(ApiView):
+    tag = "Archives"
+
+    @endpoint("list_archives", Scope.ARCHIVES_READ, page=ArchiveOut)
+    def get(self, request: Request) -> Response:
+        """List archives."""
+        return self.page(access.archives_of(self.tenant), ArchiveOut, order=("created_at", "id"))
+
+    @endpoint(
+        "create_archive", Scope.ARCHIVES_WRITE, body=ArchiveIn, returns=ArchiveDetailOut, status=201,
+        errors=(404, 409, 422),
+    )  # fmt: skip
+    def post(self, request: Request) -> Response:
+        """Create an archive.
+
+        Every `interval_minutes` the records that are new are copied, each once, to Parquet files by the hour of their
+        timestamps. It reads as a client of the instance (`penstock-archive`), within its bandwidth and quotas.
+        """
+        given = dict(self.body)
+        instance = instances_access.instance(self.actor, given.pop("instance_id"))
+        made = services.create(acting=self.actor, instance=instance, **given)
+        return self.one(made, ArchiveDetailOut, status=201, location=f"{API_ROOT}/archives/{made.pk}")
+
+
+class ArchiveDetail(ApiView):
+    tag = "Archives"
+
+    @endpoint("get_archive", Scope.ARCHIVES_READ, returns=ArchiveDetailOut)
+    def get(self, request: Request, archive_id: str) -> Response:
+        """Read an archive, with the progress of each partition."""
+        return self.one(access.archive(self.actor, archive_id), ArchiveDetailOut)
+
+    @endpoint("change_archive", Scope.ARCHIVES_WRITE, body=ArchiveChange, returns=ArchiveDetailOut, match=True)
+    def patch(self, request: Request, archive_id: str) -> Response:
+        """Pause or resume an archive, or change its pace, policies and passwords."""
+        found = access.archive(self.actor, archive_id, lock=True)
+        self.require_match(found)
+        return self.one(services.change(acting=self.actor, archive=found, changes=self.body), ArchiveDetailOut)
+
+    @endpoint("delete_archive", Scope.ARCHIVES_WRITE, status=204, match=True)
+    def delete(self, request: Request, archive_id: str) -> Response:
+        """Delete an archive. Files at an `s3:` address stay there; those at `file:` are deleted."""
+        found = access.archive(self.actor, archive_id, lock=True)
+        self.require_match(found)
+        services.delete(acting=self.actor, archive=found)
+        return self.nothing()
+
+
+class ArchiveRun(ApiView):
+    tag = "Archives"
+
+    @endpoint("run_archive", Scope.ARCHIVES_WRITE, returns=ArchiveOut, errors=(409,))
+    def post(self, request: Request, archive_id: str) -> Response:
+        """Run an archive within half a minute, whenever it is due."""
+        found = access.archive(self.actor, archive_id, lock=True)
+        return self.one(services.run_now(acting=self.actor, archive=found), ArchiveOut)
+
+
+class ArchiveFileCollection(ApiView):
+    tag = "Archives"
+
+    @endpoint("list_archive_files", Scope.ARCHIVES_READ, page=ArchiveFileOut)
+    def get(self, request: Request, archive_id: str) -> Response:
+        """List the files that count. What else is in the folder is of a run that did not end."""
+        found = access.archive(self.actor, archive_id)
+        return self.page(access.archive_files_of(found), ArchiveFileOut, order=("id",))

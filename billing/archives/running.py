@@ -1,0 +1,166 @@
+"""Which archives are due, and how each is read and written: as a client of its instance, to its own address."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from cryptography.fernet import InvalidToken
+from django.conf import settings
+from django.db.models import QuerySet, Sum
+
+from billing.archives import address, job, limits, sweeping
+from billing.archives.reading import Source, Stopped, consumer_conf
+from billing.models import Archive, ArchiveFile, ArchiveState
+from brokers.infra.locks import Busy, only_one
+from instances.lifecycle.phases import REACHABLE
+from instances.models import Instance, Route
+from instances.routes.kinds import PLAINTEXT, WITH_SASL, WITH_TLS
+from tenants import outbound
+from tenants.models import Tenant
+from tenants.second_factor.adapter import cipher
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = structlog.get_logger(__name__)
+
+LOCK = "archives"
+MECHANISM = "SCRAM-SHA-512"
+
+
+def run_due(make_session: Callable[[], SparkSession], now: datetime) -> int:
+    """How many runs were made. Of each cluster one archive at a time; whoever waits longest comes first. After `RUN_S`
+    nothing more is begun: bills wait for the same worker.
+    """
+    ends_s = time.monotonic() + limits.RUN_S
+    clusters = _due(now).values_list("instance__placement__cluster_id", flat=True).order_by("next_run_at")
+    return sum(_run_cluster(make_session, cluster_id, now, ends_s) for cluster_id in dict.fromkeys(clusters))
+
+
+def _due(now: datetime) -> QuerySet[Archive]:
+    return Archive.objects.filter(next_run_at__lte=now).exclude(state=ArchiveState.PAUSED)
+
+
+def _run_cluster(make_session: Callable[[], SparkSession], cluster_id: str | None, now: datetime, ends_s: float) -> int:
+    runs = 0
+    try:
+        with only_one(f"{LOCK} {cluster_id}"):
+            due = _due(now).filter(instance__placement__cluster_id=cluster_id)
+            for archive in due.select_related("instance", "tenant").order_by("next_run_at")[: limits.DUE_AT_ONCE_MAX]:
+                if time.monotonic() >= ends_s:
+                    break
+                run_one(make_session, archive, now)
+                runs += 1
+    except Busy:
+        log.info("archives_busy", cluster_id=cluster_id)
+    return runs
+
+
+def run_one(make_session: Callable[[], SparkSession], archive: Archive, now: datetime, **options: Any) -> job.RunReport:
+    """What is the matter with one archive is noted there, and keeps no other waiting."""
+    nothing = job.RunReport(records=0, files=0, caught_up=False, error="")
+    try:
+        if archive.state == ArchiveState.DELETING:
+            _delete(archive)
+            return nothing
+        _require_room(archive)
+        return job.run(make_session, archive, source_of(archive), store_of(archive), now, **options)
+    except (Stopped, address.AddressRefused, outbound.OutboundFailed) as stop:
+        return job.note_failure(archive, now, str(stop))
+    except Exception as failure:  # also what Spark makes of its own troubles
+        log.error("archive_broken", archive_id=archive.pk, reason=type(failure).__name__)
+        return job.note_failure(archive, now, "The archive could not be run. It is tried again.")
+
+
+def source_of(archive: Archive) -> Source:
+    """Raises `Stopped`: no route of the instance lets the archive in."""
+    instance = Instance.objects.prefetch_related("routes").get(pk=archive.instance_id)
+    if instance.current_phase not in REACHABLE:
+        raise Stopped(f"The instance is {instance.phase}.")
+    for route in instance.routes_in_order:
+        # A host that the tenant named may be anybody's, also one inside our network.
+        if route.bootstrap_servers and not route.advertised_host and _opens(route, archive.username):
+            conf = consumer_conf(route.bootstrap_servers, _security(route, archive))
+            return Source(topic=archive.topic, conf=conf)
+    raise Stopped(
+        "No route of the instance, at the brokers' own hosts, lets a user in by a password." if archive.username
+        else "Every route of the instance at the brokers' own hosts asks for a user. Give the archive one."
+    )  # fmt: skip
+
+
+def _opens(route: Route, username: str) -> bool:
+    return route.security in WITH_SASL if username else route.security == PLAINTEXT
+
+
+def _security(route: Route, archive: Archive) -> dict[str, Any]:
+    conf: dict[str, Any] = {"security.protocol": route.security_protocol}
+    if route.security in WITH_TLS:
+        authority = settings.TLS_DIR / "ca.pem"
+        conf["ssl.ca.location"] = str(authority) if authority.exists() and not route.certificate else "probe"
+    if route.security in WITH_SASL:
+        conf |= {
+            "sasl.mechanism": MECHANISM, "sasl.username": archive.username, "sasl.password": opened(archive.password),
+        }  # fmt: skip
+    return conf
+
+
+def store_of(archive: Archive) -> address.Store:
+    """Raises `AddressRefused`, `OutboundFailed`."""
+    found = require_allowed(archive.url)
+    return address.Store(
+        address=found,
+        root=str(settings.ARCHIVE_ROOT / archive.tenant_id) if settings.ARCHIVE_ROOT else "",
+        folder=f"{archive.pk}/{archive.topic}",
+        access_key_id=archive.access_key_id,
+        secret_access_key=opened(archive.secret_access_key),
+        refused=tuple(settings.OUTBOUND_REFUSED_ADDRESSES),
+        private=tuple(settings.OUTBOUND_PRIVATE_ADDRESSES),
+        ca_file=settings.OUTBOUND_CA_FILE,
+    )
+
+
+def require_allowed(url: str) -> address.Address:
+    """What can be told of an address without asking anybody. Raises `AddressRefused`."""
+    found = address.parse(url)
+    if not found.bucket and not settings.ARCHIVE_ROOT:
+        raise address.AddressRefused("There are no archives on the disks here. Name a bucket: s3://.")
+    if found.endpoint:
+        try:
+            target = outbound.target_of(found.endpoint)
+        except outbound.OutboundFailed as refusal:
+            raise address.AddressRefused(f"The endpoint is refused. {refusal}") from None
+        if target.path != "/":
+            raise address.AddressRefused("The endpoint must have no path.")
+    return found
+
+
+def opened(sealed: str) -> str:
+    """Raises `Stopped`."""
+    try:
+        return cipher().decrypt(sealed.encode()).decode() if sealed else ""
+    except InvalidToken:
+        raise Stopped("A password or key of the archive cannot be read with the key of this installation.") from None
+
+
+def bytes_on_our_disks(tenant: Tenant) -> int:
+    found = ArchiveFile.objects.filter(archive__tenant=tenant, archive__url__startswith="file:")
+    return found.aggregate(sum=Sum("bytes"))["sum"] or 0
+
+
+def _require_room(archive: Archive) -> None:
+    if archive.is_on_our_disks and bytes_on_our_disks(archive.tenant) >= limits.FILE_BYTES_PER_TENANT_MAX:
+        gigabytes = limits.FILE_BYTES_PER_TENANT_MAX // 10**9
+        raise Stopped(f"The tenant's archives on the disks here have {gigabytes} GB, which is the most.")
+
+
+def _delete(archive: Archive) -> None:
+    """Files on our disks go with their archive; those at the tenant's own address stay."""
+    if archive.is_on_our_disks:
+        with address.open_place(replace(store_of(archive), folder=archive.pk)) as place:
+            sweeping.delete_folder(place)
+    archive.delete()

@@ -1,0 +1,109 @@
+"""Writes: a tenant's archives. What they copy is copied by `running`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+from django.utils.translation import gettext_noop
+
+from billing.archives import address, limits, running
+from billing.models import Archive, ArchiveState
+from instances.models import Instance
+from instances.naming import is_valid_topic_name
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
+from tenants.models import Tenant
+from tenants.second_factor.adapter import cipher
+
+SECRETS = ("password", "secret_access_key")
+SHOWN = ("url", "state", "interval_minutes", "on_gap", "on_bad_record", "username", "access_key_id")
+CHANGEABLE = ("interval_minutes", "on_gap", "on_bad_record", "username", "access_key_id", *SECRETS)
+
+
+@transaction.atomic
+def create(*, acting: Actor, instance: Instance, topic: str, url: str, **given: Any) -> Archive:
+    """Raises `QuotaExceeded`, `Conflict`, `Invalid`. `instance` was fetched for the actor."""
+    access.require(acting, Scope.ARCHIVES_WRITE)
+    tenant = Tenant.objects.select_for_update().get(pk=access.tenant_of(acting).pk)
+    if Archive.objects.filter(tenant=tenant).count() >= limits.ARCHIVES_PER_TENANT_MAX:
+        raise QuotaExceeded(
+            Message(gettext_noop("A tenant has at most %(n)s archives."), n=limits.ARCHIVES_PER_TENANT_MAX)
+        )
+    if not is_valid_topic_name(topic):
+        raise Invalid.at("/topic", gettext_noop("There can be no such topic."), code="invalid_name")
+    archive = Archive(tenant=tenant, instance=instance, topic=topic, url=url, **_sealed(given))
+    _require_whole(archive)
+    same = Archive.objects.filter(instance=instance, topic=topic, url=url).exclude(state=ArchiveState.DELETING)
+    if same.exists():
+        raise Conflict(gettext_noop("The topic has an archive at this address."), code="name_taken")
+    archive.save()
+    audit.record(acting, "archive.created", archive, None, {"instance": instance.pk, "topic": topic, **_shown(archive)})
+    return archive
+
+
+@transaction.atomic
+def change(*, acting: Actor, archive: Archive, changes: Mapping[str, Any]) -> Archive:
+    """Its pace, policies and passwords, and with `is_paused` whether it runs. `archive` is locked."""
+    access.require(acting, Scope.ARCHIVES_WRITE)
+    before = _shown(archive)
+    values = _sealed({name: value for name, value in changes.items() if name in CHANGEABLE})
+    if "is_paused" in changes:
+        values["state"] = ArchiveState.PAUSED if changes["is_paused"] else ArchiveState.ACTIVE
+    for name, value in values.items():
+        setattr(archive, name, value)
+    _require_whole(archive)
+    if _shown(archive) != before or any(changes.get(name) for name in SECRETS):
+        archive.next_run_at = timezone.now()
+        archive.save_changes([*values, "next_run_at"])
+        audit.record(acting, "archive.changed", archive, *audit.difference(before, _shown(archive)))
+    return archive
+
+
+@transaction.atomic
+def run_now(*, acting: Actor, archive: Archive) -> Archive:
+    """The next look of the runner begins with it. `archive` is locked. Raises `Conflict` while it is paused."""
+    access.require(acting, Scope.ARCHIVES_WRITE)
+    if archive.state == ArchiveState.PAUSED:
+        raise Conflict(gettext_noop("The archive is paused. Resume it first."), code="paused")
+    archive.next_run_at = timezone.now()
+    archive.save_changes(["next_run_at"])
+    audit.record(acting, "archive.run_asked", archive)
+    return archive
+
+
+@transaction.atomic
+def delete(*, acting: Actor, archive: Archive) -> None:
+    """It is not found any more; the runner deletes its files on our disks. Those at the tenant's address stay."""
+    access.require(acting, Scope.ARCHIVES_WRITE)
+    audit.record(acting, "archive.deleted", archive, {"topic": archive.topic, **_shown(archive)}, None)
+    archive.state, archive.next_run_at = ArchiveState.DELETING, timezone.now()
+    archive.save_changes(["state", "next_run_at"])
+
+
+def _require_whole(archive: Archive) -> None:
+    try:
+        found = running.require_allowed(archive.url)
+    except address.AddressRefused as refusal:
+        raise Invalid.at("/url", str(refusal), code="not_allowed") from None
+    if bool(found.bucket) != bool(archive.access_key_id and archive.secret_access_key):
+        raise Invalid.at(
+            "/access_key_id", gettext_noop("An address at s3: needs both keys, one at file: has none."), code="keys"
+        )
+    if bool(archive.username) != bool(archive.password):
+        raise Invalid.at("/username", gettext_noop("A user needs a password, and a password a user."), code="user")
+
+
+def _sealed(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: cipher().encrypt(value.encode()).decode() if name in SECRETS and value else value
+        for name, value in given.items()
+    }
+
+
+def _shown(archive: Archive) -> dict[str, Any]:
+    return {name: getattr(archive, name) for name in SHOWN}

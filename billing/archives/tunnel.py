@@ -1,0 +1,101 @@
+"""The way of a task to a tenant's S3: a proxy (CONNECT) on loopback that leads to one host, and never into our network.
+
+pyarrow resolves and connects by itself, and follows redirects. Here what was resolved is checked, and what was checked
+is connected to, as `tenants.outbound` does it for our own requests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import socketserver
+import threading
+from ipaddress import ip_address
+from typing import Any, Final
+
+from tenants.outbound import Network, is_allowed
+
+HEAD_BYTES_MAX: Final = 8_192
+AT_ONCE_BYTES: Final = 65_536
+CONNECT_TIMEOUT_S: Final = 10.0
+IDLE_S: Final = 60.0
+ADDRESSES_TRIED_MAX: Final = 4
+
+Networks = tuple[Network, ...]
+
+
+class Tunnel:
+    """A context manager. `host` is where it leads, on `port_outside`, and to names below it (a bucket's)."""
+
+    def __init__(self, host: str, port_outside: int, *, refused: Networks, private: Networks) -> None:
+        self.host, self.port_outside = host, port_outside
+        self.refused, self.private = refused, private
+        self._server = _Server(("127.0.0.1", 0), _Connection)
+        self._server.tunnel = self
+        self.port: int = self._server.server_address[1]
+
+    def __enter__(self) -> Tunnel:
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def connected(self, host: str, port: int) -> socket.socket:
+        """Raises `OSError`: it does not lead there, or nobody answers."""
+        if port != self.port_outside or not (host == self.host or host.endswith("." + self.host)):
+            raise OSError("another host")
+        found = [str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+        public = [each for each in dict.fromkeys(found) if is_allowed(ip_address(each), self.refused, self.private)]
+        for address in public[:ADDRESSES_TRIED_MAX]:
+            with contextlib.suppress(OSError):
+                return socket.create_connection((address, port), CONNECT_TIMEOUT_S)
+        raise OSError("no public address answers")
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    block_on_close = False
+    tunnel: Tunnel
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        self.request.settimeout(IDLE_S)
+        with contextlib.suppress(OSError, ValueError):
+            host, port = self._wanted()
+            try:
+                outside = self.server.tunnel.connected(host, port)
+            except OSError:
+                self.request.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+                return
+            with outside:
+                self.request.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                _pump(self.request, outside)
+
+    def _wanted(self) -> tuple[str, int]:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            part = self.request.recv(HEAD_BYTES_MAX)
+            head += part
+            if not part or len(head) > HEAD_BYTES_MAX:
+                raise ValueError("no request")
+        method, place, _ = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
+        if method != "CONNECT":
+            raise ValueError("another method")
+        host, _, port = place.rpartition(":")
+        return host.strip("[]").lower(), int(port)
+
+
+def _pump(one: Any, other: Any) -> None:
+    """Until either side ends or both are silent for `IDLE_S`."""
+    while ready := select.select([one, other], [], [], IDLE_S)[0]:
+        for side in ready:
+            data = side.recv(AT_ONCE_BYTES)
+            if not data:
+                return
+            (other if side is one else one).sendall(data)

@@ -1,0 +1,133 @@
+"""Archives of topics: what is copied where, how far each partition is, and which files count."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from instances.models import Instance
+from instances.naming import TOPIC_NAME_LENGTH_MAX
+from tenants.ids import TypedIdField
+from tenants.models import Tenant, Versioned
+
+ARCHIVE_URL_CHARS_MAX = 500
+NAME_CHARS_MAX = 200
+SECRET_CHARS_MAX = 400
+SEALED_CHARS_MAX = 1_000
+ERROR_CHARS_MAX = 500
+INTERVAL_MINUTES = 60
+
+
+class ArchiveState(models.TextChoices):
+    ACTIVE = "active", _("Active")
+    PAUSED = "paused", _("Paused")
+    DELETING = "deleting", _("Being deleted")
+
+
+class OnTrouble(models.TextChoices):
+    """What becomes of records that cannot be archived."""
+
+    FAIL = "fail", _("Stop and say so")
+    SKIP = "skip", _("Skip and count them")
+
+
+class Archive(Versioned):
+    """`url` is `file:` or `s3:`; files lie below it in a folder of the archive's id. Passwords and keys are encrypted:
+    whoever reads and writes must know them.
+    """
+
+    id = TypedIdField("arc")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="archives", verbose_name=_("tenant"))
+    instance = models.ForeignKey(
+        Instance, on_delete=models.PROTECT, related_name="archives", verbose_name=_("instance")
+    )
+    topic = models.CharField(_("topic"), max_length=TOPIC_NAME_LENGTH_MAX)
+    url = models.CharField(_("address"), max_length=ARCHIVE_URL_CHARS_MAX)
+    state = models.CharField(_("state"), max_length=10, choices=ArchiveState.choices, default=ArchiveState.ACTIVE)
+    interval_minutes = models.PositiveIntegerField(_("every so many minutes"), default=INTERVAL_MINUTES)
+    on_gap = models.CharField(
+        _("records that retention deleted before"), max_length=4, choices=OnTrouble.choices, default=OnTrouble.FAIL
+    )
+    on_bad_record = models.CharField(
+        _("records that cannot be filed"), max_length=4, choices=OnTrouble.choices, default=OnTrouble.SKIP
+    )
+    username = models.CharField(_("reads as user"), max_length=NAME_CHARS_MAX, blank=True, default="")
+    password = models.CharField(max_length=SEALED_CHARS_MAX, blank=True, default="", editable=False)
+    access_key_id = models.CharField(_("access key"), max_length=NAME_CHARS_MAX, blank=True, default="")
+    secret_access_key = models.CharField(max_length=SEALED_CHARS_MAX, blank=True, default="", editable=False)
+    error = models.CharField(_("error"), max_length=ERROR_CHARS_MAX, blank=True, default="", editable=False)
+    last_run_at = models.DateTimeField(_("last run"), null=True, blank=True, editable=False)
+    next_run_at = models.DateTimeField(_("next run"), default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ("created_at", "id")
+        verbose_name = _("archive")
+        verbose_name_plural = _("archives")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("instance", "topic", "url"), condition=~models.Q(state="deleting"), name="archive_once"
+            ),
+        )
+        indexes = (models.Index(fields=("next_run_at",), condition=~models.Q(state="paused"), name="archive_due"),)
+
+    def __str__(self) -> str:
+        return f"{self.instance_id}/{self.topic}"
+
+    @property
+    def is_on_our_disks(self) -> bool:
+        return self.url.startswith("file:")
+
+
+class ArchivePartition(models.Model):
+    """How far one partition is: everything below `next_offset` is in files that count, was skipped, or was not there.
+
+    `planned_end` is set while a run is under way; one that was killed leaves it, and files that no row names.
+    """
+
+    archive = models.ForeignKey(Archive, on_delete=models.CASCADE, related_name="partitions")
+    partition = models.PositiveIntegerField(_("partition"))
+    next_offset = models.BigIntegerField(_("next offset"))
+    end_offset = models.BigIntegerField(_("end of the log"))
+    planned_end = models.BigIntegerField(null=True, editable=False)
+    skipped_records = models.BigIntegerField(_("records skipped"), default=0)
+    missed_offsets = models.BigIntegerField(_("offsets missed"), default=0)
+    error = models.CharField(_("error"), max_length=ERROR_CHARS_MAX, blank=True, default="")
+    updated_at = models.DateTimeField(_("changed"), auto_now=True)
+
+    class Meta:
+        ordering = ("archive", "partition")
+        verbose_name = _("partition of an archive")
+        verbose_name_plural = _("partitions of archives")
+        constraints = (models.UniqueConstraint(fields=("archive", "partition"), name="archive_partition_once"),)
+
+    def __str__(self) -> str:
+        return f"{self.archive_id}-{self.partition}"
+
+    @property
+    def lag(self) -> int:
+        """Offsets between what is archived and the end of the log as it was last seen."""
+        return max(0, self.end_offset - self.next_offset)
+
+
+class ArchiveFile(models.Model):
+    """A file that counts. `content_sum` is the sum of a hash of each row, by which it can be proved."""
+
+    archive = models.ForeignKey(Archive, on_delete=models.CASCADE, related_name="files")
+    path = models.CharField(_("path"), max_length=400)
+    partition = models.PositiveIntegerField(_("partition"))
+    first_offset = models.BigIntegerField(_("first offset"))
+    last_offset = models.BigIntegerField(_("last offset"))
+    rows = models.BigIntegerField(_("rows"))
+    bytes = models.BigIntegerField(_("bytes"))
+    content_sum = models.BigIntegerField(_("sum of the content"))
+    created_at = models.DateTimeField(_("written"), auto_now_add=True)
+
+    class Meta:
+        ordering = ("archive", "id")
+        verbose_name = _("file of an archive")
+        verbose_name_plural = _("files of archives")
+        constraints = (models.UniqueConstraint(fields=("archive", "path"), name="archive_file_once"),)
+
+    def __str__(self) -> str:
+        return self.path
