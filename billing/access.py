@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import NamedTuple
 
-from django.db.models import QuerySet, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 
 from billing.models import (
     Budget,
     BudgetAlert,
+    DeliveryState,
     Invoice,
     InvoiceLine,
     InvoiceState,
@@ -60,6 +62,17 @@ def webhook(acting: Actor, webhook_id: str, *, lock: bool = False) -> WebhookEnd
 
 def deliveries_of(found: WebhookEndpoint) -> QuerySet[WebhookDelivery]:
     return WebhookDelivery.objects.filter(endpoint=found)
+
+
+class DeliveryCounts(NamedTuple):
+    pending: int
+    over: int
+
+
+def delivery_counts(found: WebhookEndpoint) -> DeliveryCounts:
+    pending = Q(state=DeliveryState.PENDING)
+    sums = deliveries_of(found).aggregate(pending=Count("pk", filter=pending), over=Count("pk", filter=~pending))
+    return DeliveryCounts(**sums)
 
 
 def delivery(found: WebhookEndpoint, delivery_id: str) -> WebhookDelivery:

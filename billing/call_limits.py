@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tenants.actors import Actor
 from tenants.api import rates
 from tenants.errors import RateLimited
 from tenants.models import Tenant
@@ -22,6 +23,13 @@ def charge_recomputation(tenant: Tenant) -> None:
 def charge_costs(tenant: Tenant) -> None:
     """Raises `RateLimited`."""
     _charge(f"costs:{tenant.pk}", COSTS_PER_MINUTE_MAX, "Costs are worked out so often a minute.")
+
+
+def charge_write(acting: Actor) -> None:
+    """A change in the console counts as one over the API does. Raises `RateLimited`."""
+    rate = rates.charge(acting.id, is_anonymous=False, is_write=True)
+    if rate is not None and rate.is_exceeded:
+        raise RateLimited("Too many changes in a minute. Wait before the next one.", retry_after_s=rate.reset_s)
 
 
 def _charge(name: str, limit: int, detail: str) -> None:

@@ -1,4 +1,4 @@
-"""Forms of buying, resizing, costs and budgets: what a person types; plans and services decide what may be."""
+"""Forms of buying, resizing, costs, budgets, webhooks: what a person types; plans and services decide what may be."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from billing.models import Plan
 from billing.models.budgets import NAME_CHARS_MAX as BUDGET_NAME_CHARS_MAX
 from billing.models.budgets import SMALLEST
+from billing.models.webhooks import URL_CHARS_MAX
 from instances.choices import ClusterType
 from instances.limits import BANDWIDTH_MB_S_MAX, NAME_CHARS_MAX, NAME_PATTERN, STORAGE_GB_MAX
 
@@ -130,3 +131,10 @@ class BudgetForm(forms.Form):
         super().__init__(*args, **more)
         chosen = cast(forms.ChoiceField, self.fields["instance_id"])
         chosen.choices = [("", _("All instances")), *sorted(instances.items(), key=lambda item: item[1])]
+
+
+class WebhookForm(forms.Form):
+    url = forms.CharField(
+        label=_("Address"), max_length=URL_CHARS_MAX, help_text=_("By https:// to a public address."),
+        widget=forms.TextInput(attrs={"inputmode": "url", "placeholder": "https://example.com/penstock"}),
+    )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from billing.views import budgets, buying, costs, invoices, usage
+from billing.views import budgets, buying, costs, invoices, usage, webhooks
 
 urlpatterns = [
     path("instances/new/", buying.create_page, name="page-instance-create"),
@@ -13,6 +13,17 @@ urlpatterns = [
     path("usage/costs.csv", costs.costs_csv, name="page-costs-csv"),
     path("budgets/", budgets.budgets_page, name="page-budgets"),
     path("budgets/<str:budget_id>/delete/", budgets.delete_budget, name="page-budget-delete"),
+    path("webhooks/", webhooks.webhooks_page, name="page-webhooks"),
+    path("webhooks/<str:webhook_id>/", webhooks.webhook_page, name="page-webhook"),
+    path("webhooks/<str:webhook_id>/turn/", webhooks.turn_webhook, name="page-webhook-turn"),
+    path("webhooks/<str:webhook_id>/rotate/", webhooks.rotate_webhook, name="page-webhook-rotate"),
+    path("webhooks/<str:webhook_id>/test/", webhooks.test_webhook, name="page-webhook-test"),
+    path("webhooks/<str:webhook_id>/delete/", webhooks.delete_webhook, name="page-webhook-delete"),
+    path(
+        "webhooks/<str:webhook_id>/deliveries/<str:delivery_id>/resend/",
+        webhooks.resend_delivery,
+        name="page-webhook-resend",
+    ),
     path("invoices/", invoices.invoices_page, name="page-invoices"),
     path("invoices/<str:invoice_id>/", invoices.invoice_page, name="page-invoice"),
     path("invoices/<str:invoice_id>/lines.csv", invoices.invoice_csv, name="page-invoice-csv"),
