@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import NamedTuple
 
-from django.db.models import QuerySet, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 
 from billing.invoices.open_amounts import with_open_amount
 from billing.models import (
@@ -13,6 +14,7 @@ from billing.models import (
     ArchiveState,
     Budget,
     BudgetAlert,
+    DeliveryState,
     Invoice,
     InvoiceLine,
     InvoiceState,
@@ -71,6 +73,17 @@ def webhook(acting: Actor, webhook_id: str, *, lock: bool = False) -> WebhookEnd
 
 def deliveries_of(found: WebhookEndpoint) -> QuerySet[WebhookDelivery]:
     return WebhookDelivery.objects.filter(endpoint=found)
+
+
+class DeliveryCounts(NamedTuple):
+    pending: int
+    over: int
+
+
+def delivery_counts(found: WebhookEndpoint) -> DeliveryCounts:
+    pending = Q(state=DeliveryState.PENDING)
+    sums = deliveries_of(found).aggregate(pending=Count("pk", filter=pending), over=Count("pk", filter=~pending))
+    return DeliveryCounts(**sums)
 
 
 def delivery(found: WebhookEndpoint, delivery_id: str) -> WebhookDelivery:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.utils.translation import gettext_noop
 
+from tenants.actors import Actor
 from tenants.api import rates
 from tenants.errors import RateLimited
 from tenants.models import Tenant
@@ -28,6 +29,15 @@ def charge_costs(tenant: Tenant) -> None:
 def charge_pdf(tenant: Tenant) -> None:
     """Raises `RateLimited`."""
     _charge(f"pdf:{tenant.pk}", PDFS_PER_MINUTE_MAX)
+
+
+def charge_write(acting: Actor) -> None:
+    """A change in the console counts as one over the API does. Raises `RateLimited`."""
+    rate = rates.charge(acting.id, is_anonymous=False, is_write=True)
+    if rate is not None and rate.is_exceeded:
+        raise RateLimited(
+            gettext_noop("Too many changes in a minute. Wait before the next one."), retry_after_s=rate.reset_s
+        )
 
 
 def _charge(name: str, limit: int) -> None:

@@ -1,4 +1,4 @@
-"""Forms of buying, resizing, costs and budgets: what a person types; plans and services decide what may be."""
+"""Forms of buying, resizing, costs, budgets, webhooks: what a person types; plans and services decide what may be."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from billing.models.archives import ARCHIVE_URL_CHARS_MAX, INTERVAL_MINUTES, SEC
 from billing.models.archives import NAME_CHARS_MAX as ARCHIVE_NAME_CHARS_MAX
 from billing.models.budgets import NAME_CHARS_MAX as BUDGET_NAME_CHARS_MAX
 from billing.models.budgets import SMALLEST
+from billing.models.webhooks import URL_CHARS_MAX
 from instances.choices import ClusterType
 from instances.limits import BANDWIDTH_MB_S_MAX, NAME_CHARS_MAX, NAME_PATTERN, STORAGE_GB_MAX
 from instances.naming import TOPIC_NAME_LENGTH_MAX
@@ -173,3 +174,10 @@ class ArchiveForm(forms.Form):
     def __init__(self, *args: Any, instances: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         cast(forms.ChoiceField, self.fields["instance_id"]).choices = list(instances.items())
+
+
+class WebhookForm(forms.Form):
+    url = forms.CharField(
+        label=_("Address"), max_length=URL_CHARS_MAX, help_text=_("By https:// to a public address."),
+        widget=forms.TextInput(attrs={"inputmode": "url", "placeholder": "https://example.com/penstock"}),
+    )  # fmt: skip

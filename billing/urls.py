@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from billing.views import archives, budgets, buying, costs, invoices, payments, usage
+from billing.views import archives, budgets, buying, costs, invoices, payments, usage, webhooks
 
 urlpatterns = [
     path("instances/new/", buying.create_page, name="page-instance-create"),
@@ -19,6 +19,17 @@ urlpatterns = [
         r"^archives/(?P<archive_id>[a-z0-9-]+)/(?P<act>run|pause|resume|delete)/$",
         archives.change_archive,
         name="page-archive-act",
+    ),
+    path("webhooks/", webhooks.webhooks_page, name="page-webhooks"),
+    path("webhooks/<str:webhook_id>/", webhooks.webhook_page, name="page-webhook"),
+    path("webhooks/<str:webhook_id>/turn/", webhooks.turn_webhook, name="page-webhook-turn"),
+    path("webhooks/<str:webhook_id>/rotate/", webhooks.rotate_webhook, name="page-webhook-rotate"),
+    path("webhooks/<str:webhook_id>/test/", webhooks.test_webhook, name="page-webhook-test"),
+    path("webhooks/<str:webhook_id>/delete/", webhooks.delete_webhook, name="page-webhook-delete"),
+    path(
+        "webhooks/<str:webhook_id>/deliveries/<str:delivery_id>/resend/",
+        webhooks.resend_delivery,
+        name="page-webhook-resend",
     ),
     path("invoices/", invoices.invoices_page, name="page-invoices"),
     path("invoices/<str:invoice_id>/", invoices.invoice_page, name="page-invoice"),

@@ -14,7 +14,7 @@ from tenants.models import Member
 
 ACCOUNT_PAGES = (
     "page-instances", "page-operations", "page-instance-create", "page-account-usage", "page-members", "page-tokens",
-    "page-invoices", "page-budgets", "page-archives",
+    "page-invoices", "page-budgets", "page-archives", "page-webhooks",
     "page-audit", "page-settings", "page-palette",
 )  # fmt: skip
 INSTANCE_PAGES = (
@@ -28,7 +28,7 @@ USER_PAGES = ("page-user", "page-user-delete")
 TOPIC_PAGES = ("page-topic", "page-topic-config", "page-topic-access", "page-topic-delete")
 VIEWER_MAY_NOT = (
     "page-instance-create", "page-tokens", "page-audit", "page-topic-create", "page-instance-resize", "page-invoices",
-    "page-budgets", "page-instance-delete", "page-topic-delete", "page-cost-part", "page-group-reset",
+    "page-budgets", "page-webhooks", "page-instance-delete", "page-topic-delete", "page-cost-part", "page-group-reset",
     "page-group-delete", "page-user-delete",
 )  # fmt: skip
 POST_FORM = re.compile(r'<form\b(?=[^>]*method="post")(?:[^>]*action="([^"]*)")?')

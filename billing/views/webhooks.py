@@ -1,0 +1,160 @@
+"""Webhooks: addresses that are told of events, their secrets (shown once), and what was delivered to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.contrib import messages
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_POST
+
+from billing import access as billing_access
+from billing import call_limits
+from billing.forms import WebhookForm
+from billing.models import WebhookEndpoint
+from billing.webhooks import services
+from tenants import access
+from tenants.api.pages import page_of_rows
+from tenants.choices import Scope
+from tenants.errors import DomainError
+from tenants.limits import PAGE_SIZE_DEFAULT
+from tenants.views.base import Crumb, add_errors, console_page, render_page, wording
+
+Act = Callable[[HttpRequest, WebhookEndpoint], HttpResponse | None]
+
+
+@console_page(Scope.BILLING_READ)
+@require_http_methods(["GET", "POST"])
+def webhooks_page(request: HttpRequest) -> HttpResponse:
+    """All of them, and the form for another one; a POST makes it and shows its secret on the webhook's own page."""
+    acting = request.actor  # type: ignore[attr-defined]
+    form = WebhookForm(request.POST or None)
+    if form.is_bound and form.is_valid():
+        try:
+            call_limits.charge_write(acting)
+            made, secret = services.create_endpoint(acting=acting, url=form.cleaned_data["url"])
+            return _own_page(request, made, secret=secret)
+        except DomainError as error:
+            add_errors(form, error)
+    context = {"rows": billing_access.webhooks_of(access.tenant_of(acting)).order_by("created_at", "id"), "form": form}
+    status = 422 if form.is_bound else 200
+    return render_page(
+        request, "billing/webhooks.html", context, section="webhooks", crumbs=[(_("Webhooks"), None)], status=status
+    )
+
+
+@console_page(Scope.BILLING_READ)
+@require_http_methods(["GET"])
+def webhook_page(request: HttpRequest, webhook_id: str) -> HttpResponse:
+    """One webhook and its deliveries, latest first, 50 on a page."""
+    return _own_page(request, billing_access.webhook(request.actor, webhook_id))  # type: ignore[attr-defined]
+
+
+def _act(view: Act) -> Callable[..., HttpResponse]:
+    """A button of the webhook's page: the webhook is locked, what is refused is said there, and so is what was done."""
+
+    @console_page(Scope.BILLING_WRITE)
+    @require_POST
+    @wraps(view)
+    def guarded(request: HttpRequest, webhook_id: str, **kwargs: Any) -> HttpResponse:
+        acting = request.actor  # type: ignore[attr-defined]
+        try:
+            call_limits.charge_write(acting)
+            with transaction.atomic():
+                found = billing_access.webhook(acting, webhook_id, lock=True)
+                answer = view(request, found, **kwargs)
+        except DomainError as error:
+            if error.http_status == 404:
+                raise
+            messages.error(request, wording(error))
+            answer = None
+        return answer or redirect("page-webhook", webhook_id)
+
+    return guarded
+
+
+@_act
+def turn_webhook(request: HttpRequest, found: WebhookEndpoint) -> None:
+    """On or off, as the button says."""
+    is_on = request.POST.get("to") == "on"
+    acting = request.actor  # type: ignore[attr-defined]
+    services.change_endpoint(acting=acting, endpoint=found, changes={"is_enabled": is_on})
+    messages.success(request, _("The webhook is turned on.") if is_on else _("The webhook is turned off."))
+
+
+@_act
+def rotate_webhook(request: HttpRequest, found: WebhookEndpoint) -> HttpResponse | None:
+    """Another secret, shown once. A reload of that page makes no third one: the first would end with it."""
+    if request.POST.get("version") != str(found.version):
+        messages.error(request, _("The webhook was changed meanwhile. Nothing was done."))
+        return None
+    secret = services.rotate_secret(acting=request.actor, endpoint=found)  # type: ignore[attr-defined]
+    return _own_page(request, found, secret=secret)
+
+
+@_act
+def test_webhook(request: HttpRequest, found: WebhookEndpoint) -> None:
+    services.send_test(acting=request.actor, endpoint=found)  # type: ignore[attr-defined]
+    messages.success(request, _("A test is on its way. It is delivered within seconds."))
+
+
+@_act
+def resend_delivery(request: HttpRequest, found: WebhookEndpoint, *, delivery_id: str) -> None:
+    """Under the id it has."""
+    delivery = billing_access.delivery(found, delivery_id)
+    services.send_again(acting=request.actor, delivery=delivery)  # type: ignore[attr-defined]
+    messages.success(request, _("The delivery is sent again, under the same id."))
+
+
+@console_page(Scope.BILLING_WRITE)
+@require_http_methods(["GET", "POST"])
+def delete_webhook(request: HttpRequest, webhook_id: str) -> HttpResponse:
+    """Confirmed by typing the id: its secret and its deliveries never come back."""
+    acting = request.actor  # type: ignore[attr-defined]
+    found = billing_access.webhook(acting, webhook_id)
+    if request.method == "POST" and request.POST.get("typed") == found.pk:
+        try:
+            call_limits.charge_write(acting)
+            with transaction.atomic():
+                services.delete_endpoint(
+                    acting=acting, endpoint=billing_access.webhook(acting, webhook_id, lock=True)
+                )  # fmt: skip
+        except DomainError as error:
+            if error.http_status == 404:
+                raise
+            messages.error(request, wording(error))
+            return redirect("page-webhook", webhook_id)
+        messages.success(request, _("The webhook is deleted."))
+        return redirect("page-webhooks")
+    counts = billing_access.delivery_counts(found)
+    context = {"webhook": found, "waiting": counts.pending, "over": counts.over}
+    return render_page(
+        request, "billing/webhook_delete.html", context, section="webhooks", crumbs=_crumbs(found, (_("Delete"), None))
+    )
+
+
+def _own_page(request: HttpRequest, found: WebhookEndpoint, *, secret: str | None = None) -> HttpResponse:
+    """With a secret it is kept by nobody."""
+    rows, next_token = page_of_rows(
+        billing_access.deliveries_of(found), order=("-created_at", "id"), page_size=PAGE_SIZE_DEFAULT,
+        page_token=request.GET.get("page_token") or None, binding=f"deliveries {found.pk}",
+    )  # fmt: skip
+    context = {
+        "webhook": found, "secret": secret, "rows": rows, "next_token": next_token,
+        "is_first": "page_token" not in request.GET,
+    }  # fmt: skip
+    response = render_page(request, "billing/webhook.html", context, section="webhooks", crumbs=_crumbs(found))
+    if secret is not None:
+        response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def _crumbs(found: WebhookEndpoint, *more: Crumb) -> list[Crumb]:
+    own = reverse("page-webhook", args=[found.pk]) if more else None
+    return [(_("Webhooks"), reverse("page-webhooks")), (found.pk, own), *more]
