@@ -32,7 +32,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make run     install what is needed and start everything; UP='--http-port 8080' passes flags on"
 	@echo "make test    the test suite, with a part of what is random or swept, another one each day"
-	@echo "make test-long  all of it, also with compiled modules (about half an hour)"
+	@echo "make test-long  all of it, also with compiled modules (hours, on a machine with nothing else to do)"
 	@echo "make native  compile the broker's hot modules now; make run does it behind the start (needs a C compiler)"
 	@echo "make check   lint, types, import walls, migrations, translations, shape"
 	@echo "make bench   benchmarks of the running product; BENCH='--only start' passes flags on"
