@@ -5,11 +5,13 @@ from __future__ import annotations
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from brokers.contract.documents import TopicDocument
+from brokers.engine.cluster import stored_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CreatedTopic:
     """What was or would be written. `assignment` is the whole one; `instance_document` is there for hashed names."""
 
@@ -27,6 +29,11 @@ class CreatedTopic:
     @property
     def document(self) -> TopicDocument:
         return TopicDocument(topic_id=encode_topic_id(self.topic_id), assignment=dict(self.assignment), identified=True)
+
+    @cached_property
+    def stored_bytes(self) -> int:
+        replicas = sum(map(len, self.assignment.values()))
+        return stored_bytes.of_topic(self.internal_name, self.user_name, self.config, len(self.assignment), replicas)
 
 
 def encode_topic_id(topic_id: bytes) -> str:

@@ -16,6 +16,7 @@ from brokers.contract.documents import InstanceDocument
 from brokers.contract.oauth import OAuthDocument
 from brokers.contract.partitions import NO_LEADER
 from brokers.contract.users import UserDocument
+from brokers.engine.cluster import stored_bytes
 from brokers.engine.cluster.broker_configs import BrokerConfigs
 from brokers.engine.cluster.instance_documents import InstanceDocuments
 from brokers.engine.cluster.quota_image import QuotaImage
@@ -75,7 +76,7 @@ class PartitionImage:
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TopicImage:
     """`name` is internal, `user_name` what the owner calls it (the same for topics of the cluster's own).
 
@@ -102,8 +103,14 @@ class TopicImage:
         """Whether every partition has its first state: what CreateTopics waits for (CTL-17)."""
         return all(partition.version is not None for partition in self.partitions)
 
+    @cached_property
+    def stored_bytes(self) -> int:
+        """What its documents weigh in ZooKeeper."""
+        replicas = sum(len(partition.replicas) for partition in self.partitions)
+        return stored_bytes.of_topic(self.name, self.user_name, self.config, len(self.partitions), replicas)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class InstanceImage:
     """One instance: its document and its topics under the owner's names. Topics being deleted are not in here."""
 
@@ -114,6 +121,14 @@ class InstanceImage:
 
     def topic(self, user_name: str) -> TopicImage | None:
         return self.topics.get(user_name.encode())
+
+    @cached_property
+    def partition_count(self) -> int:
+        return sum(len(topic.partitions) for topic in self.topics.values())
+
+    @cached_property
+    def stored_bytes(self) -> int:
+        return sum(topic.stored_bytes for topic in self.topics.values())
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from brokers.contract import documents, paths
 from brokers.contract.documents import TopicDocument
-from brokers.engine.cluster import changes, errors, stored_bytes
+from brokers.engine.cluster import changes, errors, instance_room, stored_bytes
 from brokers.engine.cluster.controller_epoch import identity_checks
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.in_flight_creations import InFlightCreations
@@ -200,7 +200,7 @@ async def alter_config(
         config = change(documents.config_from_json(node.data) if node is not None else {})
         if topic.instance_id is not None:
             added_bytes = stored_bytes.of_config(config) - stored_bytes.of_config(topic.config)
-            stored_bytes.check_documents(image.instances.get(topic.instance_id), added_bytes)
+            instance_room.check_documents(image.instances.get(topic.instance_id), added_bytes)
         body = documents.config_to_json(config)
         write: Operation = Create(path, body) if node is None else Set(path, body, node.version)
         try:

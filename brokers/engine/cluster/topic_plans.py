@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from brokers.contract.documents import InstanceDocument, TopicDocument
-from brokers.engine.cluster import errors, stored_bytes
+from brokers.engine.cluster import errors, instance_room, stored_bytes
 from brokers.engine.cluster.created_topic import CreatedTopic as CreatedTopic
 from brokers.engine.cluster.created_topic import encode_topic_id as encode_topic_id
-from brokers.engine.cluster.image import ClusterImage, InstanceImage, TopicImage
+from brokers.engine.cluster.image import ClusterImage, TopicImage
 from instances import naming
 from instances.topics.limits import PARTITIONS_PER_TOPIC_MAX as PARTITIONS_PER_TOPIC_MAX
 from instances.topics.limits import REPLICATION_FACTOR_MAX as REPLICATION_FACTOR_MAX
@@ -81,7 +81,7 @@ def plan_creation(
         assignment=chosen,
         config=dict(config),
     )
-    _check_room(image, instance_id, len(chosen), stored_bytes.of_created(created), beside)
+    _check_room(image, instance_id, len(chosen), created.stored_bytes, beside)
     return created
 
 
@@ -185,19 +185,9 @@ def _check_count(count: int) -> None:
 def _check_room(
     image: ClusterImage, instance_id: str | None, added: int, added_bytes: int, beside: Sequence[CreatedTopic]
 ) -> None:
-    instance: InstanceImage | None = image.instances.get(instance_id) if instance_id is not None else None
-    if instance is None or instance.document.partitions_max is None:
-        return
-    counts = {topic.name: len(topic.partitions) for topic in instance.topics.values()}
-    for made in beside:
-        counts[made.internal_name] = max(len(made.assignment), counts.get(made.internal_name, 0))
-    present = sum(counts.values())
-    if present + added > instance.document.partitions_max:
-        raise errors.PolicyViolation(
-            f"The instance may have {instance.document.partitions_max} partitions and has {present}; "
-            f"{added} more do not fit."
-        )
-    stored_bytes.check_documents(instance, added_bytes, beside)
+    instance = None if instance_id is None else image.instances.get(instance_id)
+    instance_room.check_partitions(instance, added, beside)
+    instance_room.check_documents(instance, added_bytes, beside)
 
 
 def _check_factor(factor: int, live: int, factor_max: int) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -26,10 +26,15 @@ from brokers.engine.cluster.image import NO_BROKER, NO_CHANGE, ClusterImage, Top
 from brokers.engine.cluster.instance_documents import ACLS, CERTIFICATES, OAUTH, USERS, named_in
 from brokers.engine.cluster.quota_image import QuotaImage
 from brokers.engine.cluster.tree import Node, Tree
+from quotas.token_bucket import TokenBucket
 
 log = structlog.get_logger(__name__)
 
 RETRY_DELAY_S = 0.5
+# Each reading costs every broker some milliseconds, however few changes it finds. Beyond so many at once, and so many a
+# second in the long run, changes that follow each other are read together.
+READINGS_BURST: Final = 20
+READINGS_PER_S: Final = 50
 # Both logs speak of `brokers/<id>`: the one of registrations, the other of what operators set. This is the other's.
 _BROKER_CONFIG = "config/brokers/"
 
@@ -63,6 +68,7 @@ class ClusterWatcher:
         # Topics that stand as they were, for something of them made no sense when they were read last.
         self._kept: set[str] = set()
         self._wake = asyncio.Event()
+        self._pace = TokenBucket(READINGS_PER_S, READINGS_BURST)
         # One reading at a time: of two, the one that began first could publish last, and nothing would correct it.
         self._reading = asyncio.Lock()
         # Whole readings so far, and which of them is the image that is being published.
@@ -107,6 +113,7 @@ class ClusterWatcher:
         """Until cancelled. While ZooKeeper is away the last image stays, and what was marked stays marked."""
         while True:
             await self._wake.wait()
+            await self._take_pace()
             self._wake.clear()
             marked, self._marked = self._marked, set()
             entities, self._entities = self._entities, set()
@@ -119,6 +126,12 @@ class ClusterWatcher:
                 log.warning("picture_is_late", reason=str(error))
                 # The session wakes us when it is back; this covers a request lost without a loss of the session.
                 asyncio.get_running_loop().call_later(RETRY_DELAY_S, self._wake.set)
+
+    async def _take_pace(self) -> None:
+        loop = asyncio.get_running_loop()
+        if wait_ms := self._pace.wait_ms(int(loop.time() * 1000)):
+            await asyncio.sleep(wait_ms / 1000)
+        self._pace.charge(1, int(loop.time() * 1000))
 
     async def _refresh(self, marked: set[Part], entities: set[str]) -> None:
         if Part.EVERYTHING in marked:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import select
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -65,7 +66,9 @@ class _LoopQueue:
 
 
 class _LoopHandler(SequentialThreadingHandler):
-    """kazoo's handler without its two worker threads."""
+    """kazoo's handler without its two worker threads. It waits by one system call: kazoo's own makes an epoll object
+    for each wait, three times for each answer, and the broker's loop waits for the interpreter meanwhile.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
@@ -76,6 +79,22 @@ class _LoopHandler(SequentialThreadingHandler):
 
     def stop(self) -> None:
         self._running = False
+
+    def select(
+        self, reading: Sequence[Any], writing: Sequence[Any], _: Sequence[Any], timeout_s: float | None = None
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """As `select.select`, for any descriptor."""
+        poll = select.poll()
+        sockets = {}
+        for events, files in ((select.POLLIN, reading), (select.POLLOUT, writing)):
+            for file in files:
+                descriptor = file if isinstance(file, int) else file.fileno()
+                poll.register(descriptor, events)
+                sockets[descriptor] = file, events
+        ready = [sockets[descriptor] for descriptor, _ in poll.poll(None if timeout_s is None else timeout_s * 1000)]
+        readable = [file for file, events in ready if events == select.POLLIN]
+        writable = [file for file, events in ready if events == select.POLLOUT]
+        return readable, writable, []
 
 
 class Identity(NamedTuple):

@@ -73,10 +73,12 @@ class ChangeTurns:
                 if until_ready is not None:
                     await until_ready(max(0.0, (until_ms - now_ms()) / 1000))
                 await _acquire(self._places, (until_ms - now_ms()) / 1000)
+                began_ms = now_ms()
                 try:
                     yield
                 finally:
                     self._places.release()
+                    await asyncio.sleep(rate.rest_ms(began_ms, now_ms()) / 1000)
             finally:
                 lane.lock.release()
         finally:

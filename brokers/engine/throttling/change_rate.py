@@ -14,6 +14,9 @@ from brokers.contract.instance_limits import CHANGES_BURST, CHANGES_PER_S_MAX
 from brokers.engine.throttling.charging import Rule
 from quotas.token_bucket import TokenBucket
 
+# So much of a burst is done without a rest.
+UNRESTED: Final = 100
+REST_MS_MAX: Final = 50
 RULE: Final = Rule("change_rate", "change_rate", None, None)
 
 
@@ -24,3 +27,9 @@ class ChangeRate(TokenBucket):
 
     def __init__(self, per_s: float = CHANGES_PER_S_MAX, burst: float = CHANGES_BURST) -> None:
         super().__init__(per_s, burst)
+
+    def rest_ms(self, began_ms: int, ended_ms: int) -> int:
+        """How long the instance lets others go on after a change: as long as it took, once it made many."""
+        if self._tokens > self._burst - UNRESTED:
+            return 0
+        return max(0, min(ended_ms - began_ms, REST_MS_MAX))

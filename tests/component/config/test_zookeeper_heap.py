@@ -26,7 +26,7 @@ from brokers.contract.acls import (
 )
 from brokers.contract.documents import PartitionStateDocument
 from brokers.contract.users import USERS_MAX, UserDocument
-from brokers.engine.cluster import legacy_offsets, stored_bytes, user_plans
+from brokers.engine.cluster import legacy_offsets, user_plans
 from brokers.engine.cluster.created_topic import CreatedTopic
 from brokers.engine.cluster.quota_image import QuotaEntity, weight_of
 from config.embedded import zookeeper_heap
@@ -85,7 +85,7 @@ def topic_nodes(instance_id: str) -> Nodes:
             assignment={0: (1, 2, 3)},
             config={},
         )
-        weight += stored_bytes.of_created(topic)
+        weight += topic.stored_bytes
         if weight > instance_limits.document_bytes_max(PARTITIONS_EACH):
             return
         yield paths.topic(name), topic.document.to_json()

@@ -426,3 +426,25 @@ async def test_the_last_image_stays_while_zookeeper_is_away() -> None:
     ensemble.resume(member.tree)
     await member.create_topic(None, "x", partitions=1)
     await member.stop()
+
+
+async def test_changes_that_follow_each_other_fast_are_read_together() -> None:
+    """Each reading costs every broker milliseconds, whoever of its tenants makes the changes."""
+    ensemble = FakeEnsemble()
+    writer, reader = Member(ensemble.connect(), broker_id=1), Member(ensemble.connect(), broker_id=2, controls=False)
+    await writer.start()
+    await reader.start()
+    await writer.until_complete()
+    images: list[ClusterImage] = []
+    reader.current.subscribe(lambda _before, after: images.append(after))
+    loop = asyncio.get_running_loop()
+
+    began_s = loop.time()
+    for number in range(300):
+        await publish(writer, INSTANCES[0], produce_bps=number + 1)
+    await reader.until(lambda image: image.instances[INSTANCES[0]].document.produce_bps == 300)
+
+    allowed = watcher.READINGS_BURST + watcher.READINGS_PER_S * (loop.time() - began_s)
+    assert len(images) <= allowed + 2
+    for member in (writer, reader):
+        await member.stop()

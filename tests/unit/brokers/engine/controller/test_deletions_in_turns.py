@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,7 +13,7 @@ from tests.testkit.cluster import Member
 from tests.testkit.fake_store import FakeEnsemble
 
 HOSTILE, NEIGHBOUR = "ins-aaaaaaaa", "ins-bbbbbbbb"
-TOPICS = 60
+TOPICS = 200
 
 
 def topic(instance_id: str | None, name: str) -> TopicImage:
@@ -45,8 +46,7 @@ async def member() -> AsyncIterator[Member]:
 
 
 async def test_a_topic_gets_its_leaders_while_many_of_another_instance_are_deleted(member: Member) -> None:
-    for number in range(TOPICS):
-        await member.create_topic(HOSTILE, f"t{number}", partitions=1)
+    await asyncio.gather(*(member.create_topic(HOSTILE, f"t{number}", partitions=1) for number in range(TOPICS)))
     for number in range(TOPICS):
         await member.store.delete_topic(member.image, instance_id=HOSTILE, name=f"t{number}")
     await member.until(lambda image: not image.instances[HOSTILE].topics)

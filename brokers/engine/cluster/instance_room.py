@@ -1,0 +1,56 @@
+"""Whether an instance has room for more partitions, and for more of what is written about its topics. Pure.
+
+Asked for each topic of a request, which may make a thousand: what is counted of an image is counted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from brokers.contract import instance_limits
+from brokers.engine.cluster import errors
+from brokers.engine.cluster.created_topic import CreatedTopic
+from brokers.engine.cluster.image import InstanceImage, TopicImage
+
+
+def check_partitions(instance: InstanceImage | None, added: int, beside: Sequence[CreatedTopic]) -> None:
+    """`beside`: what is made and need not be in the image yet. Raises errors.PolicyViolation."""
+    if instance is None or instance.document.partitions_max is None:
+        return
+    present = instance.partition_count + sum(
+        max(0, len(made.assignment) - (0 if shown is None else len(shown.partitions)))
+        for made, shown in _with_shown(instance, beside)
+    )
+    if present + added > instance.document.partitions_max:
+        raise errors.PolicyViolation(
+            f"The instance may have {instance.document.partitions_max} partitions and has {present}; "
+            f"{added} more do not fit."
+        )
+
+
+def check_documents(instance: InstanceImage | None, added_bytes: int, beside: Iterable[CreatedTopic] = ()) -> None:
+    """Raises errors.PolicyViolation where the topics of the instance would weigh more than its plan allows."""
+    if instance is None or instance.document.partitions_max is None or added_bytes <= 0:
+        return
+    bytes_max = instance_limits.document_bytes_max(instance.document.partitions_max)
+    if documents_bytes(instance, beside) + added_bytes > bytes_max:
+        raise errors.PolicyViolation(
+            f"Names and configurations of the instance's topics would weigh more than {bytes_max} bytes. "
+            "Delete topics, or remove configuration that is not needed."
+        )
+
+
+def documents_bytes(instance: InstanceImage, beside: Iterable[CreatedTopic] = ()) -> int:
+    """Of all its topics, those that no image shows yet among them."""
+    return instance.stored_bytes + sum(
+        max(0, made.stored_bytes - (0 if shown is None else shown.stored_bytes))
+        for made, shown in _with_shown(instance, beside)
+    )
+
+
+def _with_shown(
+    instance: InstanceImage, beside: Iterable[CreatedTopic]
+) -> Iterable[tuple[CreatedTopic, TopicImage | None]]:
+    """Each once, the last that was said of it, with what the image shows of it."""
+    for made in {made.internal_name: made for made in beside}.values():
+        yield made, instance.topic(made.user_name) if made.internal_name in instance.topic_names else None

@@ -1,0 +1,60 @@
+"""What an instance has is counted as if each time all of it were looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.engine.cluster import errors, instance_room, stored_bytes
+from brokers.engine.cluster.created_topic import CreatedTopic
+from brokers.engine.cluster.image import InstanceImage, PartitionImage, TopicImage
+from tests.testkit.cluster import instance_document
+
+INSTANCE = "ins-aaaaaaaa"
+PARTITIONS_MAX = 20
+
+sizes = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 5), max_size=6)
+
+
+def shown(name: str, partitions: int) -> TopicImage:
+    states = tuple(PartitionImage(index, (1, 2, 3)) for index in range(partitions))
+    return TopicImage(f"{INSTANCE}.{name}", name, INSTANCE, bytes(16), states, {"retention.ms": "1"})
+
+
+def made(name: str, partitions: int) -> CreatedTopic:
+    return CreatedTopic(
+        internal_name=f"{INSTANCE}.{name}", user_name=name, instance_id=INSTANCE, topic_id=bytes(16),
+        assignment=dict.fromkeys(range(partitions), (1, 2, 3)), config={"retention.ms": "1"},
+    )  # fmt: skip
+
+
+def weight(name: str, partitions: int) -> int:
+    return stored_bytes.of_topic(f"{INSTANCE}.{name}", name, {"retention.ms": "1"}, partitions, 3 * partitions)
+
+
+def instance(topics: Sequence[TopicImage]) -> InstanceImage:
+    return InstanceImage(
+        INSTANCE,
+        instance_document([1, 2, 3], partitions_max=PARTITIONS_MAX),
+        {topic.user_name.encode(): topic for topic in topics},
+        {topic.name: topic.user_name for topic in topics},
+    )
+
+
+@given(sizes, sizes, st.integers(1, 20))
+def test_what_is_shown_and_what_is_underway_count_once(
+    there: dict[str, int], underway: dict[str, int], added: int
+) -> None:
+    image = instance([shown(name, count) for name, count in there.items()])
+    beside = [made(name, count) for name, count in underway.items()]
+    together = {name: max(there.get(name, 0), underway.get(name, 0)) for name in there.keys() | underway.keys()}
+
+    assert instance_room.documents_bytes(image, beside) == sum(weight(*item) for item in together.items())
+    if sum(together.values()) + added <= PARTITIONS_MAX:
+        instance_room.check_partitions(image, added, beside)
+    else:
+        with pytest.raises(errors.PolicyViolation):
+            instance_room.check_partitions(image, added, beside)
