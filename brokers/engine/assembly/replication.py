@@ -111,7 +111,7 @@ class Replication:
         while True:
             await self._awaited.wait()
             await self._own_turns.take()
-            if not self.roles.make_some():
+            if not self.roles.go_on():
                 self._awaited.clear()
             self.on_made()
 

@@ -26,9 +26,7 @@ ITEM_BYTES: Final = 6
 
 def of_topic(internal_name: str, user_name: str, config: Mapping[str, str], partitions: int, replicas: int) -> int:
     """Without its allow-lists, which have a limit of their own (`instances.topics.limits`); `replicas` as below."""
-    return (
-        _of_names(internal_name, user_name) + of_config(config) + of_partitions(internal_name, partitions, replicas)
-    )
+    return _of_names(internal_name, user_name) + of_config(config) + of_partitions(internal_name, partitions, replicas)
 
 
 def of_partitions(internal_name: str, partitions: int, replicas: int) -> int:

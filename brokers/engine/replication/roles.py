@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Final, Protocol
@@ -35,7 +36,8 @@ class Following(Protocol):
 class Roles:
     """Subscribed to the image before anybody who serves from it. `leaders` counts the partitions led here.
 
-    Of very many partitions that a tenant creates at once most are made by `make_some`, which `wake` asks to be called.
+    Of very many partitions that a tenant creates or deletes at once most are made or dropped by `go_on`, which `wake`
+    asks to be called.
     """
 
     def __init__(
@@ -62,6 +64,8 @@ class Roles:
         self._awaited: dict[PartitionKey, None] = {}
         self._made = 0
         self._began_ms = 0
+        # To be dropped, nobody's any more.
+        self._gone: deque[tuple[PartitionKey, bytes]] = deque()
         # Could not be held for want of something that passes.
         self._short: set[PartitionKey] = set()
         self._me: BrokerInfo | None = None
@@ -91,12 +95,18 @@ class Roles:
             self._drop_gone(before, after)
         self._is_first = False
         self._recheck()
-        if self._awaited and self._wake is not None:
+        if (self._awaited or self._gone) and self._wake is not None:
             self._wake()
 
-    def make_some(self) -> bool:
-        """Makes some of the partitions that are awaited; whether there are more."""
+    def go_on(self) -> bool:
+        """Drops and makes some of the partitions that wait for it; whether there are more."""
         self._began_ms = self._monotonic_ms()
+        while self._gone and not self._is_turn_over():
+            (name, index), topic_id = self._gone.popleft()
+            held = self._table.get(name, index)
+            # Of a topic made again under its name the log was dropped when that one's was made.
+            if held is not None and held.topic_id == topic_id:
+                self._table.delete(name, index, now_ms=self._now_ms())
         for name, index in list(islice(self._awaited, MADE_AT_ONCE)):
             if self._is_turn_over():
                 break
@@ -105,7 +115,7 @@ class Roles:
             if topic is not None and index < len(topic.partitions):
                 self._take(topic, topic.partitions[index], self._table.get(name, index))
         self._recheck()
-        return bool(self._awaited)
+        return bool(self._awaited or self._gone)
 
     def _is_turn_over(self) -> bool:
         return self._monotonic_ms() - self._began_ms >= PIECE_MS_MAX
@@ -278,7 +288,11 @@ class Roles:
             held = self._table.get(topic.name, partition.index)
             if held is None or _is_disowned(held, topic):
                 continue
-            self._table.delete(topic.name, partition.index, now_ms=self._now_ms())
+            if self._wake is not None and self._is_turn_over():
+                self._table.resign(topic.name, partition.index)
+                self._gone.append(((topic.name, partition.index), held.topic_id))
+            else:
+                self._table.delete(topic.name, partition.index, now_ms=self._now_ms())
 
     def _drop_strays(self, image: ClusterImage) -> None:
         """Logs of topics that were deleted, and of replicas that went elsewhere, while this broker was away. What is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -311,9 +312,9 @@ def test_very_many_partitions_are_made_in_turns(table: PartitionTable) -> None:
     crowd = Crowd(table, 2 * MADE_AT_ONCE + 3)
     assert (len(_led(table)), crowd.woken) == (MADE_AT_ONCE, 1)
 
-    assert crowd.roles.make_some()
+    assert crowd.roles.go_on()
     assert len(_led(table)) == 2 * MADE_AT_ONCE
-    assert not crowd.roles.make_some()
+    assert not crowd.roles.go_on()
     assert _led(table) == list(range(2 * MADE_AT_ONCE + 3))
     assert crowd.roles.leaders == len(_led(table))
 
@@ -330,7 +331,7 @@ def test_the_clusters_own_topics_are_made_in_turns_as_well(table: PartitionTable
 
     assert len([partition for partition in table if partition.topic == "__own"]) == MADE_AT_ONCE
     assert crowd.woken == 1
-    while crowd.roles.make_some():
+    while crowd.roles.go_on():
         pass
     assert len([partition for partition in table if partition.topic == "__own"]) == 60
 
@@ -339,7 +340,7 @@ def test_a_turn_ends_when_it_was_long_enough_however_few_were_made(table: Partit
     crowd = Crowd(table, MADE_AT_ONCE, log_ms=PIECE_MS_MAX / 2)
 
     assert len(_led(table)) == 2
-    crowd.roles.make_some()
+    crowd.roles.go_on()
     assert len(_led(table)) == 4
 
 
@@ -352,7 +353,7 @@ def test_what_is_still_to_be_made_is_made_as_the_latest_image_says(table: Partit
         crowd.image, crowd.image.with_changes(topics={NAME: replace(crowd.topic, partitions=tuple(moved))})
     )
 
-    crowd.roles.make_some()
+    crowd.roles.go_on()
 
     made = table.get(NAME, MADE_AT_ONCE)
     assert made is not None
@@ -365,8 +366,63 @@ def test_what_is_deleted_meanwhile_is_not_made(table: PartitionTable) -> None:
 
     crowd.roles.on_image(crowd.image, crowd.image.with_changes(topics={NAME: None}))
 
-    assert not crowd.roles.make_some()
+    assert not crowd.roles.go_on()
     assert list(table) == []
+
+
+def test_very_many_partitions_are_dropped_in_turns_and_led_no_longer_at_once(table: PartitionTable) -> None:
+    """Each drop costs a rename: a topic of a thousand partitions would hold the loop for 30 ms."""
+    ticks = itertools.count()
+    roles = Roles(
+        broker_id=1,
+        table=table,
+        fetchers=Followed(),
+        now_ms=lambda: 0,
+        monotonic_ms=lambda: next(ticks),
+        wake=lambda: None,
+    )
+    empty = ClusterImage("c")
+    there = empty.with_changes(topics={NAME: _topic(*[1] * 20)})
+    roles.on_image(empty, there)
+    while roles.go_on():
+        pass
+
+    roles.on_image(there, empty)
+
+    left = len(list(table))
+    assert 20 - PIECE_MS_MAX <= left < 20
+    assert (_led(table), roles.leaders) == ([], 0)
+    assert roles.go_on()
+    assert len(list(table)) < left
+    while roles.go_on():
+        pass
+    assert list(table) == []
+
+
+def test_a_topic_made_again_before_the_old_one_is_dropped_keeps_its_own_logs(table: PartitionTable) -> None:
+    ticks = itertools.count()
+    roles = Roles(
+        broker_id=1,
+        table=table,
+        fetchers=Followed(),
+        now_ms=lambda: 0,
+        monotonic_ms=lambda: next(ticks),
+        wake=lambda: None,
+    )
+    empty = ClusterImage("c")
+    there = empty.with_changes(topics={NAME: _topic(*[1] * 20)})
+    again = empty.with_changes(topics={NAME: replace(_topic(*[1] * 20), topic_id=b"2" * 16)})
+    _follow(roles, empty, there)
+    while roles.go_on():
+        pass
+    roles.on_image(there, empty)
+    roles.on_image(empty, again)
+
+    while roles.go_on():
+        pass
+
+    assert _led(table) == list(range(20))
+    assert {partition.topic_id for partition in table} == {b"2" * 16}
 
 
 def test_what_is_still_to_be_made_is_suspected_with_the_rest(table: PartitionTable) -> None:
@@ -375,7 +431,7 @@ def test_what_is_still_to_be_made_is_suspected_with_the_rest(table: PartitionTab
 
     crowd.roles.suspect()
 
-    assert not crowd.roles.make_some()
+    assert not crowd.roles.go_on()
     assert len(list(table)) == MADE_AT_ONCE
     crowd.roles.confirm_leadership(crowd.image)
     assert len(_led(table)) == MADE_AT_ONCE + 2
