@@ -12,7 +12,9 @@ from brokers.contract.process import BrokerProcessSettings
 from brokers.contract.process_identity import MUTUAL_TLS, PLAINTEXT, SECURITIES
 from brokers.contract.zookeeper_access import Credentials, read_credentials
 from brokers.contract.zookeeper_tls import ZooKeeperTls, zookeeper_tls
+from brokers.engine.compatibility import client_id_defaults, with_profile
 from brokers.engine.errors import SettingsWrong
+from brokers.engine.throttling.charging import Quota
 from quotas.pacing import BURST_MS
 from quotas.rates import WINDOW_COUNT, WINDOW_MS, Window
 
@@ -84,6 +86,8 @@ class EngineConfig:
     quota_burst_ms: int
     quota_window: Window
     controller_quota_window: Window
+    # Level 9: what each client id may that none of the eight levels names.
+    client_id_defaults: Mapping[Quota, float]
     # Name of an entry point (`throttling.quota_callback`).
     quota_callback: str | None
     retention_interval_ms: int
@@ -127,7 +131,8 @@ def from_settings(settings: BrokerProcessSettings) -> EngineConfig:
     """As `read`, from settings already at hand."""
     if not settings.data_dirs:
         raise SettingsWrong("data_dirs names no directory")
-    numbers = {key: _number(key, settings.overrides.get(key), default) for key, default in _NUMBERS.items()}
+    overrides = with_profile(settings.overrides)
+    numbers = {key: _number(key, overrides.get(key), default) for key, default in _NUMBERS.items()}
     return EngineConfig(
         broker_id=settings.broker_id,
         cluster_id=settings.cluster_id,
@@ -147,7 +152,7 @@ def from_settings(settings: BrokerProcessSettings) -> EngineConfig:
         internal_security=settings.internal_security,
         internal_certificate_file=_internal_file(settings, settings.internal_certificate_file),
         internal_ca_file=_internal_file(settings, settings.internal_ca_file),
-        overrides=dict(settings.overrides),
+        overrides=overrides,
         connections_max=numbers["max.connections"],
         connections_per_instance_max=numbers["max.connections.per.instance"],
         connections_per_address_max=numbers["max.connections.per.ip"],
@@ -156,16 +161,17 @@ def from_settings(settings: BrokerProcessSettings) -> EngineConfig:
         connections_idle_ms_max=numbers["connections.max.idle.ms"],
         frame_bytes_max=numbers["socket.request.max.bytes"],
         fetch_bytes_max=numbers["fetch.max.bytes"],
-        quota_burst_ms=_burst(settings.overrides),
-        quota_window=_window(QUOTA_WINDOWS, settings.overrides),
-        controller_quota_window=_window(CONTROLLER_QUOTA_WINDOWS, settings.overrides),
-        quota_callback=settings.overrides.get(QUOTA_CALLBACK) or None,
+        quota_burst_ms=_burst(overrides),
+        quota_window=_window(QUOTA_WINDOWS, overrides),
+        controller_quota_window=_window(CONTROLLER_QUOTA_WINDOWS, overrides),
+        client_id_defaults=client_id_defaults(overrides),
+        quota_callback=overrides.get(QUOTA_CALLBACK) or None,
         retention_interval_ms=numbers["log.retention.check.interval.ms"],
         controlled_shutdown_timeout_ms=numbers["controlled.shutdown.timeout.ms"],
         replica_lag_ms_max=numbers["replica.lag.time.max.ms"],
         leader_throttle_bytes_per_s=numbers["leader.replication.throttled.rate"],
         follower_throttle_bytes_per_s=numbers["follower.replication.throttled.rate"],
-        max_reauth_ms=_max_reauth(settings.overrides),
+        max_reauth_ms=_max_reauth(overrides),
     )
 
 

@@ -325,6 +325,8 @@ class AdminPort:
         yield from coordination_counts.samples(self.counts, engine.groups, engine.transactions, engine.clock.now_ms())
 
     def _turn_samples(self) -> Iterator[Sample]:
+        text = "Metadata images that a part of the broker could not take."
+        yield Sample("penstock_broker_image_failures", "counter", text, self.engine.current.failures)
         yield from storage_samples(self.storage, self.shortening, self.engine.table)
         yield from bandwidth_report.samples(self.flow)
         yield from throttle_samples(self.engine.accountings)

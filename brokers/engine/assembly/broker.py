@@ -211,6 +211,7 @@ class Broker:
             config.quota_window,
             config.controller_quota_window,
             callback,
+            config.client_id_defaults,
         )
 
     def _listeners(self) -> Listeners:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from brokers.engine.throttling import change_rate, connections, request_time
 from brokers.engine.throttling.change_rate import ChangeRate
-from brokers.engine.throttling.charging import AskCallback, ClientQuotas, Rule
+from brokers.engine.throttling.charging import AskCallback, ClientQuotas, Quota, Rule
 from brokers.engine.throttling.client_shares import ClientShares
 from brokers.engine.throttling.ledger import Ledger, Totals
 from brokers.engine.throttling.quota_callback import SafeCallback
@@ -45,8 +46,9 @@ class InstanceAccounting:
         controller_window: Window = WINDOW,
         callback: AskCallback | None = None,
         throttled_totals: Totals | None = None,
+        client_id_defaults: Mapping[Quota, float] = MappingProxyType({}),
     ) -> None:
-        self.client_quotas = ClientQuotas(burst_ms, window, controller_window, callback)
+        self.client_quotas = ClientQuotas(burst_ms, window, controller_window, callback, client_id_defaults)
         self.client_quotas.parts = self.client_shares = ClientShares()
         self.topic_quotas = TopicQuotas(burst_ms, window)
         self.shares = InstanceShares(burst_ms, window)
@@ -94,8 +96,10 @@ class AccountingRegistry:
         window: Window = WINDOW,
         controller_window: Window = WINDOW,
         callback: SafeCallback | None = None,
+        client_id_defaults: Mapping[Quota, float] = MappingProxyType({}),
     ) -> None:
         self.callback = callback
+        self._client_id_defaults = client_id_defaults
         self._burst_ms = burst_ms
         self._window = window
         self._controller_window = controller_window
@@ -119,6 +123,7 @@ class AccountingRegistry:
                 self._controller_window,
                 None if self.callback is None else partial(self.callback.ask, instance_id),
                 self.throttled_totals,
+                self._client_id_defaults,
             )
         return accounting
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, Protocol
 
 from brokers.contract.usage import NAME_CHARACTERS_MAX
@@ -37,7 +38,7 @@ AskCallback = Callable[[str, str, str], CustomLimit | None]
 
 class Rule(NamedTuple):
     """Why somebody waits, or is refused a connection or a produce. `level` and `entity` are those of a client quota
-    (QUO-2), None for what is the instance's, or decided by a callback.
+    (QUO-2), None for what is the instance's, or the operator's: of a callback, or a default of the broker.
     """
 
     kind: Literal[
@@ -257,8 +258,10 @@ class ClientQuotas:
         window: Window = WINDOW,
         controller_window: Window = WINDOW,
         callback: AskCallback | None = None,
+        client_id_defaults: Mapping[Quota, float] = MappingProxyType({}),
     ) -> None:
         self._callback = callback
+        self._client_id_defaults = client_id_defaults
         self._burst_ms = burst_ms
         self._window = window
         self._controller_window = controller_window
@@ -273,7 +276,7 @@ class ClientQuotas:
 
     def is_set(self, limits: LimitsByEntity, quota: Quota) -> bool:
         """Whether anybody may have a limit of this kind; looked at once for each object that `limits` is."""
-        if self._callback is not None:
+        if self._callback is not None or quota in self._client_id_defaults:
             return True
         if limits is not self._known_limits:
             self._quotas_set = frozenset(name for of_entity in limits.values() for name in of_entity)
@@ -294,11 +297,16 @@ class ClientQuotas:
             limit_per_s, key = custom.limit, (quota, BY_CALLBACK, custom.group)
         else:
             match = precedence.resolve(limits, quota, user, client_id)
-            if match is None:
+            if match is not None:
+                rule = Rule("client_quota", quota, match.level, match.entity)
+                limit_per_s = match.limit
+                key = (quota, *precedence.sharing_group(match.level, user, _short(client_id)))
+            elif client_id and quota in self._client_id_defaults:
+                rule = Rule("client_quota", quota, None, None)
+                limit_per_s = self._client_id_defaults[quota]
+                key = (quota, "", _short(client_id))
+            else:
                 return None
-            rule = Rule("client_quota", quota, match.level, match.entity)
-            limit_per_s = match.limit
-            key = (quota, *precedence.sharing_group(match.level, user, _short(client_id)))
         limiter = self._limiters.get(key)
         if limiter is None:
             if len(self._limiters) >= LIMITERS_PER_INSTANCE_MAX:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from brokers.contract.connections import CONNECTIONS_PER_INSTANCE_MAX, CREATIONS_PER_INSTANCE_PER_S_MAX
+from brokers.engine.compatibility import BYTES_PER_S_MAX, CONSUMER_DEFAULT_KEY, PRODUCER_DEFAULT_KEY, PROFILE_KEY, SEED
 from brokers.engine.config import (
     CONNECTIONS_IDLE_MS_MAX,
     CONNECTIONS_MAX,
@@ -140,6 +141,12 @@ FIXED: Final = (
     Row(
         QUOTA_CALLBACK, _STRING, None, "Who decides limits of clients: an entry point `penstock.client_quota_callback`."
     ),
+    Row(
+        PROFILE_KEY,
+        _STRING,
+        "",
+        f"`{SEED}`: what older brokers did, unclean elections and the two defaults of client ids.",
+    ),
     Row("connections.max.idle.ms", _LONG, str(CONNECTIONS_IDLE_MS_MAX), "After how long a silent connection ends."),
     Row("connections.max.reauth.ms", _LONG, str(MAX_REAUTH_MS), "When SASL clients authenticate again; 0: never."),
     Row("controller.quota.window.num", _INT, str(WINDOW_COUNT), "Samples of a client's rate of changes."),
@@ -174,6 +181,13 @@ FIXED: Final = (
     Row("offsets.topic.num.partitions", _INT, "50", "Partitions of the topic of offsets."),
     Row("offsets.topic.replication.factor", _SHORT, "3", "Replicas of the topic of offsets."),
     Row("offsets.topic.segment.bytes", _INT, "16777216", "Bytes of a segment of the topic of offsets."),
+    Row(
+        CONSUMER_DEFAULT_KEY,
+        _LONG,
+        str(BYTES_PER_S_MAX),
+        f"With `{PROFILE_KEY}={SEED}`: bytes a second of each client id without a quota.",
+    ),
+    Row(PRODUCER_DEFAULT_KEY, _LONG, str(BYTES_PER_S_MAX), "The same, of what it produces."),
     Row("quota.burst.ms", _LONG, str(BURST_MS), "How long a client may run ahead of its limit; -1: Kafka's window."),
     Row("quota.window.num", _INT, str(WINDOW_COUNT), "Samples over which the rates of clients are measured."),
     Row("quota.window.size.seconds", _INT, str(WINDOW_MS // 1000), "How long each of them is."),

@@ -45,12 +45,12 @@ def instance(topics: Sequence[TopicImage]) -> InstanceImage:
 
 
 @given(sizes, sizes, st.integers(1, 20))
-def test_what_is_shown_and_what_is_underway_count_once(
-    there: dict[str, int], underway: dict[str, int], added: int
+def test_what_is_shown_and_what_is_in_flight_count_once(
+    there: dict[str, int], in_flight: dict[str, int], added: int
 ) -> None:
     image = instance([shown(name, count) for name, count in there.items()])
-    beside = [made(name, count) for name, count in underway.items()]
-    together = {name: max(there.get(name, 0), underway.get(name, 0)) for name in there.keys() | underway.keys()}
+    beside = [made(name, count) for name, count in in_flight.items()]
+    together = {name: max(there.get(name, 0), in_flight.get(name, 0)) for name in there.keys() | in_flight.keys()}
 
     assert instance_room.documents_bytes(image, beside) == sum(weight(*item) for item in together.items())
     if sum(together.values()) + added <= PARTITIONS_MAX:

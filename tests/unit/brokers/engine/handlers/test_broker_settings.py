@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from brokers.engine import config
 from brokers.engine.assembly.dynamic_configs import DynamicSettings  # noqa: F401 (whoever goes by them is imported with it)
 from brokers.engine.cluster.broker_configs import BrokerConfigs
+from brokers.engine.compatibility import CONSUMER_DEFAULT_KEY, PRODUCER_DEFAULT_KEY, PROFILE_KEY
 from brokers.engine.controller import policy
 from brokers.engine.coordinators import settings as coordinators
 from brokers.engine.handlers.broker_layers import BrokerLayers
@@ -115,6 +116,7 @@ def test_operators_see_every_key_that_a_broker_reads_and_no_other() -> None:
     for read in READERS:
         read(given)
     asked = given.asked | set(config._NUMBERS) | {"quota.burst.ms", "connections.max.reauth.ms", FREE_BYTES}
+    asked |= {PROFILE_KEY, PRODUCER_DEFAULT_KEY, CONSUMER_DEFAULT_KEY}
     asked |= {config.QUOTA_CALLBACK} | {f"{prefix}.{part}" for prefix in WINDOWS for part in ("num", "size.seconds")}
     asked = {key for key in asked if not key.endswith(".throttled.replicas")}
 

@@ -11,8 +11,10 @@ import pytest
 from brokers.engine.handlers.mutation_quota import part_of_limit
 from brokers.engine.throttling import charging
 from brokers.engine.throttling.charging import (
+    CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     LIMITERS_PER_INSTANCE_MAX,
+    PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     ClientQuotas,
     Limiter,
@@ -147,3 +149,29 @@ def test_the_parts_of_all_brokers_are_the_limit_and_the_controller_has_most(brok
     shown = controller if controller in brokers else 1
     assert parts[shown] == max(parts.values()) >= 0.9
     assert part_of_limit(1, controller, ()) == 1.0
+
+
+def test_a_default_of_the_broker_holds_for_each_client_id_to_which_no_level_applies() -> None:
+    """Level 9 (QUO-2, DEC-18): all combinations of the eight others go before it."""
+    for present in product((False, True), repeat=8):
+        levels = [level for level, is_set in zip(LEVELS, present, strict=True) if is_set]
+        limits = {LEVELS[level]: {PRODUCER_BYTE_RATE: float(level)} for level in levels}
+        quotas = ClientQuotas(client_id_defaults={PRODUCER_BYTE_RATE: 9.0})
+
+        limiter = quotas.limiter(limits, PRODUCER_BYTE_RATE, "u", "c", 0)
+
+        assert limiter is not None
+        assert limiter.limit_per_s == (float(levels[0]) if levels else 9.0)
+        assert limiter.rule.level == (levels[0] if levels else None)
+        assert quotas.limiter(limits, CONSUMER_BYTE_RATE, "u", "c", 0) is None, "nothing is set for what it reads"
+        assert quotas.is_set(limits, PRODUCER_BYTE_RATE)
+
+
+def test_users_of_one_client_id_share_the_default_and_who_has_none_is_free() -> None:
+    quotas = ClientQuotas(client_id_defaults={PRODUCER_BYTE_RATE: 9.0})
+
+    one, same, other = (quotas.limiter({}, PRODUCER_BYTE_RATE, *who, 0) for who in ("uc", "vc", "ud"))
+
+    assert one is same
+    assert one is not other
+    assert quotas.limiter({}, PRODUCER_BYTE_RATE, "u", "", 0) is None, "QUO-5"

@@ -1,0 +1,56 @@
+"""What older Kafka brokers did and 3.9.1 does not: on with `compat.profile=seed` (DEC-1, DEC-18)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from brokers.engine.errors import SettingsWrong
+from brokers.engine.throttling.charging import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, Quota
+
+PROFILE_KEY: Final = "compat.profile"
+SEED: Final = "seed"
+UNCLEAN_KEY: Final = "unclean.leader.election.enable"
+PRODUCER_DEFAULT_KEY: Final = "quota.producer.default"
+CONSUMER_DEFAULT_KEY: Final = "quota.consumer.default"
+_DEFAULT_KEYS: Final[Mapping[str, Quota]] = {
+    PRODUCER_DEFAULT_KEY: PRODUCER_BYTE_RATE,
+    CONSUMER_DEFAULT_KEY: CONSUMER_BYTE_RATE,
+}
+# Kafka's own default of both: no limit.
+BYTES_PER_S_MAX: Final = 2**63 - 1
+
+
+def with_profile(overrides: Mapping[str, str]) -> dict[str, str]:
+    """A broker's keys with what the profile among them adds; its own word goes first.
+
+    Raises:
+        SettingsWrong: there is no such profile.
+    """
+    profile = overrides.get(PROFILE_KEY, "")
+    if profile not in ("", SEED):
+        raise SettingsWrong(f"{PROFILE_KEY} is empty or {SEED!r}, not {profile!r}")
+    return {UNCLEAN_KEY: "true", **overrides} if profile == SEED else dict(overrides)
+
+
+def client_id_defaults(overrides: Mapping[str, str]) -> dict[Quota, float]:
+    """Bytes a second of each client id to which none of the eight levels of client quotas applies: level 9 (QUO-2).
+    Nothing without the profile, as 3.9.1 knows these keys no more.
+
+    Raises:
+        SettingsWrong: a value that cannot be.
+    """
+    if overrides.get(PROFILE_KEY) != SEED:
+        return {}
+    limits = {quota: _bytes_per_s(key, overrides[key]) for key, quota in _DEFAULT_KEYS.items() if key in overrides}
+    return {quota: float(limit) for quota, limit in limits.items() if limit < BYTES_PER_S_MAX}
+
+
+def _bytes_per_s(key: str, value: str) -> int:
+    try:
+        number = int(value)
+    except ValueError:
+        number = 0
+    if not 0 < number <= BYTES_PER_S_MAX:
+        raise SettingsWrong(f"{key} is a number of bytes a second, at least 1, not {value!r}")
+    return number
