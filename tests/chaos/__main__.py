@@ -4,8 +4,8 @@ Ends with 0 if no acknowledged record was lost, none changed its place, and ever
 The verbs: `kill` a random broker with kill -9, `pause` it with SIGSTOP for 5 to 60 s, `rolling` restarts one after the
 other, `zookeeper` is away for a minute.
 
-With `--security sasl_tls`, in half of the runs unless told otherwise, the producers sign in over TLS, and rights and
-users are changed meanwhile (`secured`).
+With `--security sasl_tls` or `mtls`, in two of three runs unless told otherwise, the producers sign in over TLS or show
+certificates, and rights, users and what is revoked are changed meanwhile (`secured`).
 
 Other workloads: `exactly-once` (`exactly_once`) and `group` (`membership`), with verbs of their own.
 """
@@ -30,7 +30,7 @@ from brokers.contract.routes import PLAINTEXT
 from config.embedded.java import find_java
 from config.embedded.process import free_port, wait_until
 from config.embedded.zookeeper import EmbeddedZooKeeper
-from tests.chaos import exactly_once, membership, replicas, secured
+from tests.chaos import exactly_once, identities, membership, replicas, secured
 from tests.chaos.faults import Faults, last
 from tests.chaos.verdict import differing, judge
 from tests.chaos.workload import Workload
@@ -47,7 +47,7 @@ RECORDS_PER_S = {"records": 4_000, "exactly-once": 400, "group": 400}
 PARTITIONS = 6
 ZOOKEEPER_AWAY_S = 60.0
 IN_SYNC_TIMEOUT_S = 90.0
-SECURITIES = (PLAINTEXT, "sasl_tls")
+SECURITIES = (PLAINTEXT, "sasl_tls", "mtls")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,10 +131,15 @@ def _secure(
     """What the workloads' clients need besides, and who changes rights."""
     if not given.is_secured:
         return {}, None
-    ca_file = str(directory.with_name("tls") / "ca.pem")
-    secured.make_workload_user(cluster, instance)
-    rights = secured.Rights(cluster, instance, ca_file, random.Random(given.seed), say)
-    return secured.user_settings(ca_file), rights
+    ca_file, owner = str(directory.with_name("tls") / "ca.pem"), secured.owner_of(cluster, instance)
+    known_by: identities.Identities
+    if given.security == "mtls":
+        known_by = identities.Certificates(cluster, instance, ca_file, directory.with_name("clients"))
+    else:
+        known_by = identities.Passwords(cluster, instance, owner, ca_file)
+    secured.allow_workloads(known_by, owner)
+    rights = secured.Rights(instance.bootstrap, owner, known_by, random.Random(given.seed), say)
+    return known_by.settings(identities.USER), rights
 
 
 def _run_clients(given: Given, cluster: EngineCluster, rolls: random.Random) -> bool:

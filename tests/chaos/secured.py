@@ -1,8 +1,8 @@
 """Users behind TLS while brokers die: how clients sign in, and somebody who gives rights and takes them away meanwhile.
 
-A round: a user is made, may write and read a topic, does so, and loses that by one of `WAYS`. What it sends, or what
-somebody writes for it to read, later than `REVOKED_S_MAX` after the change was acknowledged must not be served. Rounds
-beside a stopped broker or an absent ZooKeeper do not count for that: who is not told cannot know.
+A round: a user is made, may write and read a topic, does so, and loses that by one of `WAYS`, or by one of its kind.
+What it sends, or what somebody writes for it to read, later than `REVOKED_S_MAX` after the change was acknowledged must
+not be served. Rounds beside a stopped broker or an absent ZooKeeper do not count for that: who is not told cannot know.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -24,20 +24,16 @@ from confluent_kafka.admin import (
     AdminClient,
     ResourcePatternType,
     ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialDeletion,
-    UserScramCredentialUpsertion,
 )
+from kazoo.exceptions import KazooException
 
 from tests.chaos.faults import Say, last
+from tests.chaos.identities import USER, Change, Identities
 from tests.testkit.engine import HOST, EngineCluster, TestInstance
-from tests.testkit.users import added, alter
 
-WAYS: Final = ("entry removed", "denied", "user removed", "another password")
+# Beside those of `identities`.
+WAYS: Final = ("entry removed", "denied")
 GUARDED: Final = "guarded"
-# Of the workloads.
-USER, PASSWORD = "load", "load-secret"
 REVOKED_S_MAX: Final = 1.0
 GIVEN_S: Final = 1.5
 WATCHED_S: Final = 3.0
@@ -46,26 +42,12 @@ BETWEEN_S: Final = 0.05
 CHANGED_S_MAX: Final = 90.0
 # Who stood still is told what happened when it has its session again.
 CAUGHT_UP_S: Final = 10.0
-ITERATIONS: Final = 4_096
 RECONNECT_MS: Final = 5_000
 
 
-def user_settings(ca_file: str, user: str = USER, password: str = PASSWORD) -> dict[str, Any]:
-    """Of confluent-kafka."""
-    return {
-        "security.protocol": "SASL_SSL",
-        "ssl.ca.location": ca_file,
-        "sasl.mechanism": "SCRAM-SHA-256",
-        "sasl.username": user,
-        "sasl.password": password,
-    }
-
-
-def make_workload_user(cluster: EngineCluster, instance: TestInstance) -> None:
-    """It may use every topic, by an entry: from then on nobody else may without one."""
-    alter(cluster, instance, added(USER, PASSWORD, instance_id=instance.id))
-    owner = owner_of(cluster, instance)
-    for future in owner.create_acls([_entry(USER, AclOperation.ALL, "*")]).values():
+def allow_workloads(identities: Identities, owner: AdminClient) -> None:
+    """They may use every topic, by an entry: from then on nobody else may without one."""
+    for future in owner.create_acls([_entry(identities.principal(USER), AclOperation.ALL, "*")]).values():
         future.result(30)
 
 
@@ -85,16 +67,14 @@ def owner_of(cluster: EngineCluster, instance: TestInstance) -> AdminClient:
 
 
 def _entry(
-    user: str, operation: AclOperation, topic: str, permission: AclPermissionType = AclPermissionType.ALLOW
+    principal: str, operation: AclOperation, topic: str, permission: AclPermissionType = AclPermissionType.ALLOW
 ) -> AclBinding:
-    return AclBinding(
-        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, permission
-    )
+    return AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, principal, "*", operation, permission)
 
 
-def _entries_of(user: str) -> AclBindingFilter:
+def _entries_of(principal: str) -> AclBindingFilter:
     return AclBindingFilter(
-        ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{user}", None, AclOperation.ANY, AclPermissionType.ANY
+        ResourceType.ANY, None, ResourcePatternType.ANY, principal, None, AclOperation.ANY, AclPermissionType.ANY
     )
 
 
@@ -165,17 +145,17 @@ class Rights:
     """Rounds one after the other in a thread of their own, until `finish`. `broken`: what was served too late."""
 
     def __init__(
-        self, cluster: EngineCluster, instance: TestInstance, ca_file: str, rolls: random.Random, say: Say
+        self, bootstrap: str, owner: AdminClient, identities: Identities, rolls: random.Random, say: Say
     ) -> None:
         self.broken: list[str] = []
         self.unsure = Unsure()
-        self.counts = dict.fromkeys((*WAYS, "unsure", "never served", "not changed"), 0)
+        self.ways = (*WAYS, *identities.ways)
+        self.counts = dict.fromkeys((*self.ways, "unsure", "never served", "not changed"), 0)
         # The latest that something was served after a change, in milliseconds.
         self.latest_ms = 0.0
-        self._bootstrap, self._ca_file = instance.bootstrap, ca_file
-        self._owner = owner_of(cluster, instance)
+        self._bootstrap, self._owner, self._identities = bootstrap, owner, identities
         # Somebody else writes all along, so that there is something to be given.
-        self._writer = Producer({**self._settings(USER, PASSWORD), "linger.ms": 0, "log_level": 0})
+        self._writer = Producer({**self._settings(USER), "linger.ms": 0, "log_level": 0})
         self._rolls, self._say = rolls, say
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rights")
@@ -190,31 +170,32 @@ class Rights:
 
     @property
     def holds(self) -> bool:
-        rounds = sum(self.counts[way] for way in WAYS)
+        rounds = sum(self.counts[way] for way in self.ways)
         self._say(f"rights taken away {rounds} times, {self.counts}; served {self.latest_ms:.0f} ms after it at most")
         for line in self.broken:
             self._say(line)
         return not self.broken and rounds > 0
 
-    def _settings(self, user: str, password: str) -> dict[str, Any]:
-        return {"bootstrap.servers": self._bootstrap, **user_settings(self._ca_file, user, password)}
+    def _settings(self, user: str) -> dict[str, Any]:
+        return {"bootstrap.servers": self._bootstrap, **self._identities.settings(user)}
 
     def _run(self) -> None:
         number = 0
         while not self._stop.is_set():
             number += 1
             try:
-                self._round(f"probe-{number}", self._rolls.choice(WAYS))
+                self._round(f"probe-{number}", self._rolls.choice(self.ways))
             except KafkaException as error:
                 self.counts["not changed"] += 1
                 self._say(f"rights: round {number} left: {error}")
                 last(1.0)
 
     def _round(self, user: str, way: str) -> None:
-        self._changed(lambda: self._upsert(user, "first"))
-        grants = [_entry(user, operation, GUARDED) for operation in (AclOperation.WRITE, AclOperation.READ)]
+        principal = self._identities.principal(user)
+        self._changed(lambda: self._identities.make(user))
+        grants = [_entry(principal, operation, GUARDED) for operation in (AclOperation.WRITE, AclOperation.READ)]
         self._changed(lambda: self._owner.create_acls(grants))
-        probe = Probe(self._settings(user, "first"))
+        probe = Probe(self._settings(user))
         try:
             self._go_on(probe, GIVEN_S)
             self._changed(self._taking(user, way))
@@ -222,10 +203,9 @@ class Rights:
             self._go_on(probe, WATCHED_S)
         finally:
             probe.close()
-        self._changed(lambda: self._owner.delete_acls([_entries_of(user)]))
+        self._changed(lambda: self._owner.delete_acls([_entries_of(principal)]))
         self._note(user, way, changed_s, probe)
-        if way != "user removed":
-            self._changed(lambda: self._remove(user))
+        self._changed(lambda: self._identities.forget(user))
 
     def _note(self, user: str, way: str, changed_s: float, probe: Probe) -> None:
         if not any(sent_s < changed_s for sent_s in probe.sent_s):
@@ -248,25 +228,16 @@ class Rights:
             self._writer.poll(0)
             probe.turn()
 
-    def _taking(self, user: str, way: str) -> Callable[[], Any]:
+    def _taking(self, user: str, way: str) -> Change:
+        principal = self._identities.principal(user)
         if way == "entry removed":
-            return lambda: self._owner.delete_acls([_entries_of(user)])
+            return lambda: self._owner.delete_acls([_entries_of(principal)])
         if way == "denied":
-            denial = _entry(user, AclOperation.ALL, GUARDED, AclPermissionType.DENY)
+            denial = _entry(principal, AclOperation.ALL, GUARDED, AclPermissionType.DENY)
             return lambda: self._owner.create_acls([denial])
-        if way == "user removed":
-            return lambda: self._remove(user)
-        return lambda: self._upsert(user, "second")
+        return lambda: self._identities.ways[way](user)
 
-    def _upsert(self, user: str, password: str) -> Any:
-        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, ITERATIONS)
-        return self._owner.alter_user_scram_credentials([UserScramCredentialUpsertion(user, info, password.encode())])
-
-    def _remove(self, user: str) -> Any:
-        deletion = UserScramCredentialDeletion(user, ScramMechanism.SCRAM_SHA_256)
-        return self._owner.alter_user_scram_credentials([deletion])
-
-    def _changed(self, change: Callable[[], Any]) -> None:
+    def _changed(self, change: Change) -> None:
         """Asks until a broker says that it is done. A change that was made although nobody said so is made again, which
         changes nothing more. Raises KafkaException.
         """
@@ -281,7 +252,7 @@ class Rights:
                     return  # removed by the attempt before
                 if time.monotonic() > ends_s or self._stop.is_set():
                     raise
-            except TimeoutError:
+            except (TimeoutError, KazooException):
                 if time.monotonic() > ends_s:
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
             last(0.3)
