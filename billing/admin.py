@@ -52,7 +52,7 @@ class PlanAdmin(OperatorAdmin):
     may_add = True
     list_display = (
         "name", "code", "bandwidth_mb_s", "storage_gb", "bandwidth_mb_s_max", "storage_gb_max", "partitions_max",
-        "price_in_force", "on_sale",
+        "idle_stop_days", "price_in_force", "on_sale",
     )  # fmt: skip
     list_filter = ("on_sale",)
     inlines = (PriceInline,)

@@ -14,6 +14,7 @@ from billing import catching_up
 from billing.archives import running
 from billing.budgets import services as budgets
 from billing.dunning import services as dunning
+from billing.idle import services as idle
 from billing.invoices import closing
 from billing.lake import upkeep
 from billing.lake.address import open_lake
@@ -60,6 +61,13 @@ def dun() -> None:
     """Reminds of overdue invoices, suspends and resumes tenants for them. Safe to run twice and at the same time."""
     close_old_connections()
     dunning.dun(timezone.now())
+
+
+@shared_task(name="billing.stop_idle")
+def stop_idle() -> None:
+    """Warns of idle stops, and stops instances that nobody uses. Safe to run twice, and at the same time."""
+    close_old_connections()
+    idle.watch()
 
 
 @shared_task(name="billing.run_archives", queue=PIPELINE_QUEUE)

@@ -105,6 +105,7 @@ class Reason(models.TextChoices):
     UNPAID = "unpaid", _("Unpaid invoice")
     TENANT_SUSPENDED = "tenant_suspended", _("The tenant is suspended")
     BY_OPERATOR = "by_operator", _("Suspended by the operator")
+    IDLE = "idle", _("Stopped by its plan, because nobody used it")
     DELETED_BY_USER = "deleted_by_user", _("Deleted, can be restored")
 
 

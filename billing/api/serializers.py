@@ -39,6 +39,9 @@ class PlanOut(serializers.Serializer):
     bandwidth_mb_s_max = serializers.IntegerField()
     storage_gb_max = serializers.IntegerField()
     partitions_max = serializers.IntegerField()
+    idle_stop_days = serializers.IntegerField(
+        help_text="An instance that moved no byte for so many days is suspended until it is resumed. 0: never."
+    )
     price = serializers.SerializerMethodField()
 
     @extend_schema_field(PriceOut(allow_null=True))

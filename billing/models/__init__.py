@@ -4,6 +4,7 @@ from billing.models.agreements import BillingProfile, Discount, InvoiceSeries, S
 from billing.models.archives import Archive, ArchiveFile, ArchivePartition, ArchiveState, OnTrouble
 from billing.models.budgets import Budget, BudgetAlert
 from billing.models.dunning import InvoiceReminder, UnpaidSuspension
+from billing.models.idle import IdleWarning
 from billing.models.invoices import OVERDUE, Invoice, InvoiceKind, InvoiceLine, InvoiceState
 from billing.models.lake import LakeFile
 from billing.models.payments import Payment, PaymentProblem
@@ -24,6 +25,7 @@ __all__ = [
     "DeliveryState",
     "Direction",
     "Discount",
+    "IdleWarning",
     "Invoice",
     "InvoiceKind",
     "InvoiceLine",

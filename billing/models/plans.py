@@ -28,6 +28,11 @@ class Plan(models.Model):
     bandwidth_mb_s_max = models.PositiveIntegerField(_("largest bandwidth, MB/s"))
     storage_gb_max = models.PositiveIntegerField(_("largest storage, GB"))
     partitions_max = models.PositiveIntegerField(_("partitions"))
+    idle_stop_days = models.PositiveSmallIntegerField(
+        _("idle stop, days"),
+        default=0,
+        help_text=_("An instance that moved no byte for so long is suspended until its tenant resumes it. 0: never."),
+    )
     position = models.PositiveSmallIntegerField(_("position"), default=0, help_text=_("Smallest first."))
     on_sale = models.BooleanField(_("on sale"), default=True)
 

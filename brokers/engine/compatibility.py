@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from brokers.engine.errors import SettingsWrong
-from brokers.engine.throttling.charging import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, Quota
 
 PROFILE_KEY: Final = "compat.profile"
 SEED: Final = "seed"
 UNCLEAN_KEY: Final = "unclean.leader.election.enable"
 PRODUCER_DEFAULT_KEY: Final = "quota.producer.default"
 CONSUMER_DEFAULT_KEY: Final = "quota.consumer.default"
-_DEFAULT_KEYS: Final[Mapping[str, Quota]] = {
-    PRODUCER_DEFAULT_KEY: PRODUCER_BYTE_RATE,
-    CONSUMER_DEFAULT_KEY: CONSUMER_BYTE_RATE,
+_DEFAULT_KEYS: Final[Mapping[str, str]] = {
+    PRODUCER_DEFAULT_KEY: "producer_byte_rate",
+    CONSUMER_DEFAULT_KEY: "consumer_byte_rate",
 }
 # Kafka's own default of both: no limit.
 BYTES_PER_S_MAX: Final = 2**63 - 1
@@ -33,7 +32,7 @@ def with_profile(overrides: Mapping[str, str]) -> dict[str, str]:
     return {UNCLEAN_KEY: "true", **overrides} if profile == SEED else dict(overrides)
 
 
-def client_id_defaults(overrides: Mapping[str, str]) -> dict[Quota, float]:
+def client_id_defaults(overrides: Mapping[str, str]) -> dict[str, float]:
     """Bytes a second of each client id to which none of the eight levels of client quotas applies: level 9 (QUO-2).
     Nothing without the profile, as 3.9.1 knows these keys no more.
 

@@ -14,7 +14,6 @@ from brokers.contract.zookeeper_access import Credentials, read_credentials
 from brokers.contract.zookeeper_tls import ZooKeeperTls, zookeeper_tls
 from brokers.engine.compatibility import client_id_defaults, with_profile
 from brokers.engine.errors import SettingsWrong
-from brokers.engine.throttling.charging import Quota
 from quotas.pacing import BURST_MS
 from quotas.rates import WINDOW_COUNT, WINDOW_MS, Window
 
@@ -87,7 +86,7 @@ class EngineConfig:
     quota_window: Window
     controller_quota_window: Window
     # Level 9: what each client id may that none of the eight levels names.
-    client_id_defaults: Mapping[Quota, float]
+    client_id_defaults: Mapping[str, float]
     # Name of an entry point (`throttling.quota_callback`).
     quota_callback: str | None
     retention_interval_ms: int

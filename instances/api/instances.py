@@ -104,6 +104,20 @@ class InstanceRestore(ApiView):
         return self.accepted(operation, s.OperationOut)
 
 
+class InstanceResume(ApiView):
+    tag = "Instances"
+
+    @endpoint("resume_instance", Scope.INSTANCES_WRITE, returns=s.OperationOut, status=202)
+    def post(self, request: Request, instance_id: str) -> Response:
+        """Let an instance run again that its plan stopped because nobody used it.
+
+        Other suspensions are ended by the operator.
+        """
+        instance = access.instance(self.actor, instance_id, lock=True)
+        operation = services.resume_instance(acting=self.actor, instance=instance, dry_run=self.dry_run)
+        return self.accepted(operation, s.OperationOut)
+
+
 class InstanceRetry(ApiView):
     tag = "Instances"
 

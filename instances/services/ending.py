@@ -109,8 +109,11 @@ def suspend_instance(
 
 @transaction.atomic
 def resume_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) -> Operation:
-    """End a suspension. Raises `Conflict` when there is none, or while the instance is being deleted."""
-    access.require(acting, Scope.OPERATOR)
+    """End a suspension: a tenant may end the one that came because nobody used the instance, and no other.
+
+    Raises `Conflict` when there is none, or while the instance is being deleted.
+    """
+    access.require(acting, Scope.INSTANCES_WRITE if instance.suspended_for == Reason.IDLE else Scope.OPERATOR)
     if not instance.is_suspended or instance.current_phase is not Phase.SUSPENDED:
         raise Conflict(Message(gettext_noop("The instance is %(phase)s."), phase=instance.phase))
     instance.suspended_for = instance.suspension_note = ""

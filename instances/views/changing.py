@@ -134,6 +134,18 @@ def restore(request: HttpRequest, instance: Instance) -> HttpResponse:
 
 @instance_page(Scope.INSTANCES_WRITE, locked=True)
 @require_POST
+def resume(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """It was stopped because nobody used it."""
+    try:
+        services.resume_instance(acting=request.actor, instance=instance)  # type: ignore[attr-defined]
+        messages.success(request, _("%(name)s takes messages again in a moment.") % {"name": instance.name})
+    except DomainError as error:
+        messages.error(request, wording(error))
+    return redirect("page-instance", instance.pk)
+
+
+@instance_page(Scope.INSTANCES_WRITE, locked=True)
+@require_POST
 def retry(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Begin again after a failure."""
     try:

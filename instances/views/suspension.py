@@ -14,11 +14,14 @@ WITH_TENANT = (Reason.UNPAID, Reason.TENANT_SUSPENDED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspension:
-    """The reason out of the known ones, what the operator wrote, and since when produce is refused."""
+    """The reason out of the known ones, what the operator wrote, and since when produce is refused. `is_idle`: the
+    tenant ends it.
+    """
 
     reason: str
     note: str
     since: datetime
+    is_idle: bool
 
 
 def suspension(instance: Instance) -> Suspension | None:
@@ -28,4 +31,9 @@ def suspension(instance: Instance) -> Suspension | None:
     tenant = instance.tenant
     is_with_tenant = instance.suspended_for in WITH_TENANT and tenant.is_suspended
     reason = tenant.get_suspension_reason_display() if is_with_tenant else instance.get_suspended_for_display()
-    return Suspension(reason=str(reason), note=instance.suspension_note, since=instance.phase_since)
+    return Suspension(
+        reason=str(reason),
+        note=instance.suspension_note,
+        since=instance.phase_since,
+        is_idle=instance.suspended_for == Reason.IDLE,
+    )

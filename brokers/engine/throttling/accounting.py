@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from brokers.engine.throttling import change_rate, connections, request_time
 from brokers.engine.throttling.change_rate import ChangeRate
-from brokers.engine.throttling.charging import AskCallback, ClientQuotas, Quota, Rule
+from brokers.engine.throttling.charging import AskCallback, ClientQuotas, Rule
 from brokers.engine.throttling.client_shares import ClientShares
 from brokers.engine.throttling.ledger import Ledger, Totals
 from brokers.engine.throttling.quota_callback import SafeCallback
@@ -46,7 +46,7 @@ class InstanceAccounting:
         controller_window: Window = WINDOW,
         callback: AskCallback | None = None,
         throttled_totals: Totals | None = None,
-        client_id_defaults: Mapping[Quota, float] = MappingProxyType({}),
+        client_id_defaults: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self.client_quotas = ClientQuotas(burst_ms, window, controller_window, callback, client_id_defaults)
         self.client_quotas.parts = self.client_shares = ClientShares()
@@ -96,7 +96,7 @@ class AccountingRegistry:
         window: Window = WINDOW,
         controller_window: Window = WINDOW,
         callback: SafeCallback | None = None,
-        client_id_defaults: Mapping[Quota, float] = MappingProxyType({}),
+        client_id_defaults: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self.callback = callback
         self._client_id_defaults = client_id_defaults

@@ -258,7 +258,7 @@ class ClientQuotas:
         window: Window = WINDOW,
         controller_window: Window = WINDOW,
         callback: AskCallback | None = None,
-        client_id_defaults: Mapping[Quota, float] = MappingProxyType({}),
+        client_id_defaults: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self._callback = callback
         self._client_id_defaults = client_id_defaults

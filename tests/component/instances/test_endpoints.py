@@ -10,6 +10,7 @@ import pytest
 from django.utils import timezone
 
 from brokers.infra.certificates import ensure_route_keys
+from instances.choices import Reason
 from instances.lifecycle.phases import Phase
 from instances.models import Instance, OAuthConfiguration, Operation, Route
 from tenants.choices import Scope
@@ -41,6 +42,7 @@ class TestInstances(EndpointCases):
         Case("DELETE", "/instances/{instance}", WRITE, status=202),
         Case("DELETE", "/instances/{failed}", WRITE, status=202),
         Case("POST", "/instances/{deleted}/restore", WRITE, status=202),
+        Case("POST", "/instances/{idle}/resume", WRITE, status=202),
         Case("POST", "/instances/{failed}/retry", WRITE, status=202),
         Case("GET", "/instances/{instance}/events", READ),
         Case("GET", "/instances/{instance}/routes", READ),
@@ -78,6 +80,9 @@ class TestInstances(EndpointCases):
         return {
             "instance": instance.pk,
             "deleted": deleted.pk,
+            "idle": make_running(
+                owner.tenant, phase=Phase.SUSPENDED.value, suspended_for=Reason.IDLE, reason=Reason.IDLE
+            ).pk,
             "failed": make_instance(owner.tenant, phase=Phase.FAILED.value).pk,
             "operation": operation.pk,
             "route": "default",
