@@ -71,9 +71,10 @@ class WebhookCollection(ApiView):
     def post(self, request: Request) -> Response:
         """Create a webhook.
 
-        It is told of `budget.alert` and `invoice.issued`, signed as Standard Webhooks has it (`webhook-id`,
-        `webhook-timestamp`, `webhook-signature`). The answer holds the secret, once. Deliveries are tried nine times in
-        two days; after five that came to nothing the webhook is turned off.
+        It is told of `budget.alert` and of what becomes of invoices (`invoice.issued`, `.credited`, `.overdue`,
+        `.paid`, `.written_off`), signed as Standard Webhooks has it (`webhook-id`, `webhook-timestamp`,
+        `webhook-signature`). The answer holds the secret, once. Deliveries are tried nine times in two days; after
+        five that came to nothing the webhook is turned off.
         """
         made, secret = services.create_endpoint(acting=self.actor, **self.body)
         self.secret = None if self.dry_run else secret

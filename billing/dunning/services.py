@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
+from typing import Any
 
 import structlog
 from django.db import IntegrityError, transaction
@@ -15,8 +16,9 @@ from django.db import IntegrityError, transaction
 from billing.dunning import decide
 from billing.invoices import mailing
 from billing.invoices.open_amounts import with_open_amount
-from billing.models import Invoice, InvoiceKind, InvoiceReminder, InvoiceState, Seller, UnpaidSuspension
+from billing.models import Invoice, InvoiceKind, InvoiceReminder, InvoiceState, Seller, UnpaidSuspension, WebhookEvent
 from billing.models.agreements import ONLY_SELLER
+from billing.webhooks.services import publish
 from tenants import services as tenant_services
 from tenants.actors import system_actor
 from tenants.choices import SuspensionReason
@@ -88,9 +90,17 @@ def _remind(tenant: Tenant, terms: decide.Terms, now: datetime) -> None:
         try:
             with transaction.atomic():
                 InvoiceReminder.objects.create(invoice=invoice, number=number, sent_at=now)
+                publish(tenant, WebhookEvent.INVOICE_OVERDUE, _payload(invoice, number), now)
                 transaction.on_commit(partial(mailing.send_reminder, invoice, terms.suspend_days))
         except IntegrityError:
             continue  # another run sent it
+
+
+def _payload(invoice: Invoice, number: int) -> dict[str, Any]:
+    return {
+        "id": invoice.pk, "number": invoice.number, "due_at": invoice.due_at.isoformat(),
+        "open_amount": str(invoice.open_amount), "currency": invoice.currency, "reminder": number,
+    }  # fmt: skip
 
 
 def _was_reminded(invoice: Invoice, now: datetime) -> bool:

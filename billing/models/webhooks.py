@@ -17,6 +17,10 @@ SECRET_CHARS_MAX = 400
 class WebhookEvent(models.TextChoices):
     BUDGET_ALERT = "budget.alert", _("A budget passed a mark")
     INVOICE_ISSUED = "invoice.issued", _("An invoice was issued")
+    INVOICE_CREDITED = "invoice.credited", _("A credit note was issued")
+    INVOICE_OVERDUE = "invoice.overdue", _("An invoice is overdue")
+    INVOICE_PAID = "invoice.paid", _("An invoice was paid")
+    INVOICE_WRITTEN_OFF = "invoice.written_off", _("An invoice was written off")
     TEST = "webhook.test", _("A test")
 
 

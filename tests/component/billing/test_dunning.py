@@ -14,13 +14,14 @@ from django.utils import timezone
 
 from billing.dunning import services as dunning
 from billing.invoices import issuing
-from billing.models import InvoiceReminder, InvoiceState, Seller, UnpaidSuspension
+from billing.models import InvoiceReminder, InvoiceState, Seller, UnpaidSuspension, WebhookDelivery
+from billing.webhooks import services as webhooks
 from instances.choices import OperationType
 from instances.models import Operation
 from tenants import services as tenant_services
-from tenants.actors import system_actor
+from tenants.actors import member_actor, system_actor
 from tenants.choices import SuspensionReason
-from tenants.models import Tenant
+from tenants.models import Member, Tenant
 from tests.testkit.api_cases import Api, make_member
 from tests.testkit.billing import DUE, invoice_of
 from tests.testkit.fleet import make_running
@@ -109,7 +110,9 @@ def test_what_credit_notes_leave_nothing_of_is_not_owed(
     look(29, django_capture_on_commit_callbacks)
     look(30, django_capture_on_commit_callbacks)
     assert is_suspended(tenant)
-    issuing.credit(acting=PLATFORM, invoice=invoice, amount=Decimal("10.00"), note="Outage", now=timezone.now())
+    credited = issuing.credit(
+        acting=PLATFORM, invoice=invoice, amount=Decimal("10.00"), note="Outage", now=timezone.now()
+    )
     look(31, django_capture_on_commit_callbacks)
     assert not is_suspended(tenant)
 
@@ -166,3 +169,22 @@ def test_a_suspended_tenant_reads_why(tenant: Tenant, django_capture_on_commit_c
     answer = Api.of(member).post("/instances", {"name": "x", "plan": "brook"})
     assert answer.status_code == 402
     assert Api.of(member).get("/invoices").json()["items"][0]["state"] == "overdue"
+
+
+def test_webhooks_are_told_of_all_that_becomes_of_an_invoice(
+    tenant: Tenant, django_capture_on_commit_callbacks: Callable[..., Any]
+) -> None:
+    webhooks.create_endpoint(acting=member_actor(Member.objects.get(tenant=tenant)), url="https://example.com/")
+    invoice = invoice_of(tenant)
+    look(3, django_capture_on_commit_callbacks)
+    issuing.credit(acting=PLATFORM, invoice=invoice, amount=Decimal(1), note="a gift", now=timezone.now())
+    issuing.close(acting=PLATFORM, invoice=invoice, state=InvoiceState.PAID, reference="bank", now=timezone.now())
+
+    told = WebhookDelivery.objects.order_by("created_at", "pk").values_list("event", "payload__data__number")
+    assert list(told)[-3:] == [
+        ("invoice.overdue", "PS-1"),
+        ("invoice.credited", credited.number),
+        ("invoice.paid", "PS-1"),
+    ]
+    overdue = WebhookDelivery.objects.get(event="invoice.overdue").payload["data"]
+    assert (overdue["open_amount"], overdue["reminder"]) == ("10.00", 1)
