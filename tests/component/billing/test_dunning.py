@@ -177,7 +177,7 @@ def test_webhooks_are_told_of_all_that_becomes_of_an_invoice(
     webhooks.create_endpoint(acting=member_actor(Member.objects.get(tenant=tenant)), url="https://example.com/")
     invoice = invoice_of(tenant)
     look(3, django_capture_on_commit_callbacks)
-    issuing.credit(acting=PLATFORM, invoice=invoice, amount=Decimal(1), note="a gift", now=timezone.now())
+    note = issuing.credit(acting=PLATFORM, invoice=invoice, amount=Decimal(1), note="a gift", now=timezone.now())
     issuing.close(acting=PLATFORM, invoice=invoice, state=InvoiceState.PAID, reference="bank", now=timezone.now())
 
     told = WebhookDelivery.objects.order_by("created_at", "pk").values_list("event", "payload__data__number")
