@@ -23,6 +23,7 @@ AUDIT_EVERY_S = 2
 INVOICES_EVERY_S = 600
 LAKE_EVERY_S = 3_600
 DUN_EVERY_S = 3_600
+MARGINS_EVERY_S = 900
 BUDGETS_EVERY_S = 60
 WEBHOOKS_EVERY_S = 5
 ARCHIVES_EVERY_S = 30
@@ -51,6 +52,7 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "forget ended sessions": every(TIDY_EVERY_S, "tenants.forget_ended_sessions"),
     "issue invoices": every(INVOICES_EVERY_S, "billing.issue_invoices"),
     "dun who has not paid": every(DUN_EVERY_S, "billing.dun"),
+    "keep margins of clusters": every(MARGINS_EVERY_S, "billing.keep_margins"),
     "look after the lake": every(LAKE_EVERY_S, "billing.look_after_lake", queue="pipeline"),
     "watch budgets": every(BUDGETS_EVERY_S, "billing.watch_budgets"),
     "deliver webhooks": every(WEBHOOKS_EVERY_S, "billing.deliver_webhooks"),
