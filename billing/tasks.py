@@ -9,7 +9,6 @@ from celery import shared_task
 from django.conf import settings
 from django.db import close_old_connections
 from django.utils import timezone
-from kombu.exceptions import OperationalError
 
 from billing import catching_up
 from billing.archives import running
@@ -21,7 +20,6 @@ from billing.lake.address import open_lake
 from billing.lake.replay import LakeBroken
 from billing.reporting import margins
 from billing.webhooks import delivering, services
-from brokers.tasks import QUICK_PUBLISH
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +41,7 @@ def issue_invoices() -> None:
     month_runs.note_closing(closing.close_month(now), now)
 
 
-@shared_task(name="billing.run_for_month")
+@shared_task(name=month_runs.TASK)
 def run_for_month(kind: str, month: str, operator_id: str) -> None:
     """What an operator started on the page that closes a month. Safe to run twice and at the same time."""
     close_old_connections()
@@ -102,12 +100,3 @@ def look_after_lake() -> None:
             upkeep.reconcile(place, earlier)
     except LakeBroken as broken:
         log.error("lake_broken", reason=str(broken))
-
-
-def ask_to_run_for_month(kind: month_runs.RunKind, month: str, operator_id: str) -> None:
-    """Put it into the queue; where that does not answer, the page says that it failed."""
-    try:
-        run_for_month.apply_async((str(kind), month, operator_id), retry=True, retry_policy=QUICK_PUBLISH)
-    except OperationalError:
-        log.warning("queue.unreachable", month=month)
-        month_runs.note_failed(kind, month, timezone.now())

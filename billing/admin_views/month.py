@@ -13,7 +13,6 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from billing import tasks
 from billing.admin_views.base import MAY_ISSUE, asked_month, money_page, show
 from billing.invoices import month_runs
 from billing.invoices.month_runs import RunKind
@@ -92,10 +91,7 @@ def find_late_usage(request: HttpRequest) -> HttpResponse:
 
 def _start(request: HttpRequest, kind: RunKind, period: Period, now: datetime) -> None:
     try:
-        month_runs.start(
-            kind, acting=acting_operator(request), month=period.start, now=now,
-            put_into_queue=tasks.ask_to_run_for_month,
-        )  # fmt: skip
+        month_runs.start(kind, acting=acting_operator(request), month=period.start, now=now)
     except DomainError as refusal:
         messages.error(request, localized(refusal.detail or refusal.title))
     else:

@@ -7,7 +7,6 @@ twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -16,10 +15,12 @@ from functools import partial
 from itertools import islice
 
 import structlog
+from celery import current_app
 from django.core.cache import cache as shared_cache
 from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext_noop
+from kombu.exceptions import OperationalError
 
 from billing.invoices import closing
 from billing.invoices.adjustments import adjustments_of
@@ -29,6 +30,7 @@ from billing.models import Invoice, InvoiceKind
 from billing.rating.hours import NoPrice
 from billing.rating.terms import Period
 from brokers.infra.locks import Busy, only_one
+from brokers.tasks import QUICK_PUBLISH
 from tenants import access, audit
 from tenants.actors import Actor, operator_actor
 from tenants.cached_values import cacheable
@@ -38,6 +40,7 @@ from tenants.models import Tenant, User
 
 log = structlog.get_logger(__name__)
 
+TASK = "billing.run_for_month"
 ADD_INVOICE = "billing.add_invoice"
 KEPT_S = 60 * 24 * 3_600
 # A run that has said nothing for so long is taken to have died, and may be started again.
@@ -100,10 +103,7 @@ class LastClosing:
     waiting_in_all: int
 
 
-Queue = Callable[[RunKind, str, str], None]
-
-
-def start(kind: RunKind, *, acting: Actor, month: datetime, now: datetime, put_into_queue: Queue) -> MonthRun:
+def start(kind: RunKind, *, acting: Actor, month: datetime, now: datetime) -> MonthRun:
     """Have the worker do it.
 
     Raises:
@@ -120,6 +120,17 @@ def start(kind: RunKind, *, acting: Actor, month: datetime, now: datetime, put_i
         audit.record(acting, f"month.{kind}_started", ("month", name), None, {"month": name})
         transaction.on_commit(partial(put_into_queue, kind, name, acting.id))
     return run_
+
+
+def put_into_queue(kind: RunKind, month: str, operator_id: str) -> None:
+    """By its name: the web process has no need of the tasks. Where the queue does not answer, the page says that the
+    run failed.
+    """
+    try:
+        current_app.send_task(TASK, (str(kind), month, operator_id), retry=True, retry_policy=QUICK_PUBLISH)
+    except OperationalError:
+        log.warning("queue.unreachable", month=month)
+        note_failed(kind, month, timezone.now())
 
 
 def _take(run_: MonthRun, now: datetime) -> None:

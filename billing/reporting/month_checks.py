@@ -181,7 +181,7 @@ def _late_usage(state: MonthState) -> Check:
         return Check(title=title, outcome=Outcome.UNKNOWN, text=text + corrected)
     if late.named_in_all:
         amounts = "; ".join(f"{name}: {amount}" for name, amount in late.named[:3])
-        text = _("The next invoices of %(n)s tenants correct earlier ones: %(amounts)s.") % {
+        text = _("Next invoices that correct earlier ones: %(n)s. %(amounts)s.") % {
             "n": f"{late.named_in_all:,}", "amounts": amounts,
         }  # fmt: skip
         return Check(title=title, outcome=Outcome.UNKNOWN, text=text + corrected)

@@ -18,7 +18,7 @@ from django.urls import reverse
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from billing import services, tasks
+from billing import services
 from billing.invoices import closing, month_runs
 from billing.invoices.month_runs import RunKind
 from billing.invoices.periods import month_before, month_of
@@ -311,7 +311,7 @@ def test_issuing_by_hand_asks_first_and_is_done_once_with_an_audit_row(
         ran(make_brook(tenant), LAST_MONTH.start)
     month, address = f"{LAST_MONTH.start:%Y-%m}", reverse("admin:billing_month_issue")
     asked: list[Any] = []
-    monkeypatch.setattr(tasks, "ask_to_run_for_month", lambda *values: asked.append(values))
+    monkeypatch.setattr(month_runs, "put_into_queue", lambda *values: asked.append(values))
     assert "Tenants without an invoice of this month: 2." in panel.get(f"{address}?month={month}").content.decode()
     assert not Invoice.objects.exists()
     with django_capture_on_commit_callbacks(execute=True):
@@ -355,5 +355,5 @@ def test_usage_that_came_late_is_found_and_nothing_is_written(panel: Client) -> 
     month = f"{LAST_MONTH.start:%Y-%m}"
     month_runs.run(RunKind.LATE, month, User.objects.get(email="ops@example.com").pk)
     page = text_of(panel, "billing_month", f"?month={month}")
-    assert "The next invoices of 1 tenants correct earlier ones" in page and tenant.slug in page
+    assert "Next invoices that correct earlier ones: 1." in page and tenant.slug in page
     assert Invoice.objects.count() == 1
