@@ -137,6 +137,8 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
             {"title": each.title, "icon": each.symbol, "link": reverse(f"admin:{each.name}")}
             for each in getattr(page, "pages", ())
         ]
+        if any(request.path.startswith(each["link"]) for each in beside):
+            item["active"] = False  # its address is the beginning of theirs
         groups.setdefault(options.app_label, []).extend((*beside, item))
     ordered = sorted(groups, key=lambda label: APP_ORDER.index(label) if label in APP_ORDER else len(APP_ORDER))
     return [

@@ -95,7 +95,7 @@ def _start(request: HttpRequest, kind: RunKind, period: Period, now: datetime) -
     except DomainError as refusal:
         messages.error(request, localized(refusal.detail or refusal.title))
     else:
-        messages.success(request, _("The worker does it."))
+        messages.success(request, _("Started. The worker does it."))
 
 
 def _back(period: Period) -> HttpResponse:

@@ -77,7 +77,6 @@ def revenue_page(request: HttpRequest) -> HttpResponse:
         "running": revenue.running_rates(),
         "currencies": revenue.currencies_in(Period(start=wanted.months[-1].start, end=wanted.months[0].end)),
         "address": query(month=wanted.month, by=wanted.by, q=wanted.words, currency=wanted.currency),
-        "without_month": query(by=wanted.by, q=wanted.words, currency=wanted.currency),
         "without_by": query(month=wanted.month, q=wanted.words, currency=wanted.currency),
     }
     return show(request, "revenue", _("Revenue"), context)

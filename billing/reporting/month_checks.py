@@ -77,7 +77,7 @@ def _lake(state: MonthState) -> Check:
     title, lake = _("The lake has the same hours as the tables"), state.lake
     if lake.different or lake.broken:
         days = ", ".join(f"{day:%Y-%m-%d}" for day in sorted((*lake.different, *lake.broken)))
-        text = _("These days differ, or their files are not what was written: %(days)s. Look: %(command)s") % {
+        text = _("These days differ, or their files are not what was written: %(days)s. Which hours: %(command)s") % {
             "days": days, "command": "manage.py lake reconcile --day …",
         }  # fmt: skip
         return Check(title=title, outcome=Outcome.FAILED, text=text)
@@ -97,7 +97,7 @@ def _lake(state: MonthState) -> Check:
 def _seller(state: MonthState) -> Check:
     title, link = _("Who issues the invoices"), reverse("admin:billing_seller_changelist")
     if state.has_seller:
-        return Check(title=title, outcome=Outcome.PASSED, text=_("Name, address and tax id of the seller are said."))
+        return Check(title=title, outcome=Outcome.PASSED, text=_("Somebody said who sells."))
     text = _("Nobody said who sells: invoices would show Penstock without an address.")
     return Check(title=title, outcome=Outcome.FAILED, text=text, link=link, act=_("Say who sells"))
 
@@ -174,7 +174,7 @@ def _late_usage(state: MonthState) -> Check:
     """What came late is charged with the next invoice: nothing has to be done, but whoever closes a month knows it."""
     title = _("Late usage")
     made = "; ".join(f"{money(each.amount, each.currency)} ({each.lines})" for each in state.adjustments)
-    corrected = _(" Lines that correct earlier months: %(sums)s.") % {"sums": made} if made else ""
+    corrected = " " + _("Lines that correct earlier months: %(sums)s.") % {"sums": made} if made else ""
     late = state.late
     if late is None or late.state != RunState.DONE:
         text = _("Nobody looked whether usage came after the invoices of the month.")

@@ -58,7 +58,7 @@ class Affected:
 
 
 def described(affected: Affected) -> str:
-    """`Instances it hits: 3, of tenants: 2. Acme (billing, orders); Beta (logs).`, with how many are not named. Pure."""
+    """`Instances it hits: 3, of tenants: 2. Acme (billing, orders); Beta (logs).`, and how many are not named. Pure."""
     if not affected.instances:
         return _("It hits no instance.")
     by_tenant: dict[str, list[str]] = {}
