@@ -46,7 +46,7 @@ def checks(state: MonthState) -> list[Check]:
         _issued(state),
         _paid(state),
         _late_usage(state),
-        *_told(state),
+        *_notified(state),
     ]
 
 
@@ -188,7 +188,7 @@ def _late_usage(state: MonthState) -> Check:
     return Check(title=title, outcome=Outcome.PASSED, text=_("No usage came after the invoices.") + corrected)
 
 
-def _told(state: MonthState) -> Iterator[Check]:
+def _notified(state: MonthState) -> Iterator[Check]:
     title = _("Webhooks arrived")
     if state.webhooks_failed:
         text = _("Given up: %(n)s. Tenants send them again on their page of webhooks.")
@@ -200,10 +200,10 @@ def _told(state: MonthState) -> Iterator[Check]:
     if state.mails_not_taken.count:
         text = _("The mail server did not take the mails of: %(names)s. Send them by hand; they are not tried again.")
         yield Check(title=title, outcome=Outcome.FAILED, text=text % {"names": _names(state.mails_not_taken)})
-    elif state.nobody_told.count:
+    elif state.nobody_reached.count:
         text = _("Nobody has verified an address, and no profile has one: %(names)s.")
         yield Check(
-            title=title, outcome=Outcome.FAILED, text=text % {"names": _names(state.nobody_told)}, link=link,
+            title=title, outcome=Outcome.FAILED, text=text % {"names": _names(state.nobody_reached)}, link=link,
             act=_("Add an address"),
         )  # fmt: skip
     else:

@@ -94,7 +94,7 @@ class MonthState:
     adjustments: tuple[Adjustments, ...]
     webhooks_failed: int
     mails_not_taken: Named
-    nobody_told: Named
+    nobody_reached: Named
 
     @property
     def is_over(self) -> bool:
@@ -132,7 +132,7 @@ def month_state(period: Period, now: datetime) -> MonthState:
         adjustments=_adjustments(period),
         webhooks_failed=_webhooks_failed(period),
         mails_not_taken=Named(len(mails), tuple(mails[:NAMED_MAX])),
-        nobody_told=_nobody_told(period),
+        nobody_reached=_nobody_reached(period),
     )
 
 
@@ -245,7 +245,7 @@ def _webhooks_failed(period: Period) -> int:
     return rows.count()
 
 
-def _nobody_told(period: Period) -> Named:
+def _nobody_reached(period: Period) -> Named:
     """Tenants of invoices with no address, and no owner or finance who verified theirs: no mail was sent."""
     reached = Member.objects.filter(
         role__in=(Role.OWNER, Role.FINANCE), user__is_active=True, user__email_verified_at__isnull=False

@@ -36,7 +36,7 @@ NAMES = ("Acme Payments GmbH", "Beta Logistics", "Corvus Analytics", "D" * 60, "
 
 
 @pytest.fixture
-def books(transactional_db: None, tmp_path: Path) -> None:
+def year_of_invoices(transactional_db: None, tmp_path: Path) -> None:
     """A year of invoices of six tenants in two currencies, with debts of every age, and a fleet that is sold."""
     services.ensure_default_plans()
     cluster = make_fleet(tmp_path, brokers=3, name="eu-1")
@@ -97,7 +97,11 @@ def drawn_whole(page: Page, name: str, picture: Callable[[Page, str], Path]) -> 
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_the_pages_of_money_are_drawn_whole(
-    theme: str, live_server: LiveServer, books: None, open_page: OpenPage, picture: Callable[[Page, str], Path]
+    theme: str,
+    live_server: LiveServer,
+    year_of_invoices: None,
+    open_page: OpenPage,
+    picture: Callable[[Page, str], Path],
 ) -> None:
     page = open_page(theme=theme)
     signed_in(page, live_server)
@@ -110,7 +114,11 @@ def test_the_pages_of_money_are_drawn_whole(
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_an_invoice_is_marked_as_paid_from_the_list_of_debts(
-    theme: str, live_server: LiveServer, books: None, open_page: OpenPage, picture: Callable[[Page, str], Path]
+    theme: str,
+    live_server: LiveServer,
+    year_of_invoices: None,
+    open_page: OpenPage,
+    picture: Callable[[Page, str], Path],
 ) -> None:
     page = open_page(theme=theme)
     signed_in(page, live_server)
@@ -130,7 +138,7 @@ def test_an_invoice_is_marked_as_paid_from_the_list_of_debts(
 def test_a_month_is_issued_by_hand_after_a_page_that_says_what_it_means(
     theme: str,
     live_server: LiveServer,
-    books: None,
+    year_of_invoices: None,
     open_page: OpenPage,
     picture: Callable[[Page, str], Path],
     monkeypatch: pytest.MonkeyPatch,
