@@ -89,6 +89,8 @@ def measure(product: Product, tenants: int) -> Iterator[dict[str, Any]]:
     yield {"benchmark": "pages of money", "tenants": tenants, **run_in_shell(product, FILL.format(tenants=tenants))}
     yield {"benchmark": "margins of clusters", **run_in_shell(product, MARGINS)}
     opener, root = _signed_in(product)
+    # A page of the panel without any figures: what of the others is the frame's.
+    yield {"benchmark": "the panel's frame", **_timed(opener, f"{root}/operator/password_change/", CALLS)}
     for name, calls in PAGES:
         yield {"benchmark": name, **_timed(opener, f"{root}/operator/billing/invoice/{name}", calls)}
 

@@ -78,9 +78,12 @@ def asked_month(text: str) -> datetime | None:
     return result if result.year >= YEAR_FIRST else None
 
 
-def page_of(request: HttpRequest, rows: Sequence[Row] | QuerySet[Any]) -> Page[Any]:
-    """The page that is asked for, the nearest one where there is none."""
-    return Paginator(rows, ROWS_PER_PAGE).get_page(request.GET.get("page"))
+def page_of(request: HttpRequest, rows: Sequence[Row] | QuerySet[Any], count: int | None = None) -> Page[Any]:
+    """The page that is asked for, the nearest one where there is none. With a `count` that is known nobody counts."""
+    paginator = Paginator(rows, ROWS_PER_PAGE)
+    if count is not None:
+        paginator.count = count
+    return paginator.get_page(request.GET.get("page"))
 
 
 def query(**values: str) -> str:

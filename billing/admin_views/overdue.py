@@ -46,11 +46,13 @@ def _age(request: HttpRequest) -> Age | None:
 def overdue_page(request: HttpRequest) -> HttpResponse:
     """Every overdue invoice, what was due first before all others."""
     now, words, age = timezone.now().astimezone(UTC), asked_words(request), _age(request)
-    rows = page_of(request, overdue.overdue(now, words=words, age=age))
+    sums = overdue.sums(now, words)
+    count = sum(each.invoices for each in sums if age is None or each.age == age)
+    rows = page_of(request, overdue.overdue(now, words=words, age=age), count)
     context: dict[str, Any] = {
         "rows": rows,
         "lines": [(invoice, (now - invoice.due_at).days) for invoice in rows],
-        "debts": overdue.debts(overdue.sums(now, words)),
+        "debts": overdue.debts(sums),
         "ages": AGES,
         "age": age,
         "words": words,

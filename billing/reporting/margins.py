@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from django.core.cache import cache as shared_cache
-from django.db.models import CharField, OuterRef, Subquery, Sum
+from django.db.models import CharField, Sum
 from django.db.models.functions import Cast
 
 from billing.models import Invoice, InvoiceLine, UsageHour
@@ -172,17 +172,19 @@ def revenue_by_cluster(month: datetime) -> dict[tuple[str, str], Decimal]:
     """By cluster and currency: what invoices of the month charge for instances that are placed there. What concerns a
     whole bill, and what is of instances that are gone, is of no cluster.
     """
-    placed = Placement.objects.filter(instance_id=OuterRef("instance_id")).values("cluster_id")
+    clusters = dict(Placement.objects.order_by().values_list("instance_id", "cluster_id"))
     rows = (
         InvoiceLine.objects.filter(invoice__period_start=month)
         .exclude(instance_id="")
         .order_by()
-        .annotate(cluster_id=Subquery(placed))
-        .exclude(cluster_id=None)
-        .values_list("cluster_id", "invoice__currency")
+        .values_list("instance_id", "invoice__currency")
         .annotate(Sum("amount"))
     )
-    return {(cluster_id, currency): amount for cluster_id, currency, amount in rows}
+    result: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
+    for instance_id, currency, amount in rows:
+        if instance_id in clusters:
+            result[clusters[instance_id], currency] += amount
+    return result
 
 
 def margins(month: datetime | None, kept: KeptUse | None) -> list[Margin]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission
+from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -38,6 +39,11 @@ LAST_MONTH = month_before(month_of(NOW))
 PAGES = ("billing_revenue", "billing_overdue", "billing_margins", "billing_month")
 CHINESE = dict(zip(PAGES, ("收入", "逾期", "利润", "月结"), strict=True))
 FILES = ("billing_revenue_csv", "billing_overdue_csv")
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> None:
+    cache.clear()
 
 
 @pytest.fixture()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission
+from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture()
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    cache.clear()
     with four_brokers(tmp_path) as result:
         result.brokers.update(observed_at=timezone.now(), observed={"log_bytes": 0})
         Host.objects.update(agent_seen_at=timezone.now())

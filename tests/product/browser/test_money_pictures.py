@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from django.core.cache import cache
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
@@ -38,6 +39,7 @@ NAMES = ("Acme Payments GmbH", "Beta Logistics", "Corvus Analytics", "D" * 60, "
 @pytest.fixture
 def year_of_invoices(transactional_db: None, tmp_path: Path) -> None:
     """A year of invoices of six tenants in two currencies, with debts of every age, and a fleet that is sold."""
+    cache.clear()
     services.ensure_default_plans()
     cluster = make_fleet(tmp_path, brokers=3, name="eu-1")
     make_fleet(tmp_path, brokers=1, name="us-1")
