@@ -69,7 +69,7 @@ def _usage_read(state: MonthState) -> Check:
             title=title, outcome=Outcome.FAILED, text=text % {"names": _names(state.clusters_behind)}, link=link,
             act=_("See the offsets"),
         )  # fmt: skip
-    text = _("Every broker of all %(n)s clusters with instances is read.") % {"n": f"{state.clusters:,}"}
+    text = _("Clusters with instances, of which every broker is read: %(n)s.") % {"n": f"{state.clusters:,}"}
     return Check(title=title, outcome=Outcome.PASSED, text=text)
 
 
@@ -90,7 +90,7 @@ def _lake(state: MonthState) -> Check:
         return Check(title=title, outcome=Outcome.UNKNOWN, text=text % {"n": lake.unknown})
     if not lake.equal:
         return Check(title=title, outcome=Outcome.UNKNOWN, text=_("The lake has no whole day of this month."))
-    text = _("%(n)s days were worked out again from the lake without a difference.") % {"n": lake.equal}
+    text = _("Days that were worked out again from the lake without a difference: %(n)s.") % {"n": lake.equal}
     return Check(title=title, outcome=Outcome.PASSED, text=text)
 
 
@@ -141,16 +141,16 @@ def _issued(state: MonthState) -> Check:
     count, last = f"{state.issued:,}", state.closing
     if last is not None and last.waiting_in_all:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in last.waiting[:3])
-        text = _("%(issued)s are issued. When it was tried last, %(n)s waited: %(reasons)s") % {
+        text = _("Issued: %(issued)s. When it was tried last, waited: %(n)s. %(reasons)s") % {
             "issued": count, "n": f"{last.waiting_in_all:,}", "reasons": reasons,
         }  # fmt: skip
         return Check(title=title, outcome=Outcome.FAILED, text=text)
     if state.to_invoice and (last is None or last.nothing_to_charge < state.to_invoice):
-        text = _("%(issued)s are issued. Tenants without one: %(n)s.") % {
+        text = _("Issued: %(issued)s. Tenants without one: %(n)s.") % {
             "issued": count, "n": f"{state.to_invoice:,}",
         }  # fmt: skip
         return Check(title=title, outcome=Outcome.UNKNOWN if last is None else Outcome.FAILED, text=text)
-    text = _("%(issued)s are issued. Tenants that had nothing to charge: %(n)s.") % {
+    text = _("Issued: %(issued)s. Tenants that had nothing to charge: %(n)s.") % {
         "issued": count, "n": f"{state.to_invoice:,}",
     }  # fmt: skip
     return Check(title=title, outcome=Outcome.PASSED, text=text)

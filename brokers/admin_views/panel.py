@@ -214,6 +214,7 @@ def cluster_affected(request: HttpRequest, cluster_id: str) -> HttpResponse:
     context: dict[str, Any] = {
         "cluster": cluster, "broker": broker, "state": state, "words": words,
         "state_label": dict(LOOKS).get(state, ""),
+        "may_see_tenants": request.user.has_perm("tenants.view_tenant"),
         "rows": Paginator(rows, AFFECTED_PER_PAGE).get_page(request.GET.get("page")),
     }  # fmt: skip
     return show(request, "cluster_affected", _("Instances it hits"), context)

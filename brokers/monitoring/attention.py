@@ -129,7 +129,7 @@ def of_cluster(
         for state, text in (
             ("offline", _("Partitions of %(cluster)s without a leader: %(count)s. Their clients wait.")),
             ("under_min_isr", _("Partitions of %(cluster)s that refuse acks=all: %(count)s.")),
-            ("under_replicated", _("Under-replicated partitions of %(cluster)s: %(count)s. They are served.")),
+            ("under_replicated", _("Under-replicated partitions of %(cluster)s: %(count)s.")),
         ):
             if found.counts[state]:
                 filled = text % (words | {"count": f"{found.counts[state]:,}"})

@@ -49,18 +49,39 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Affected:
-    """The first by name, and how many there are; `is_more`: of so many partitions that not all were looked at."""
+    """The first by name, and how many there are. `is_more`: of so many partitions that not all were looked at.
+    `has_internal`: topics of the cluster itself are among them, such as the one of committed offsets, which any
+    instance may need.
+    """
 
     hits: tuple[Hit, ...]
     instances: int
     tenants: int
     is_more: bool = False
+    has_internal: bool = False
+
+
+class Owners(NamedTuple):
+    """Of partitions in a state, as they are kept: ids of instances, and the two of `Affected`."""
+
+    ids: tuple[str, ...]
+    is_more: bool
+    has_internal: bool
 
 
 def described(affected: Affected) -> str:
     """`Instances it hits: 3, of tenants: 2. Acme (billing, orders); Beta (logs).`, and how many are not named. Pure."""
+    sentences = [_hits_in_words(affected)]
+    if affected.has_internal:
+        sentences.append(_("The cluster's own topics are among them, which groups and transactions of all need."))
+    if affected.is_more:
+        sentences.append(_("Not all partitions were looked at."))
+    return " ".join(sentences)
+
+
+def _hits_in_words(affected: Affected) -> str:
     if not affected.instances:
-        return _("It hits no instance.")
+        return _("It hits no topic of an instance.") if affected.has_internal else _("It hits no instance.")
     by_tenant: dict[str, list[str]] = {}
     for hit in affected.hits:
         by_tenant.setdefault(hit.tenant, []).append(hit.instance)
@@ -69,21 +90,20 @@ def described(affected: Affected) -> str:
         "instances": f"{affected.instances:,}", "tenants": f"{affected.tenants:,}", "names": names,
     }  # fmt: skip
     more = affected.instances - len(affected.hits)
-    if more > 0:
-        text = _("%(names)s and %(n)s more") % {"names": text, "n": f"{more:,}"}
-    return _("%(hits)s. Not all partitions were looked at.") % {"hits": text} if affected.is_more else f"{text}."
+    return _("%(names)s and %(n)s more") % {"names": text, "n": f"{more:,}"} + "." if more > 0 else f"{text}."
 
 
-def first_hits(rows: Iterable[tuple[str, str, str, str]], ids: Iterable[str], *, is_more: bool = False) -> Affected:
-    """Of rows `(instance id, its name, tenant id, its name)` those with one of the ids. Pure."""
-    wanted = set(ids)
+def first_hits(rows: Iterable[tuple[str, str, str, str]], owners: Owners) -> Affected:
+    """Of rows `(instance id, its name, tenant id, its name)` those of the owners. Pure."""
+    wanted = set(owners.ids)
     own = [row for row in rows if row[0] in wanted]
     hits = sorted((tenant, name, instance_id) for instance_id, name, _tenant_id, tenant in own)
     return Affected(
         hits=tuple(Hit(tenant, name) for tenant, name, _id in hits[:AFFECTED_NAMED_MAX]),
         instances=len(own),
         tenants=len({tenant_id for _id, _name, tenant_id, _tenant in own}),
-        is_more=is_more,
+        is_more=owners.is_more,
+        has_internal=owners.has_internal,
     )
 
 
@@ -92,37 +112,36 @@ def first_hits(rows: Iterable[tuple[str, str, str, str]], ids: Iterable[str], *,
 
 def keep(cluster: Cluster, counts: Mapping[str, int]) -> None:
     """Ask which instances own partitions in each state that some are in, and keep the ids for pages that ask nobody."""
-    owners = {state: _owners(cluster, state) for state in STATES if counts.get(state)}
-    # Where no broker answered it is not known whom a state hits, which is not the same as nobody.
-    owners = {state: (ids, is_more) for state, (ids, is_more) in owners.items() if ids or not is_more}
+    owners = {state: found for state in STATES if counts.get(state) and (found := _owners(cluster, state))}
     if owners:
-        shared_cache.set(_key(cluster.pk), owners, KEPT_IMAGE_S)
+        shared_cache.set(_key(cluster.pk), {state: tuple(each) for state, each in owners.items()}, KEPT_IMAGE_S)
     else:
         shared_cache.delete(_key(cluster.pk))
 
 
-def _owners(cluster: Cluster, state: str) -> tuple[tuple[str, ...], bool]:
-    """Ids of instances, and whether there are more partitions than were looked at."""
-    owners: set[str] = set()
-    after = ""
+def _owners(cluster: Cluster, state: str) -> Owners | None:
+    """None where no broker answers: that nobody is known to be hit does not say that nobody is."""
+    ids: set[str] = set()
+    has_internal, after = False, ""
     for _page in range(LEADERLESS_LISTED_MAX // LEADERLESS_PAGE):
         try:
             lines, after = cluster_overview.partition_page(cluster, state=state, after=after, limit=LEADERLESS_PAGE)
         except Unavailable:
-            return tuple(sorted(owners)[:AFFECTED_INSTANCES_KEPT_MAX]), True
-        owners |= {line["instance_id"] for line in lines if line["instance_id"]}
+            return None
+        ids |= {line["instance_id"] for line in lines if line["instance_id"]}
+        has_internal = has_internal or any(not line["instance_id"] for line in lines)
         if not after:
             break
-    is_more = bool(after) or len(owners) > AFFECTED_INSTANCES_KEPT_MAX
-    return tuple(sorted(owners)[:AFFECTED_INSTANCES_KEPT_MAX]), is_more
+    is_more = bool(after) or len(ids) > AFFECTED_INSTANCES_KEPT_MAX
+    return Owners(tuple(sorted(ids)[:AFFECTED_INSTANCES_KEPT_MAX]), is_more, has_internal)
 
 
-def _kept(cluster_ids: Iterable[str]) -> dict[Incident, tuple[tuple[str, ...], bool]]:
+def _kept(cluster_ids: Iterable[str]) -> dict[Incident, Owners]:
     keys = {_key(cluster_id): cluster_id for cluster_id in cluster_ids}
     return {
-        Incident(keys[key], state): (tuple(ids), is_more)
+        Incident(keys[key], state): Owners(*each)
         for key, owners in shared_cache.get_many(list(keys)).items()
-        for state, (ids, is_more) in owners.items()
+        for state, each in owners.items()
     }
 
 
@@ -140,11 +159,10 @@ def affected_by(clusters: Sequence[Cluster], silent: Sequence[Broker]) -> dict[I
 
 def _of_partitions(clusters: Sequence[Cluster]) -> dict[Incident, Affected]:
     kept = _kept(cluster.pk for cluster in clusters)
-    ids = {instance_id for own, _is_more in kept.values() for instance_id in own}
-    if not ids:
-        return {}
-    rows = list(Instance.objects.filter(pk__in=ids).order_by().values_list("pk", "name", "tenant_id", "tenant__name"))
-    return {incident: first_hits(rows, own, is_more=is_more) for incident, (own, is_more) in kept.items()}
+    ids = {instance_id for owners in kept.values() for instance_id in owners.ids}
+    found = Instance.objects.filter(pk__in=ids).order_by().values_list("pk", "name", "tenant_id", "tenant__name")
+    rows = list(found) if ids else []
+    return {incident: first_hits(rows, owners) for incident, owners in kept.items()}
 
 
 def _of_brokers(brokers: Sequence[Broker]) -> dict[Incident, Affected]:
@@ -187,8 +205,8 @@ def affected_instances(cluster: Cluster, *, broker: Broker | None, state: str, w
     if broker is not None:
         found = _reachable().filter(pk__in=broker.port_leases.filter(is_leaving=False).order_by().values("instance_id"))
     else:
-        ids, _is_more = _kept([cluster.pk]).get(Incident(cluster.pk, state), ((), False))
-        found = Instance.objects.filter(pk__in=ids)
+        owners = _kept([cluster.pk]).get(Incident(cluster.pk, state))
+        found = Instance.objects.filter(pk__in=owners.ids if owners else ())
     if words:
         found = found.filter(Q(name__icontains=words) | Q(tenant__name__icontains=words) | Q(pk__icontains=words))
     return found.select_related("tenant").order_by("tenant__name", "name", "pk")

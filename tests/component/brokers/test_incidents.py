@@ -18,7 +18,7 @@ from brokers.limits import AFFECTED_NAMED_MAX, LEADERLESS_LISTED_MAX, LEADERLESS
 from brokers.models import Cluster, Host, PortLease
 from brokers.monitoring import cluster_overview, incidents, observe
 from brokers.monitoring.cluster_overview import COUNTS
-from brokers.monitoring.incidents import Incident
+from brokers.monitoring.incidents import Incident, Owners
 from instances.models import Instance
 from tenants.errors import Unavailable
 from tests.testkit.api_cases import make_member, make_tenant, make_user
@@ -113,7 +113,7 @@ def test_partitions_that_lack_something_name_their_owners(
     monkeypatch.setattr(cluster_overview, "partition_page", lambda *_args, **_more: (lines, ""))
     incidents.keep(cluster, {state: 3})
     page = first_page(panel)
-    assert "Instances it hits: 1, of tenants: 1. Acme (orders)." in page
+    assert "Instances it hits: 1, of tenants: 1. Acme (orders). The cluster&#x27;s own topics are among them" in page
     assert "Beta" not in page
     listed = reverse("admin:brokers_cluster_affected", args=[cluster.pk]) + f"?state={state}"
     assert listed in page and "orders" in panel.get(listed).content.decode()
@@ -134,7 +134,18 @@ def test_no_more_partitions_are_asked_for_than_there_is_a_bound(
     incidents.keep(cluster, {"offline": 10**6})
     assert len(pages) == LEADERLESS_LISTED_MAX // LEADERLESS_PAGE
     (known,) = incidents._kept([cluster.pk]).items()
-    assert known == (Incident(cluster.pk, "offline"), (tuple(f"ins-{n + 1:08d}" for n in range(len(pages))), True))
+    assert known == (
+        Incident(cluster.pk, "offline"), Owners(tuple(f"ins-{n + 1:08d}" for n in range(len(pages))), True, False),
+    )  # fmt: skip
+
+
+def test_partitions_of_the_cluster_alone_are_told_as_such(
+    panel: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell(cluster, offline=1)
+    monkeypatch.setattr(cluster_overview, "partition_page", lambda *_args, **_more: ([{"instance_id": ""}], ""))
+    incidents.keep(cluster, {"offline": 1})
+    assert "It hits no topic of an instance. The cluster&#x27;s own topics" in first_page(panel)
 
 
 def test_where_no_broker_tells_the_partitions_nobody_is_said_to_be_hit(

@@ -59,7 +59,7 @@ def test_where_all_is_well_every_check_passes_and_each_says_a_sentence() -> None
         ),
         (
             {"closing": replace(CLOSED, waiting=(("acme", "plan ghost has no price"),), waiting_in_all=1)},
-            "1 waited: acme: plan ghost has no price",
+            "waited: 1. acme: plan ghost has no price",
             "",
         ),
         ({"to_invoice": 2}, "Tenants without one: 2.", ""),
