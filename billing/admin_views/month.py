@@ -52,8 +52,10 @@ def month_page(request: HttpRequest) -> HttpResponse:
         "runs_under_way": [each for each in (run, late) if each is not None and each.is_under_way(now)],
         "is_over": period.end <= now,
     }
-    if context["runs_under_way"] and request.headers.get("HX-Request"):
-        return show(request, "month_work", _("Close a month"), context)
+    if request.headers.get("HX-Request"):
+        if context["runs_under_way"]:
+            return show(request, "month_work", _("Close a month"), context)
+        return HttpResponse(headers={"HX-Refresh": "true"})  # it ended: the checks say something else as well
     state = month_state.month_state(period, now)
     context |= {
         "months": revenue.months_until(now),
