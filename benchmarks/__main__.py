@@ -25,6 +25,7 @@ from benchmarks import (
     invoices,
     limit_changes,
     load,
+    money_pages,
     neighbours,
     pages,
     provisioning,
@@ -108,6 +109,7 @@ def steps(given: argparse.Namespace) -> dict[str, Callable[[Product], Iterator[d
         "connections": lambda product: iter([connections.measure(product, given.connections)]),
         "provisioning": provisioned,
         "invoices": lambda product: invoices.measure(product, given.tenants),
+        "money-pages": lambda product: money_pages.measure(product, given.tenants),
         "pages": lambda product: iter([pages.measure(product, given.rows)]),
     }
 

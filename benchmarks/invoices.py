@@ -71,8 +71,8 @@ print(json.dumps({"issued": done.issued, "waiting": len(done.waiting), "issued_s
 
 def measure(product: Product, tenants: int) -> Iterator[dict[str, Any]]:
     """A line of figures; calls are made as the demo tenant, which has the same instance besides its own."""
-    filled = _run(product, FILL.format(tenants=tenants, topics=TOPICS))
-    yield {"benchmark": "invoices of a month", "tenants": tenants, **filled, **_run(product, ISSUE)}
+    filled = run_in_shell(product, FILL.format(tenants=tenants, topics=TOPICS))
+    yield {"benchmark": "invoices of a month", "tenants": tenants, **filled, **run_in_shell(product, ISSUE)}
     invoice = product.call("GET", "/invoices")["items"][0]["id"]
     span = f"start={filled['month']}-01T00:00:00Z&end={filled['month']}-28T00:00:00Z"
     for name, path, calls in (
@@ -99,7 +99,8 @@ def _timed(product: Product, path: str, calls: int) -> dict[str, float]:
     }
 
 
-def _run(product: Product, code: str) -> dict[str, Any]:
+def run_in_shell(product: Product, code: str) -> dict[str, Any]:
+    """What the code prints last, as JSON; it runs in `manage.py shell` of the product."""
     done = subprocess.run(
         [sys.executable, str(CLONE / "manage.py"), "shell", "-v", "0", "-c", code],
         check=True, cwd=CLONE, stdout=subprocess.PIPE,

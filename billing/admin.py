@@ -6,10 +6,12 @@ from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
+from django.urls import URLPattern
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from unfold.admin import TabularInline
 
+from billing.admin_views.urls import money_urls
 from billing.invoices import issuing
 from billing.models import (
     BillingProfile,
@@ -28,7 +30,7 @@ from billing.models import (
 from billing.payments import services as payments
 from tenants import audit
 from tenants.actors import Actor
-from tenants.operator import OperatorAdmin, acting_operator, operator_action
+from tenants.operator import NavigationPage, OperatorAdmin, acting_operator, operator_action
 
 
 class PriceInline(TabularInline):
@@ -220,11 +222,20 @@ class InvoiceAdmin(OperatorAdmin):
     date_hierarchy = "period_start"
     list_select_related = ("tenant",)
     exclude = ("inputs",)
+    pages = (
+        NavigationPage(_("Close a month"), "event_available", "billing_month"),
+        NavigationPage(_("Revenue"), "bar_chart", "billing_revenue"),
+        NavigationPage(_("Overdue"), "schedule", "billing_overdue"),
+        NavigationPage(_("Margins"), "percent", "billing_margins"),
+    )
     inlines = (InvoiceLineInline,)
     actions = ("mark_paid", "write_off")
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).defer("inputs")
+
+    def get_urls(self) -> list[URLPattern]:
+        return [*money_urls(), *super().get_urls()]
 
     @admin.display(description=_("state"))
     def shown(self, invoice: Invoice) -> str:

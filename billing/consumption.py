@@ -28,7 +28,7 @@ def of_tenant(tenant: Tenant, period: Period, *, with_rates: bool = False) -> li
 
     `with_rates`: with averages of five minutes, which a price by percentile needs.
     """
-    had = _spans_of(tenant, period)
+    had = spans_in(Operation.objects.filter(tenant=tenant), period)
     hours = _hours_of(had, period)
     points = _rate_points_of(had, period) if with_rates else {}
     return [
@@ -42,10 +42,10 @@ def of_tenant(tenant: Tenant, period: Period, *, with_rates: bool = False) -> li
     ]
 
 
-def _spans_of(tenant: Tenant, period: Period) -> dict[str, list[SizeSpan]]:
-    """By instance, the spans that reach into the period."""
+def spans_in(operations: QuerySet[Operation], period: Period) -> dict[str, list[SizeSpan]]:
+    """By instance, the spans that reach into the period, out of all operations of these instances."""
     changes: dict[str, list[SizeChange]] = defaultdict(list)
-    rows = Operation.objects.filter(tenant=tenant, created_at__lt=period.end).values_list(
+    rows = operations.filter(created_at__lt=period.end).values_list(
         "instance_id",
         "type",
         "created_at",

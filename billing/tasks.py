@@ -15,10 +15,11 @@ from billing.archives import running
 from billing.budgets import services as budgets
 from billing.dunning import services as dunning
 from billing.idle import services as idle
-from billing.invoices import closing
+from billing.invoices import closing, month_runs
 from billing.lake import upkeep
 from billing.lake.address import open_lake
 from billing.lake.replay import LakeBroken
+from billing.reporting import margins
 from billing.webhooks import delivering, services
 
 log = structlog.get_logger(__name__)
@@ -37,7 +38,22 @@ def run_usage_pipeline() -> None:
 def issue_invoices() -> None:
     """Invoices of the month that is over, as soon as its usage is read. Safe to run twice and at the same time."""
     close_old_connections()
-    closing.close_month(timezone.now().astimezone(UTC))
+    now = timezone.now().astimezone(UTC)
+    month_runs.note_closing(closing.close_month(now), now)
+
+
+@shared_task(name=month_runs.TASK)
+def run_for_month(kind: str, month: str, operator_id: str) -> None:
+    """What an operator started on the page that closes a month. Safe to run twice and at the same time."""
+    close_old_connections()
+    month_runs.run(month_runs.RunKind(kind), month, operator_id)
+
+
+@shared_task(name="billing.keep_margins")
+def keep_margins() -> None:
+    """What clusters used, for the operator's page. Safe to run twice and at the same time."""
+    close_old_connections()
+    margins.keep(timezone.now().astimezone(UTC))
 
 
 @shared_task(name="billing.watch_budgets")
@@ -79,12 +95,16 @@ def run_archives() -> None:
 
 @shared_task(name="billing.look_after_lake", queue=PIPELINE_QUEUE)
 def look_after_lake() -> None:
-    """Merges files of days that are over, and works yesterday out again; what differs is logged as an error."""
+    """Merges files of days that are over, and works yesterday out again, and one earlier day that nobody did; what
+    differs is logged as an error.
+    """
     close_old_connections()
     place, today = open_lake(settings.LAKE_URL), timezone.now().astimezone(UTC).date()
     try:
         upkeep.merge_days(place, today)
         if upkeep.has_all_of(yesterday := today - timedelta(days=1)):
             upkeep.reconcile(place, yesterday)
+        if (earlier := upkeep.day_without_outcome(today)) is not None:
+            upkeep.reconcile(place, earlier)
     except LakeBroken as broken:
         log.error("lake_broken", reason=str(broken))

@@ -102,6 +102,9 @@ KEPT_IMAGE_S = 120
 OVERVIEW_CLUSTERS_MAX = 50
 NEEDS_MAX = 40
 NEEDS_OF_A_KIND_MAX = 10
+# Of each incident so many instances are named, and so many are known of partitions that lack something.
+AFFECTED_NAMED_MAX = 20
+AFFECTED_INSTANCES_KEPT_MAX = 500
 HOST_LATE_S = 30
 OPERATION_LATE_S = 180
 SOLD_SOON_PERCENT = 90

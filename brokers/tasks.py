@@ -17,6 +17,7 @@ from brokers.monitoring import (
     cluster_overview,
     delays,
     health,
+    incidents,
     lag_sampling,
     storage_sampling,
     traffic_samples,
@@ -114,7 +115,8 @@ def observe_brokers() -> int:
     close_old_connections()
     now = timezone.now()
     answered = health.observe(now)
-    cluster_overview.keep(now)
+    for cluster, counts in cluster_overview.keep(now):
+        incidents.keep(cluster, counts)
     compiled_uptake.take_up(now)
     return answered
 

@@ -24,6 +24,7 @@ INVOICES_EVERY_S = 600
 LAKE_EVERY_S = 3_600
 DUN_EVERY_S = 3_600
 IDLE_EVERY_S = 3_600
+MARGINS_EVERY_S = 900
 BUDGETS_EVERY_S = 60
 WEBHOOKS_EVERY_S = 5
 ARCHIVES_EVERY_S = 30
@@ -53,6 +54,7 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "issue invoices": every(INVOICES_EVERY_S, "billing.issue_invoices"),
     "dun who has not paid": every(DUN_EVERY_S, "billing.dun"),
     "stop what nobody uses": every(IDLE_EVERY_S, "billing.stop_idle"),
+    "keep margins of clusters": every(MARGINS_EVERY_S, "billing.keep_margins"),
     "look after the lake": every(LAKE_EVERY_S, "billing.look_after_lake", queue="pipeline"),
     "watch budgets": every(BUDGETS_EVERY_S, "billing.watch_budgets"),
     "deliver webhooks": every(WEBHOOKS_EVERY_S, "billing.deliver_webhooks"),

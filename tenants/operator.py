@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.apps import apps
 from django.conf import settings
@@ -37,11 +37,20 @@ from tenants.wording import localized
 ACTION_ROWS_MAX = 100
 
 
+class NavigationPage(NamedTuple):
+    """A page beside the list of a model, for whoever may see the list. `name` is that of its address."""
+
+    title: Any
+    symbol: str
+    name: str
+
+
 class OperatorAdmin(ModelAdmin):
     """A page that shows. What an operator may do is an `@operator_action`; a form comes where `may_change` is set."""
 
     symbol = "table_rows"  # its Material symbol in the panel's navigation
     when_empty: Any = ""  # what would stand in the list, and what to do; shown where there is nothing
+    pages: tuple[NavigationPage, ...] = ()
     may_change = False
     may_add = False
     list_fullwidth = True
@@ -124,7 +133,13 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
             "icon": getattr(page, "symbol", "table_rows"),
             "link": reverse(f"admin:{options.app_label}_{options.model_name}_changelist"),
         }
-        groups.setdefault(options.app_label, []).append(item)
+        beside = [
+            {"title": each.title, "icon": each.symbol, "link": reverse(f"admin:{each.name}")}
+            for each in getattr(page, "pages", ())
+        ]
+        if any(request.path.startswith(each["link"]) for each in beside):
+            item["active"] = False  # its address is the beginning of theirs
+        groups.setdefault(options.app_label, []).extend((*beside, item))
     ordered = sorted(groups, key=lambda label: APP_ORDER.index(label) if label in APP_ORDER else len(APP_ORDER))
     return [
         {"title": apps.get_app_config(label).verbose_name, "separator": True, "items": groups[label]}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
 import structlog
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from billing.invoices import issuing
 from billing.invoices.periods import month_before, month_of
@@ -31,25 +31,34 @@ class Closing:
     waiting: dict[str, str]
 
 
-def tenants_to_invoice(period: Period) -> Iterator[Tenant]:
+# Is called with how many tenants were looked at, of how many.
+Progress = Callable[[int, int], None]
+
+
+def tenants_without_invoice(period: Period) -> QuerySet[Tenant]:
     """Who had an instance in the period, or in the month before it (usage may come late), and has no invoice of it."""
     since = month_before(period).start
     had = Instance.objects.filter(Q(deleted_at=None) | Q(deleted_at__gte=since), created_at__lt=period.end)
     invoiced = Invoice.objects.filter(kind=InvoiceKind.INVOICE, period_start=period.start).values("tenant_id")
-    return (
-        Tenant.objects.filter(pk__in=had.values("tenant_id"))
-        .exclude(pk__in=invoiced)
-        .order_by("pk")
-        .iterator(chunk_size=500)
-    )
+    return Tenant.objects.filter(pk__in=had.values("tenant_id")).exclude(pk__in=invoiced).order_by("pk")
 
 
-def close_month(now: datetime, *, acting: Actor | None = None, period: Period | None = None) -> Closing:
+def tenants_to_invoice(period: Period) -> Iterator[Tenant]:
+    """Those without an invoice, some at a time."""
+    return tenants_without_invoice(period).iterator(chunk_size=500)
+
+
+def close_month(
+    now: datetime, *, acting: Actor | None = None, period: Period | None = None, progress: Progress | None = None
+) -> Closing:
     """The month before `now`, unless another `period` is given. Safe to run twice, and at the same time."""
     closed = period or month_before(month_of(now))
     issued = nothing = 0
     waiting: dict[str, str] = {}
-    for tenant in tenants_to_invoice(closed):
+    count = tenants_without_invoice(closed).count() if progress is not None else 0
+    for position, tenant in enumerate(tenants_to_invoice(closed)):
+        if progress is not None:
+            progress(position, count)
         actor = (acting or system_actor("invoices")).within(tenant)
         try:
             invoice = issuing.issue(acting=actor, tenant=tenant, period=closed, now=now)

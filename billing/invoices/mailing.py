@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+
+from django.core.cache import cache as shared_cache
 
 from billing.invoices import printing
 from billing.models import Invoice
@@ -11,23 +13,44 @@ from tenants.choices import Role
 from tenants.models import Member
 
 RECIPIENTS_MAX = 20
+NUMBERS_KEPT_MAX = 1_000
+KEPT_S = 100 * 24 * 3_600
 
 
 def send_issued(invoice: Invoice) -> int:
-    """How many mails the server took. One that was not taken is not tried again: the invoice stands in the console."""
+    """How many mails the server took. One that was not taken is not tried again: the invoice stands in the console, and
+    its number on the page that closes the month.
+    """
     link = mails.public_url(f"/invoices/{invoice.pk}/")
     recipients = _recipients(invoice)
     files = {
         language: mails.Attachment(f"{invoice.number}.pdf", printing.as_pdf(invoice, language), "application/pdf")
         for language in {language for _, language in recipients}
     }
-    return sum(
+    taken = sum(
         mails.send(
             "invoice", address, language, attachment=files[language], invoice=invoice, tenant=invoice.tenant.name,
             link=link,
         )
         for address, language in recipients
     )  # fmt: skip
+    if taken < len(recipients):
+        _note_not_taken(invoice)
+    return taken
+
+
+def not_taken(month: datetime) -> list[str]:
+    """Numbers of invoices of a month of whose mails one or more were not taken, as far as the cache knows."""
+    return list(shared_cache.get(_key(month), ()))
+
+
+def _note_not_taken(invoice: Invoice) -> None:
+    numbers = {*not_taken(invoice.period_start), invoice.number}
+    shared_cache.set(_key(invoice.period_start), tuple(sorted(numbers)[:NUMBERS_KEPT_MAX]), KEPT_S)
+
+
+def _key(month: datetime) -> str:
+    return f"month:{month.astimezone(UTC):%Y-%m}:mails"
 
 
 def send_reminder(invoice: Invoice, suspend_days: int) -> int:

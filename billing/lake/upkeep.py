@@ -11,7 +11,7 @@ import structlog
 from django.db import transaction
 from django.db.models import Count
 
-from billing.lake import files
+from billing.lake import files, outcomes
 from billing.lake.address import LakePlace
 from billing.lake.replay import LakeBroken, checked, hours
 from billing.models import LakeFile, UsageHour
@@ -20,6 +20,8 @@ log = structlog.get_logger(__name__)
 
 # A day has so many files at most, of a cluster, before they are merged.
 FILES_PER_DAY_MAX = 60
+# So many days back are worked out again, one an hour, where their outcome is not known.
+DAYS_RECONCILED_MAX = 45
 DAY = timedelta(days=1)
 
 
@@ -82,7 +84,20 @@ def reconcile(place: LakePlace, day: date) -> list[HourDifference]:
         LakeBroken: the lake itself is not what was written.
     """
     start = datetime.combine(day, time(), UTC)
-    return differences(place, None, start, start + DAY)
+    try:
+        result = differences(place, None, start, start + DAY)
+    except LakeBroken:
+        outcomes.note(day, outcomes.BROKEN)
+        raise
+    outcomes.note(day, len(result))
+    return result
+
+
+def day_without_outcome(today: date) -> date | None:
+    """The latest of the last days before yesterday that nobody knows the outcome of; None where all are known."""
+    days = [today - n * DAY for n in range(2, DAYS_RECONCILED_MAX)]
+    known = outcomes.of_days(days)
+    return next((day for day in days if day not in known and has_all_of(day)), None)
 
 
 def differences(

@@ -24,7 +24,7 @@ from brokers.limits import (
     OVERVIEW_CLUSTERS_MAX,
 )
 from brokers.models import Broker, Cluster
-from brokers.monitoring import attention, cluster_overview
+from brokers.monitoring import attention, cluster_overview, incidents
 from brokers.monitoring.attention import Need
 from brokers.monitoring.cluster_overview import ClusterMap
 from brokers.selectors import Room
@@ -71,13 +71,15 @@ def overview(now: datetime, *, with_instances: bool = True) -> tuple[list[Cluste
     for row in selectors.brokers().filter(cluster__in=clusters):
         brokers[row.cluster_id].append(row)
     summaries = _summaries(clusters, brokers, now)
+    silent = [row for own in brokers.values() for row in own if attention.is_silent(row, now)]
+    known = incidents.affected_by(clusters, silent) if with_instances else {}
     needs: list[Need] = []
     for summary in summaries:
         own = brokers[summary.cluster.pk]
         hanging = sum(int(row.observed.get("transactions_overdue", 0)) for row in own if _is_fresh(row, now))
-        needs += attention.of_cluster(summary.cluster, summary.map, summary.room, hanging)
+        needs += attention.of_cluster(summary.cluster, summary.map, summary.room, hanging, known)
         for row in own:
-            needs += attention.of_broker(row, now)
+            needs += attention.of_broker(row, now, known)
     needs += _of_hosts(now)
     needs += _of_work()
     if with_instances:

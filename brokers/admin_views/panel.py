@@ -24,7 +24,7 @@ from brokers import selectors, services
 from brokers.choices import ReassignmentState, RebalanceKind, RebalanceState
 from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_CAPACITY_MAX, BROKER_STORAGE_GB, COPY_MB_S_MAX
 from brokers.models import UNDER_WAY, Cluster, Rebalance, RollingRestart
-from brokers.monitoring import cluster_overview
+from brokers.monitoring import cluster_overview, incidents
 from brokers.operations import membership, rolling_restart
 from brokers.rebalancing import services as rebalancing_services
 from tenants.errors import DomainError
@@ -37,6 +37,9 @@ View = Callable[..., HttpResponse]
 MOVES_PER_PAGE = 50
 MOVES_ON_MAP = 8
 PARTITIONS_PER_PAGE = 50
+AFFECTED_PER_PAGE = 50
+WORDS_CHARS_MAX = 100
+SEE_INSTANCES = "instances.view_instance"
 BROKER_DIGITS = 9
 LOOKS = (
     ("under_replicated", gettext_lazy("Under-replicated")),
@@ -108,7 +111,14 @@ def page(view: View) -> View:
 def show(request: HttpRequest, template: str, title: str, context: dict[str, Any]) -> HttpResponse:
     """A page inside the panel's frame."""
     may_act = request.user.has_perm("brokers.change_cluster")
-    values = {**admin.site.each_context(request), "title": title, "may_act": may_act, **context}
+    may_see_instances = request.user.has_perm(SEE_INSTANCES)
+    values = {
+        **admin.site.each_context(request),
+        "title": title,
+        "may_act": may_act,
+        "may_see_instances": may_see_instances,
+        **context,
+    }
     return render(request, f"operator/{template}.html", values)
 
 
@@ -185,6 +195,29 @@ def cluster_partitions(request: HttpRequest, cluster_id: str) -> HttpResponse:
         "broker": named, "is_first": not after,
     }  # fmt: skip
     return show(request, "cluster_partitions", _("Partitions"), context)
+
+
+@page
+@require_GET
+def cluster_affected(request: HttpRequest, cluster_id: str) -> HttpResponse:
+    """Every instance that an incident hits, with its tenant; for whoever may see instances."""
+    if not request.user.has_perm(SEE_INSTANCES):
+        raise PermissionDenied
+    cluster = cluster_or_404(cluster_id)
+    named, state = request.GET.get("broker", ""), request.GET.get("state", "")
+    words = request.GET.get("q", "").strip()[:WORDS_CHARS_MAX]
+    broker = None
+    if named:
+        number = int(named) if named.isascii() and named.isdigit() and len(named) <= BROKER_DIGITS else -1
+        broker = get_object_or_404(selectors.brokers(), cluster=cluster, number=number)
+    rows = incidents.affected_instances(cluster, broker=broker, state=state, words=words)
+    context: dict[str, Any] = {
+        "cluster": cluster, "broker": broker, "state": state, "words": words,
+        "state_label": dict(LOOKS).get(state, ""),
+        "may_see_tenants": request.user.has_perm("tenants.view_tenant"),
+        "rows": Paginator(rows, AFFECTED_PER_PAGE).get_page(request.GET.get("page")),
+    }  # fmt: skip
+    return show(request, "cluster_affected", _("Instances it hits"), context)
 
 
 @page
@@ -383,6 +416,7 @@ def cluster_urls() -> list[URLPattern]:
     return [
         path("<str:cluster_id>/map/", cluster_map, name="brokers_cluster_map"),
         path("<str:cluster_id>/partitions/", cluster_partitions, name="brokers_cluster_partitions"),
+        path("<str:cluster_id>/affected/", cluster_affected, name="brokers_cluster_affected"),
         path("<str:cluster_id>/add-broker/", broker_add, name="brokers_broker_add_to"),
         path("<str:cluster_id>/plan-balance/", plan_balance, name="brokers_plan_balance"),
         path("<str:cluster_id>/rolling-restart/", start_rolling_restart, name="brokers_rolling_restart"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -20,6 +21,7 @@ from brokers.limits import (
 from brokers.models import Broker, Cluster, Host, Rebalance, RollingRestart
 from brokers.monitoring.cluster_overview import ClusterMap
 from brokers.monitoring.health import health
+from brokers.monitoring.incidents import Affected, Incident, described
 from brokers.selectors import Room
 from instances.limits import BYTES_PER_GB
 from instances.models import Instance, Operation
@@ -29,12 +31,16 @@ from tenants.wording import localized
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """`act` is what the link says. What is not needed now will be soon."""
+    """`act` is what the link says. What is not needed now will be soon. `affected` says whom it hits, where that is
+    known and the reader may know it; `affected_link` leads to all of them.
+    """
 
     text: str
     link: str
     act: str
     is_now: bool = True
+    affected: str = ""
+    affected_link: str = ""
 
 
 class Link(NamedTuple):
@@ -42,7 +48,24 @@ class Link(NamedTuple):
     act: str
 
 
-def of_broker(broker: Broker, now: datetime) -> Iterator[Need]:
+KnownAffected = Mapping[Incident, Affected]
+
+
+def is_silent(broker: Broker, now: datetime) -> bool:
+    """Whether it shall run and does not serve: its instances have lost it."""
+    return health(broker, now) in (Health.LATE, Health.DOWN)
+
+
+def _hit(known: KnownAffected, incident: Incident, cluster_id: str, asked: str) -> dict[str, Any]:
+    """What a need says of those whom the incident hits."""
+    affected = known.get(incident)
+    if affected is None:
+        return {}
+    link = f"{reverse('admin:brokers_cluster_affected', args=[cluster_id])}?{asked}"
+    return {"affected": described(affected), "affected_link": link if affected.instances else ""}
+
+
+def of_broker(broker: Broker, now: datetime, known: KnownAffected = MappingProxyType({})) -> Iterator[Need]:
     """A broker that shall run: what it says of itself, and whether it says anything."""
     words = {"number": broker.number, "cluster": broker.cluster.name}
     on_map = Link(reverse("admin:brokers_cluster_map", args=[broker.cluster_id]), _("Open the map"))
@@ -50,10 +73,12 @@ def of_broker(broker: Broker, now: datetime) -> Iterator[Need]:
     result = health(broker, now)
     if result == Health.STOPPED:
         return
+    hit = _hit(known, Incident(broker.pk), broker.cluster_id, f"broker={broker.number}")
     if result == Health.LATE:
-        yield Need(text=_("Broker %(number)s of %(cluster)s does not answer.") % words, link=on_map.to, act=on_map.act)
+        text = _("Broker %(number)s of %(cluster)s does not answer.") % words
+        yield Need(text=text, link=on_map.to, act=on_map.act, **hit)
     elif result == Health.DOWN:
-        yield Need(text=_("Broker %(number)s of %(cluster)s is down.") % words, link=page.to, act=page.act)
+        yield Need(text=_("Broker %(number)s of %(cluster)s is down.") % words, link=page.to, act=page.act, **hit)
     elif result == Health.DISK_OFFLINE:
         yield Need(text=_("A disk of broker %(number)s of %(cluster)s is offline.") % words, link=page.to, act=page.act)
     if result not in (Health.HEALTHY, Health.DISK_OFFLINE):
@@ -90,7 +115,13 @@ def fullest_disk_percent(broker: Broker) -> int:
     return max(((total - usable) * 100 // total for total, usable in sizes), default=0)
 
 
-def of_cluster(cluster: Cluster, found: ClusterMap | None, room: Room, hanging: int) -> Iterator[Need]:
+def of_cluster(
+    cluster: Cluster,
+    found: ClusterMap | None,
+    room: Room,
+    hanging: int,
+    known: KnownAffected = MappingProxyType({}),
+) -> Iterator[Need]:
     """A cluster: its partitions, its room, and the transactions that its coordinators say hang."""
     words = {"cluster": cluster.name}
     if found is not None and found.is_known and not found.is_checking:
@@ -98,10 +129,14 @@ def of_cluster(cluster: Cluster, found: ClusterMap | None, room: Room, hanging: 
         for state, text in (
             ("offline", _("Partitions of %(cluster)s without a leader: %(count)s. Their clients wait.")),
             ("under_min_isr", _("Partitions of %(cluster)s that refuse acks=all: %(count)s.")),
+            ("under_replicated", _("Under-replicated partitions of %(cluster)s: %(count)s.")),
         ):
             if found.counts[state]:
                 filled = text % (words | {"count": f"{found.counts[state]:,}"})
-                yield Need(text=filled, link=f"{partitions}?state={state}", act=_("Which ones"))
+                hit = _hit(known, Incident(cluster.pk, state), cluster.pk, f"state={state}")
+                is_now = state != "under_replicated"
+                link = f"{partitions}?state={state}"
+                yield Need(text=filled, link=link, act=_("Which ones"), is_now=is_now, **hit)
     if hanging:
         text = _(
             "Transactions of %(cluster)s that hang: %(count)s. Who reads committed messages stands still behind them."

@@ -173,11 +173,17 @@ def draw(
     )
 
 
-def keep(now: datetime) -> None:
-    """Ask the brokers of every cluster, and keep what they answer for pages that ask nobody."""
+def keep(now: datetime) -> list[tuple[Cluster, dict[str, int]]]:
+    """Ask the brokers of every cluster, and keep what they answer for pages that ask nobody. The clusters, with what
+    is counted of their partitions; nothing where no broker knows.
+    """
+    result = []
     for cluster in Cluster.objects.order_by("pk"):
         answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/cluster")
         shared_cache.set(_kept_key(cluster), (now, answers), KEPT_IMAGE_S)
+        body = _best(answers.bodies)
+        result.append((cluster, {name: int(body[name]) for name in COUNTS} if body else {}))
+    return result
 
 
 def kept(clusters: Iterable[Cluster]) -> dict[str, tuple[datetime, observe.Answers]]:

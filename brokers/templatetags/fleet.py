@@ -42,7 +42,8 @@ LIKE: Mapping[str, str] = {
 }
 
 
-def _pill(like: str, word: str) -> SafeString:
+def console_pill(like: str, word: str) -> SafeString:
+    """One of the console's pills with another word."""
     shape = PHASES[like][1]
     return format_html(
         '<span class="pill {}"><svg viewBox="0 0 10 10" aria-hidden="true">{}</svg>{}</span>',
@@ -61,35 +62,35 @@ def words(sentence: str) -> str:
 @register.simple_tag
 def state_pill(row: Any) -> SafeString:
     """The state of a rebalance, a move or a rolling restart."""
-    return _pill(LIKE.get(row.state, "requested"), row.get_state_display())
+    return console_pill(LIKE.get(row.state, "requested"), row.get_state_display())
 
 
 @register.simple_tag
 def broker_pill(summary: BrokerSummary) -> SafeString:
     """One word about a broker; one that catches up or is being emptied says so first."""
     if summary.is_draining:
-        return _pill("updating", _("Draining"))
+        return console_pill("updating", _("Draining"))
     if summary.health == Health.HEALTHY and summary.out_of_sync:
-        return _pill("suspended", _("Catching up, %(count)s left") % {"count": f"{summary.out_of_sync:,}"})
-    return _pill(LIKE[summary.health], str(summary.health.label))
+        return console_pill("suspended", _("Catching up, %(count)s left") % {"count": f"{summary.out_of_sync:,}"})
+    return console_pill(LIKE[summary.health], str(summary.health.label))
 
 
 @register.simple_tag
 def need_pill(need: Need) -> SafeString:
     """How soon a person is needed."""
-    return _pill("failed", _("Urgent")) if need.is_now else _pill("suspended", _("Soon"))
+    return console_pill("failed", _("Urgent")) if need.is_now else console_pill("suspended", _("Soon"))
 
 
 @register.simple_tag
 def cluster_pill(found: ClusterMap | None) -> SafeString:
     """Whether anything is missing."""
     if found is None or not found.is_known:
-        return _pill("failed", _("Not known"))
+        return console_pill("failed", _("Not known"))
     if found.is_checking:
-        return _pill("provisioning", _("Checking"))
+        return console_pill("provisioning", _("Checking"))
     if not found.is_safe:
-        return _pill("failed", _("Partitions without a leader"))
-    return _pill("running", _("Healthy")) if found.is_whole else _pill("suspended", _("Degraded, safe"))
+        return console_pill("failed", _("Partitions without a leader"))
+    return console_pill("running", _("Healthy")) if found.is_whole else console_pill("suspended", _("Degraded, safe"))
 
 
 @register.filter

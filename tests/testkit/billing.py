@@ -59,8 +59,8 @@ def used(
 def invoice_of(tenant: Tenant, number: str = "PS-1", due: datetime = DUE, total: str = "10.00", **more: Any) -> Invoice:
     """As it is stored once it was issued, without lines."""
     return Invoice.objects.create(
-        **{"kind": InvoiceKind.INVOICE, "period_start": due - timedelta(days=44), **more},
-        tenant=tenant, number=number, period_end=due - timedelta(days=14), currency="EUR", subtotal=Decimal(total),
+        **{"kind": InvoiceKind.INVOICE, "period_start": due - timedelta(days=44), "currency": "EUR", **more},
+        tenant=tenant, number=number, period_end=due - timedelta(days=14), subtotal=Decimal(total),
         tax_percent=0, tax=0, total=Decimal(total), seller={"name": "S", "address": "", "tax_id": ""},
         buyer={"name": "B", "address": "", "tax_id": "", "email": "bills@acme.example", "tenant": tenant.slug},
         issued_at=due - timedelta(days=14), due_at=due,

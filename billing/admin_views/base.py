@@ -1,0 +1,91 @@
+"""What the operator's pages of money share: who sees them, their frame, and what is asked for in the address."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Page, Paginator
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.http import urlencode
+
+from tenants.views.base import signed_out_part
+
+View = Callable[..., HttpResponse]
+Row = TypeVar("Row")
+
+# Who sees money, who says that an invoice is paid, and who issues invoices.
+MAY_SEE = "billing.view_invoice"
+MAY_CLOSE = "billing.change_invoice"
+MAY_ISSUE = "billing.add_invoice"
+ROWS_PER_PAGE = 50
+WORDS_CHARS_MAX = 100
+YEAR_FIRST = 2000
+
+
+def money_page(permission: str = MAY_SEE) -> Callable[[View], View]:
+    """An operator's page: signed-in staff that may see invoices, and have the permission as well."""
+
+    def decorate(view: View) -> View:
+        @functools.wraps(view)
+        def run(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            if not request.user.has_perms((MAY_SEE, permission)):
+                raise PermissionDenied
+            return view(request, *args, **kwargs)
+
+        guarded = admin.site.admin_view(run)
+
+        @functools.wraps(view)
+        def part_or_page(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            refused = None if admin.site.has_permission(request) else signed_out_part(request)
+            return refused or guarded(request, *args, **kwargs)
+
+        return part_or_page
+
+    return decorate
+
+
+def show(request: HttpRequest, template: str, title: str, context: Mapping[str, Any]) -> HttpResponse:
+    """A page inside the panel's frame."""
+    values = {
+        **admin.site.each_context(request),
+        "title": title,
+        "may_close": request.user.has_perm(MAY_CLOSE),
+        "may_issue": request.user.has_perm(MAY_ISSUE),
+        "may_see_tenants": request.user.has_perm("tenants.view_tenant"),
+        **context,
+    }
+    return render(request, f"operator/{template}.html", values)
+
+
+def asked_words(request: HttpRequest) -> str:
+    """What is searched for."""
+    return request.GET.get("q", "").strip()[:WORDS_CHARS_MAX]
+
+
+def asked_month(text: str) -> datetime | None:
+    """The first instant (UTC) of a month that is written 2026-11; None for anything else, and before there was one."""
+    try:
+        result = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return result if result.year >= YEAR_FIRST else None
+
+
+def page_of(request: HttpRequest, rows: Sequence[Row] | QuerySet[Any], count: int | None = None) -> Page[Any]:
+    """The page that is asked for, the nearest one where there is none. With a `count` that is known nobody counts."""
+    paginator = Paginator(rows, ROWS_PER_PAGE)
+    if count is not None:
+        paginator.count = count
+    return paginator.get_page(request.GET.get("page"))
+
+
+def query(**values: str) -> str:
+    """`month=2026-11&q=acme`, without what is empty."""
+    return urlencode({name: value for name, value in values.items() if value})

@@ -1,0 +1,26 @@
+"""The operator's page of capacity sold against used."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+
+from billing.admin_views.base import money_page, show
+from billing.reporting import margins
+
+
+@money_page()
+@require_GET
+def margins_page(request: HttpRequest) -> HttpResponse:
+    """A line for each cluster; it goes through no hours itself."""
+    month, kept = margins.latest_month(), margins.last_kept()
+    context = {
+        "lines": margins.margins(month, kept),
+        "month": month,
+        "kept_at": None if kept is None else kept.at,
+        "days": margins.DAYS_LOOKED_AT,
+        "now": timezone.now(),
+    }
+    return show(request, "margins", _("Margins"), context)

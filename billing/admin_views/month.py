@@ -1,0 +1,104 @@
+"""The operator's page that closes a month: its checks, and the acts that the worker does."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from billing.admin_views.base import MAY_ISSUE, asked_month, money_page, show
+from billing.invoices import month_runs
+from billing.invoices.month_runs import RunKind
+from billing.invoices.periods import month_before, month_of
+from billing.rating.terms import Period
+from billing.reporting import month_checks, month_state, revenue
+from tenants.errors import DomainError
+from tenants.operator import acting_operator
+from tenants.wording import localized
+
+
+def _period(request: HttpRequest, now: datetime) -> Period:
+    """What cannot be is the month that was over last."""
+    values = request.POST if request.method == "POST" else request.GET
+    start = asked_month(values.get("month", ""))
+    return month_of(start) if start is not None and start <= now else month_before(month_of(now))
+
+
+def _now() -> datetime:
+    return timezone.now().astimezone(UTC)
+
+
+@money_page()
+@require_GET
+def month_page(request: HttpRequest) -> HttpResponse:
+    """Every check with its sentence; runs that are under way are asked for again every two seconds."""
+    now = _now()
+    period = _period(request, now)
+    name = f"{period.start:%Y-%m}"
+    run = month_runs.last_run(RunKind.ISSUE, name)
+    late = month_runs.last_run(RunKind.LATE, name)
+    context: dict[str, Any] = {
+        "period": period,
+        "name": name,
+        "run": run,
+        "late": late,
+        "runs_under_way": [each for each in (run, late) if each is not None and each.is_under_way(now)],
+        "is_over": period.end <= now,
+    }
+    if request.headers.get("HX-Request"):
+        if context["runs_under_way"]:
+            return show(request, "month_work", _("Close a month"), context)
+        return HttpResponse(headers={"HX-Refresh": "true"})  # it ended: the checks say something else as well
+    state = month_state.month_state(period, now)
+    context |= {
+        "months": revenue.months_until(now),
+        "checks": month_checks.checks(state) if state.is_over else [],
+        "to_invoice": state.to_invoice,
+        "issuable": month_checks.may_issue(state),
+    }
+    return show(request, "month", _("Close a month"), context)
+
+
+@money_page(MAY_ISSUE)
+@require_http_methods(["GET", "POST"])
+def issue_month(request: HttpRequest) -> HttpResponse:
+    """What issuing means, and how many it concerns, before it is done."""
+    now = _now()
+    period = _period(request, now)
+    if request.method == "POST":
+        _start(request, RunKind.ISSUE, period, now)
+        return _back(period)
+    state = month_state.month_state(period, now)
+    failed = [each for each in month_checks.checks(state) if each.outcome == month_checks.Outcome.FAILED]
+    context = {"name": f"{period.start:%Y-%m}", "state": state, "failed": failed}
+    return show(request, "month_issue", _("Issue the month's invoices"), context)
+
+
+@money_page(MAY_ISSUE)
+@require_POST
+def find_late_usage(request: HttpRequest) -> HttpResponse:
+    """Changes nothing, and costs the worker a bill of each tenant."""
+    now = _now()
+    period = _period(request, now)
+    _start(request, RunKind.LATE, period, now)
+    return _back(period)
+
+
+def _start(request: HttpRequest, kind: RunKind, period: Period, now: datetime) -> None:
+    try:
+        month_runs.start(kind, acting=acting_operator(request), month=period.start, now=now)
+    except DomainError as refusal:
+        messages.error(request, localized(refusal.detail or refusal.title))
+    else:
+        messages.success(request, _("Started. The worker does it."))
+
+
+def _back(period: Period) -> HttpResponse:
+    return redirect(f"{reverse('admin:billing_month')}?month={period.start:%Y-%m}")

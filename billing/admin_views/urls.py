@@ -1,0 +1,22 @@
+"""Addresses of the operator's pages of money, below /operator/billing/invoice/."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, path
+
+from billing.admin_views import margins, month, overdue, revenue
+
+
+def money_urls() -> list[URLPattern]:
+    """They stand before the admin's own, which take any word for the id of an invoice."""
+    return [
+        path("revenue/", revenue.revenue_page, name="billing_revenue"),
+        path("revenue.csv", revenue.revenue_csv, name="billing_revenue_csv"),
+        path("overdue/", overdue.overdue_page, name="billing_overdue"),
+        path("overdue.csv", overdue.overdue_csv, name="billing_overdue_csv"),
+        path("margins/", margins.margins_page, name="billing_margins"),
+        path("month/", month.month_page, name="billing_month"),
+        path("month/issue/", month.issue_month, name="billing_month_issue"),
+        path("month/late/", month.find_late_usage, name="billing_month_late"),
+        path("<str:invoice_id>/paid/", overdue.mark_paid, name="billing_mark_paid"),
+    ]

@@ -1,0 +1,256 @@
+"""What operators start on the page that closes a month, in the worker: issuing the invoices, and looking for usage that
+came late. One run of each kind and month at a time.
+
+What became of it is kept in the cache, for the page alone. If it is lost another one may be started: nothing is issued
+twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from functools import partial
+from itertools import islice
+
+import structlog
+from celery import current_app
+from django.core.cache import cache as shared_cache
+from django.db import transaction
+from django.utils import timezone
+from django.utils.translation import gettext_noop
+from kombu.exceptions import OperationalError
+
+from billing.invoices import closing
+from billing.invoices.adjustments import adjustments_of
+from billing.invoices.closing import Closing
+from billing.invoices.periods import month_of
+from billing.models import Invoice, InvoiceKind
+from billing.rating.hours import NoPrice
+from billing.rating.terms import Period
+from brokers.infra.locks import Busy, only_one
+from brokers.tasks import QUICK_PUBLISH
+from tenants import access, audit
+from tenants.actors import Actor, operator_actor
+from tenants.cached_values import cacheable
+from tenants.choices import Scope
+from tenants.errors import Conflict
+from tenants.models import Tenant, User
+
+log = structlog.get_logger(__name__)
+
+TASK = "billing.run_for_month"
+ADD_INVOICE = "billing.add_invoice"
+KEPT_S = 60 * 24 * 3_600
+# A run that has said nothing for so long is taken to have died, and may be started again.
+SILENT_AFTER = timedelta(minutes=5)
+NOTED_EVERY = timedelta(seconds=1)
+NAMED_MAX = 50
+
+
+class RunKind(StrEnum):
+    """`LATE`: what usage that came after the invoices would add to the next ones, which is written nowhere."""
+
+    ISSUE = "issue"
+    LATE = "late"
+
+
+class RunState(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@cacheable
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonthRun:
+    """`done` of `total` tenants were looked at. `named` are the first of those that wait, with the reason, or that
+    something came late of, with the amount; `named_in_all` is how many there are.
+    """
+
+    kind: RunKind
+    month: str
+    by: str
+    state: RunState
+    started_at: datetime
+    noted_at: datetime
+    done: int = 0
+    total: int = 0
+    issued: int = 0
+    nothing_to_charge: int = 0
+    named: tuple[tuple[str, str], ...] = ()
+    named_in_all: int = 0
+
+    def is_under_way(self, now: datetime) -> bool:
+        return self.state in (RunState.QUEUED, RunState.RUNNING) and now - self.noted_at < SILENT_AFTER
+
+    @property
+    def percent(self) -> float:
+        return 100.0 * self.done / self.total if self.total else 0.0
+
+
+@cacheable
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastClosing:
+    """What came of the last time that somebody, or the task, tried to issue what is left of a month."""
+
+    at: datetime
+    issued: int
+    nothing_to_charge: int
+    waiting: tuple[tuple[str, str], ...]
+    waiting_in_all: int
+
+
+def start(kind: RunKind, *, acting: Actor, month: datetime, now: datetime) -> MonthRun:
+    """Have the worker do it.
+
+    Raises:
+        Conflict: the month is not over, or such a run is under way.
+    """
+    access.require(acting, Scope.OPERATOR)
+    period = month_of(month)
+    if period.end > now:
+        raise Conflict(gettext_noop("The month is not over yet."), code="period_not_over")
+    name = f"{period.start:%Y-%m}"
+    run_ = MonthRun(kind=kind, month=name, by=acting.label, state=RunState.QUEUED, started_at=now, noted_at=now)
+    _take(run_, now)
+    with transaction.atomic():
+        audit.record(acting, f"month.{kind}_started", ("month", name), None, {"month": name})
+        transaction.on_commit(partial(put_into_queue, kind, name, acting.id))
+    return run_
+
+
+def put_into_queue(kind: RunKind, month: str, operator_id: str) -> None:
+    """By its name: the web process has no need of the tasks. Where the queue does not answer, the page says that the
+    run failed.
+    """
+    try:
+        current_app.send_task(TASK, (str(kind), month, operator_id), retry=True, retry_policy=QUICK_PUBLISH)
+    except OperationalError:
+        log.warning("queue.unreachable", month=month)
+        note_failed(kind, month, timezone.now())
+
+
+def _take(run_: MonthRun, now: datetime) -> None:
+    """Note that it waits, unless another one is under way: of two that come together one finds the other."""
+    key = _key(run_.kind, run_.month)
+    if shared_cache.add(key, run_, KEPT_S):
+        return
+    before = last_run(run_.kind, run_.month)
+    if before is not None and before.is_under_way(now):
+        raise Conflict(gettext_noop("This runs already."), code="already_running")
+    shared_cache.set(key, run_, KEPT_S)
+
+
+def run(kind: RunKind, month: str, operator_id: str) -> None:
+    """In the worker, as the operator who started it, if they still may."""
+    user = User.objects.filter(pk=operator_id, is_active=True).first()
+    period = month_of(datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC))
+    now = timezone.now()
+    run_ = last_run(kind, month) or MonthRun(
+        kind=kind, month=month, by="", state=RunState.QUEUED, started_at=now, noted_at=now
+    )
+    if user is None or not user.is_staff or not user.has_perm(ADD_INVOICE):
+        log.warning("month_run_refused", kind=str(kind), month=month, user=operator_id)
+        note(replace(run_, state=RunState.FAILED, noted_at=now))
+        return
+    run_ = replace(run_, state=RunState.RUNNING, noted_at=now)
+    try:
+        with only_one(_key(kind, month)):
+            note(run_)
+            ended = _issue(run_, period, operator_actor(user)) if kind is RunKind.ISSUE else _find_late(run_, period)
+    except Busy:
+        return
+    except Exception:
+        note_failed(kind, month, timezone.now())
+        raise
+    note(replace(ended, state=RunState.DONE, noted_at=timezone.now()))
+
+
+def _issue(run_: MonthRun, period: Period, acting: Actor) -> MonthRun:
+    done = closing.close_month(
+        timezone.now().astimezone(UTC), acting=acting, period=period, progress=_Noting(run_).progress
+    )
+    note_closing(done, timezone.now())
+    count = done.issued + done.nothing_to_charge + len(done.waiting)
+    return replace(
+        run_, done=count, total=count, issued=done.issued, nothing_to_charge=done.nothing_to_charge,
+        named=_first(done.waiting), named_in_all=len(done.waiting),
+    )  # fmt: skip
+
+
+def _find_late(run_: MonthRun, period: Period) -> MonthRun:
+    """Of every tenant that has an invoice of the month: it may correct that one, and those of the months before."""
+    invoiced = Invoice.objects.filter(kind=InvoiceKind.INVOICE, period_start=period.start).values("tenant_id")
+    tenants = Tenant.objects.filter(pk__in=invoiced).order_by("pk")
+    count, noting = tenants.count(), _Noting(run_)
+    late: dict[str, str] = {}
+    for position, tenant in enumerate(tenants.iterator(chunk_size=500)):
+        noting.progress(position, count)
+        try:
+            amount = sum((each.line.amount for each in adjustments_of(tenant)), Decimal(0))
+        except NoPrice as missing:
+            late[tenant.slug] = str(missing)
+            continue
+        if amount:
+            late[tenant.slug] = f"{amount} {tenant.currency}"
+    return replace(run_, done=count, total=count, named=_first(late), named_in_all=len(late))
+
+
+def _first(named: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(islice(named.items(), NAMED_MAX))
+
+
+class _Noting:
+    """Notes how far a run is, once a second at most."""
+
+    def __init__(self, run_: MonthRun) -> None:
+        self._run = run_
+
+    def progress(self, done: int, total: int) -> None:
+        now = timezone.now()
+        if now - self._run.noted_at >= NOTED_EVERY or done == 0:
+            self._run = replace(self._run, done=done, total=total, noted_at=now)
+            note(self._run)
+
+
+def note_failed(kind: RunKind, month: str, now: datetime) -> None:
+    """It did not begin, or ended with an error."""
+    run_ = last_run(kind, month)
+    if run_ is not None:
+        note(replace(run_, state=RunState.FAILED, noted_at=now))
+
+
+def note(run_: MonthRun) -> None:
+    """Keep how far it is, for the page."""
+    shared_cache.set(_key(run_.kind, run_.month), run_, KEPT_S)
+
+
+def last_run(kind: RunKind, month: str) -> MonthRun | None:
+    """The last one of a month, ended or not; None where nobody started one, or the cache lost it."""
+    found = shared_cache.get(_key(kind, month))
+    return found if isinstance(found, MonthRun) else None
+
+
+def note_closing(done: Closing, now: datetime) -> None:
+    """Keep what came of issuing, for the page."""
+    kept = LastClosing(
+        at=now, issued=done.issued, nothing_to_charge=done.nothing_to_charge, waiting=_first(done.waiting),
+        waiting_in_all=len(done.waiting),
+    )  # fmt: skip
+    shared_cache.set(_closing_key(f"{done.period.start:%Y-%m}"), kept, KEPT_S)
+
+
+def last_closing(month: str) -> LastClosing | None:
+    found = shared_cache.get(_closing_key(month))
+    return found if isinstance(found, LastClosing) else None
+
+
+def _key(kind: RunKind, month: str) -> str:
+    return f"month:{month}:{kind}"
+
+
+def _closing_key(month: str) -> str:
+    return f"month:{month}:closing"

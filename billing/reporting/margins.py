@@ -1,0 +1,239 @@
+"""Capacity sold against used: of each cluster what brokers can sell, what instances bought, and what they moved and
+stored in the busiest hours of the last thirty days.
+
+Going through thirty days of hours takes seconds with many instances: a task does it, and keeps what it finds for the
+page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import NamedTuple
+
+from django.core.cache import cache as shared_cache
+from django.db.models import CharField, Sum
+from django.db.models.functions import Cast
+
+from billing.models import Invoice, InvoiceLine, UsageHour
+from billing.models.usage import Direction, Level
+from billing.rating.hours import floor_hour
+from brokers import selectors
+from brokers.limits import OVERVIEW_CLUSTERS_MAX
+from brokers.models import Cluster, Placement
+from brokers.selectors import Room
+from instances.limits import BYTES_PER_GB, BYTES_PER_MB
+from tenants.cached_values import cacheable
+
+DAYS_LOOKED_AT = 30
+PERCENTILE = 95
+SECONDS_PER_HOUR = 3_600
+# A lost cache is filled again by the next run of the task.
+KEPT_S = 2 * 24 * SECONDS_PER_HOUR
+KEY = "money:margins"
+COUNTED = (Direction.PRODUCE.value, Direction.CONSUME.value, Level.STORED.value)
+
+
+@cacheable
+@dataclass(frozen=True, slots=True)
+class HourlyUse:
+    """Averages of an hour: the most, and the 95th percentile of all hours. Bandwidth is of the larger direction;
+    storage counts every replica.
+    """
+
+    peak: float = 0.0
+    p95: float = 0.0
+
+
+@cacheable
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterUse:
+    """In MB/s and GB."""
+
+    bandwidth_mb_s: HourlyUse
+    storage_gb: HourlyUse
+
+
+@cacheable
+@dataclass(frozen=True, slots=True)
+class KeptUse:
+    """What the task found, by the id of the cluster."""
+
+    at: datetime
+    use: Mapping[str, ClusterUse]
+
+
+class Side(NamedTuple):
+    """Capacity, what is sold of it and what was used, in one unit."""
+
+    capacity: int
+    sold: int
+    used: HourlyUse | None
+
+    @property
+    def oversold(self) -> float | None:
+        """Sold over capacity: above 1 more is sold than there is. None where there is no capacity."""
+        return self.sold / self.capacity if self.capacity else None
+
+    @property
+    def sold_over_used(self) -> float | None:
+        """Sold over what was used at the 95th percentile. None where nothing was used, or it is not known."""
+        return self.sold / self.used.p95 if self.used is not None and self.used.p95 > 0 else None
+
+
+class Earned(NamedTuple):
+    """Revenue before tax in one currency, and what of it one MB/s brought that is sold."""
+
+    currency: str
+    revenue: Decimal
+    per_mb_s: Decimal | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Margin:
+    """A line of the page; `cluster` is None for all clusters together."""
+
+    cluster: Cluster | None
+    instances: int
+    bandwidth: Side
+    storage: Side
+    earned: tuple[Earned, ...]
+
+
+def percentile(values: Iterable[float], count: int, percent: int = PERCENTILE) -> float:
+    """The smallest of `count` values that at least `percent` per cent do not exceed; values that are not given are 0.
+    Pure.
+    """
+    if count <= 0:
+        return 0.0
+    known = sorted(values)[-count:]
+    rank = max(1, math.ceil(Fraction(percent * count, 100)))
+    place = rank - 1 - (count - len(known))
+    return known[place] if place >= 0 else 0.0
+
+
+def used(hours: Sequence[float], count: int) -> HourlyUse:
+    """Of `count` hours, of which those without usage are left out. Pure."""
+    return HourlyUse(peak=max(hours, default=0.0), p95=percentile(hours, count))
+
+
+def cluster_use(rows: Iterable[tuple[datetime, str, int]], count: int) -> ClusterUse:
+    """Out of `(hour, what was counted, its sum over all instances)`, in `count` hours. Pure."""
+    sums: dict[str, dict[datetime, int]] = {name: {} for name in COUNTED}
+    for hour, counted, total in rows:
+        sums[counted][hour] = total
+    produced, consumed = sums[Direction.PRODUCE.value], sums[Direction.CONSUME.value]
+    larger = [max(produced.get(hour, 0), consumed.get(hour, 0)) for hour in {*produced, *consumed}]
+    return ClusterUse(
+        bandwidth_mb_s=used([each / SECONDS_PER_HOUR / BYTES_PER_MB for each in larger], count),
+        storage_gb=used([each / BYTES_PER_GB for each in sums[Level.STORED.value].values()], count),
+    )
+
+
+def keep(now: datetime) -> KeptUse:
+    """Go through the hours of every cluster's instances, and keep what they come to for the page."""
+    until = floor_hour(now)
+    since = until - timedelta(days=DAYS_LOOKED_AT)
+    count = DAYS_LOOKED_AT * 24
+    use = {
+        cluster.pk: cluster_use(_hours(cluster, since, until), count)
+        for cluster in selectors.clusters()[:OVERVIEW_CLUSTERS_MAX]
+    }
+    kept = KeptUse(now, use)
+    shared_cache.set(KEY, kept, KEPT_S)
+    return kept
+
+
+def _hours(cluster: Cluster, since: datetime, until: datetime) -> Iterable[tuple[datetime, str, int]]:
+    placed = Placement.objects.filter(cluster=cluster).annotate(name=Cast("instance_id", CharField()))
+    rows = UsageHour.objects.filter(
+        instance_id__in=placed.values("name"), hour__gte=since, hour__lt=until, direction__in=COUNTED
+    )
+    return rows.order_by().values_list("hour", "direction").annotate(Sum("bytes")).iterator(chunk_size=2_000)
+
+
+def last_kept() -> KeptUse | None:
+    """What the task found last; None before its first run."""
+    found = shared_cache.get(KEY)
+    return found if isinstance(found, KeptUse) else None
+
+
+def latest_month() -> datetime | None:
+    """The latest month that invoices were issued for."""
+    return Invoice.objects.order_by("-period_start").values_list("period_start", flat=True).first()
+
+
+def revenue_by_cluster(month: datetime) -> dict[tuple[str, str], Decimal]:
+    """By cluster and currency: what invoices of the month charge for instances that are placed there. What concerns a
+    whole bill, and what is of instances that are gone, is of no cluster.
+    """
+    clusters = dict(Placement.objects.order_by().values_list("instance_id", "cluster_id"))
+    rows = (
+        InvoiceLine.objects.filter(invoice__period_start=month)
+        .exclude(instance_id="")
+        .order_by()
+        .values_list("instance_id", "invoice__currency")
+        .annotate(Sum("amount"))
+    )
+    result: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
+    for instance_id, currency, amount in rows:
+        if instance_id in clusters:
+            result[clusters[instance_id], currency] += amount
+    return result
+
+
+def margins(month: datetime | None, kept: KeptUse | None) -> list[Margin]:
+    """A line for each cluster by name, and one for all of them where there are several."""
+    clusters = list(selectors.clusters()[:OVERVIEW_CLUSTERS_MAX])
+    rooms = selectors.rooms_of(clusters)
+    revenue = revenue_by_cluster(month) if month is not None else {}
+    lines = [
+        margin_of(
+            cluster,
+            rooms[cluster.pk],
+            kept.use.get(cluster.pk) if kept is not None else None,
+            {currency: amount for (owner, currency), amount in revenue.items() if owner == cluster.pk},
+        )
+        for cluster in clusters
+    ]
+    return [*lines, all_together(lines)] if len(lines) > 1 else lines
+
+
+def margin_of(cluster: Cluster | None, room: Room, use: ClusterUse | None, revenue: Mapping[str, Decimal]) -> Margin:
+    """Pure."""
+    return Margin(
+        cluster=cluster,
+        instances=room.instances,
+        bandwidth=Side(room.bandwidth_mb_s, room.sold_bandwidth_mb_s, use.bandwidth_mb_s if use else None),
+        storage=Side(room.storage_gb, room.sold_storage_gb, use.storage_gb if use else None),
+        earned=earned(revenue, room.sold_bandwidth_mb_s),
+    )
+
+
+def earned(revenue: Mapping[str, Decimal], sold_mb_s: int) -> tuple[Earned, ...]:
+    """By currency. Pure."""
+    return tuple(
+        Earned(currency, amount, amount / sold_mb_s if sold_mb_s else None)
+        for currency, amount in sorted(revenue.items())
+    )
+
+
+def all_together(lines: Sequence[Margin]) -> Margin:
+    """The sum of all clusters. What they used is not added up: their busiest hours are not the same. Pure."""
+    revenue: dict[str, Decimal] = defaultdict(Decimal)
+    for line in lines:
+        for each in line.earned:
+            revenue[each.currency] += each.revenue
+    sold = sum(line.bandwidth.sold for line in lines)
+    return Margin(
+        cluster=None,
+        instances=sum(line.instances for line in lines),
+        bandwidth=Side(sum(line.bandwidth.capacity for line in lines), sold, None),
+        storage=Side(sum(line.storage.capacity for line in lines), sum(line.storage.sold for line in lines), None),
+        earned=earned(revenue, sold),
+    )

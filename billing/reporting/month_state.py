@@ -1,0 +1,254 @@
+"""Reads: what there is to know of a month before it is closed, in as many queries for many tenants as for few."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import NamedTuple
+
+from django.db.models import Count, Min, Q, QuerySet, Sum
+
+from billing import consumption
+from billing.invoices import issuing, mailing, month_runs
+from billing.invoices.closing import tenants_without_invoice
+from billing.invoices.month_runs import LastClosing, MonthRun, RunKind
+from billing.lake import outcomes
+from billing.models import (
+    NEVER,
+    BillingProfile,
+    DeliveryState,
+    Invoice,
+    InvoiceKind,
+    InvoiceLine,
+    InvoiceState,
+    LakeFile,
+    Price,
+    UsageOffset,
+    WebhookDelivery,
+    WebhookEvent,
+)
+from billing.rating.hours import floor_hour
+from billing.rating.terms import Period, SizeSpan
+from brokers.contract.usage import USAGE_INTERVAL_MS
+from brokers.models import Cluster, Placement
+from instances.models import Operation
+from tenants.choices import Role
+from tenants.models import Member, Tenant
+
+NAMED_MAX = 5
+# Of so many tenants without an invoice it is looked through which plans they had.
+TENANTS_LOOKED_AT_MAX = 5_000
+DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """How many there are, and the first of them by name."""
+
+    count: int
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeDays:
+    """Days of the month that are over: whose hours are the same in the lake, differ, or were not worked out again.
+    `without_lake` are days from before there was one.
+    """
+
+    equal: int = 0
+    different: tuple[date, ...] = ()
+    broken: tuple[date, ...] = ()
+    unknown: int = 0
+    without_lake: int = 0
+
+
+class Adjustments(NamedTuple):
+    """Lines of the month's invoices that correct earlier ones, in one currency."""
+
+    currency: str
+    lines: int
+    amount: Decimal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonthState:
+    """Of one month. `unpriced` are plans with the currency in which they lack a price."""
+
+    period: Period
+    now: datetime
+    clusters: int
+    clusters_behind: Named
+    lake: LakeDays
+    has_seller: bool
+    without_profile: Named
+    without_tax_details: Named
+    unpriced: Named
+    unpriced_tenants: int
+    to_invoice: int
+    issued: int
+    open: int
+    overdue: int
+    closing: LastClosing | None
+    late: MonthRun | None
+    adjustments: tuple[Adjustments, ...]
+    webhooks_failed: int
+    mails_not_taken: Named
+    nobody_reached: Named
+
+    @property
+    def is_over(self) -> bool:
+        return self.period.end <= self.now
+
+
+def month_state(period: Period, now: datetime) -> MonthState:
+    """What is stored of the month; no bill is worked out."""
+    month = f"{period.start:%Y-%m}"
+    waiting = tenants_without_invoice(period)
+    clusters, behind = _clusters(period)
+    unpriced, unpriced_tenants = _unpriced(waiting, period)
+    invoices = _invoices(period)
+    counts = invoices.aggregate(
+        issued=Count("pk"),
+        open=Count("pk", filter=Q(state=InvoiceState.ISSUED)),
+        overdue=Count("pk", filter=Q(state=InvoiceState.ISSUED, due_at__lt=now, total__gt=0)),
+    )
+    mails = mailing.not_taken(period.start)
+    return MonthState(
+        period=period,
+        now=now,
+        clusters=clusters,
+        clusters_behind=behind,
+        lake=_lake(period, now),
+        has_seller=issuing.has_seller(),
+        without_profile=_named(waiting.filter(billing_profile=None)),
+        without_tax_details=_named(_lacking_tax_details()),
+        unpriced=unpriced,
+        unpriced_tenants=unpriced_tenants,
+        to_invoice=waiting.count(),
+        **counts,
+        closing=month_runs.last_closing(month),
+        late=month_runs.last_run(RunKind.LATE, month),
+        adjustments=_adjustments(period),
+        webhooks_failed=_webhooks_failed(period),
+        mails_not_taken=Named(len(mails), tuple(mails[:NAMED_MAX])),
+        nobody_reached=_nobody_reached(period),
+    )
+
+
+def _invoices(period: Period) -> QuerySet[Invoice]:
+    return Invoice.objects.filter(kind=InvoiceKind.INVOICE, period_start=period.start)
+
+
+def _named(tenants: QuerySet[Tenant]) -> Named:
+    names = tenants.order_by("name", "pk").values_list("name", flat=True)
+    return Named(tenants.count(), tuple(names[:NAMED_MAX]))
+
+
+def _clusters(period: Period) -> tuple[int, Named]:
+    """How many have instances, and which of them were not read past the end of the month."""
+    used = Placement.objects.order_by().values_list("cluster_id", flat=True).distinct()
+    names = dict(Cluster.objects.filter(pk__in=used).values_list("pk", "name"))
+    read = dict(
+        UsageOffset.objects.filter(cluster_id__in=list(names))
+        .order_by()
+        .values("cluster_id")
+        .annotate(until=Min("updated_at"))
+        .values_list("cluster_id", "until")
+    )
+    late = timedelta(milliseconds=USAGE_INTERVAL_MS)
+    behind = sorted(name for pk, name in names.items() if read.get(pk, NEVER) - late < period.end)
+    return len(names), Named(len(behind), tuple(behind[:NAMED_MAX]))
+
+
+def _lake(period: Period, now: datetime) -> LakeDays:
+    first = LakeFile.objects.aggregate(first=Min("day"))["first"]
+    return lake_days(days_of(period, now), outcomes.of_days(days_of(period, now)), first)
+
+
+def days_of(period: Period, now: datetime) -> list[date]:
+    """Days (UTC) of the period that are over. Pure."""
+    end = min(period.end, now.replace(hour=0, minute=0, second=0, microsecond=0))
+    return [(period.start + n * DAY).date() for n in range(max(0, (end - period.start) // DAY))]
+
+
+def lake_days(days: list[date], known: dict[date, int], first: date | None) -> LakeDays:
+    """`first` is the day of the first file of the lake: days up to it are not whole in there. Pure."""
+    whole = [day for day in days if first is not None and day > first]
+    return LakeDays(
+        equal=sum(known.get(day) == 0 for day in whole),
+        different=tuple(day for day in whole if known.get(day, 0) > 0),
+        broken=tuple(day for day in whole if known.get(day) == outcomes.BROKEN),
+        unknown=sum(day not in known for day in whole),
+        without_lake=len(days) - len(whole),
+    )
+
+
+def _lacking_tax_details() -> QuerySet[Tenant]:
+    """Who is charged tax, or owes it, and has no name or address, or no tax id where it is needed."""
+    taxed = Q(tax_percent__gt=0) | Q(reverse_charge=True)
+    lacks = Q(legal_name="") | Q(address="") | Q(reverse_charge=True, tax_id="")
+    return Tenant.objects.filter(pk__in=BillingProfile.objects.filter(taxed & lacks).values("tenant_id"))
+
+
+def _unpriced(waiting: QuerySet[Tenant], period: Period) -> tuple[Named, int]:
+    """Plans for which the invoices of those that have none yet would fail, and of how many tenants."""
+    currencies = dict(waiting.values_list("pk", "currency")[:TENANTS_LOOKED_AT_MAX])
+    operations = Operation.objects.filter(tenant_id__in=list(currencies))
+    spans = consumption.spans_in(operations, period)
+    owners = dict(operations.order_by().values_list("instance_id", "tenant_id").distinct())
+    first_prices = {
+        (plan, currency): first
+        for plan, currency, first in Price.objects.order_by()
+        .values_list("plan_id", "currency")
+        .annotate(Min("effective_from"))
+    }
+    lacking: dict[str, set[str]] = {}
+    for instance_id, of_instance in spans.items():
+        tenant_id = owners[instance_id]
+        for plan in plans_without_price(of_instance, period, currencies[tenant_id], first_prices):
+            lacking.setdefault(f"{plan} ({currencies[tenant_id]})", set()).add(tenant_id)
+    names = sorted(lacking)
+    return Named(len(names), tuple(names[:NAMED_MAX])), len(set().union(*lacking.values()))
+
+
+def plans_without_price(
+    spans: list[SizeSpan], period: Period, currency: str, first_prices: dict[tuple[str, str], datetime]
+) -> set[str]:
+    """Plans of which an hour in the period begins before their first price in the currency. Pure."""
+    return {
+        span.plan
+        for span in spans
+        if span.start < period.end
+        and (
+            (first := first_prices.get((span.plan, currency))) is None
+            or first > max(period.start, floor_hour(span.start))
+        )
+    }
+
+
+def _adjustments(period: Period) -> tuple[Adjustments, ...]:
+    rows = (
+        InvoiceLine.objects.filter(invoice__in=_invoices(period).values("pk"), kind="adjustment")
+        .order_by()
+        .values_list("invoice__currency")
+        .annotate(Count("pk"), Sum("amount"))
+    )
+    return tuple(Adjustments(*row) for row in sorted(rows))
+
+
+def _webhooks_failed(period: Period) -> int:
+    """Deliveries of events of invoices that were issued since the month ended, which were given up."""
+    rows = WebhookDelivery.objects.filter(
+        event=WebhookEvent.INVOICE_ISSUED, state=DeliveryState.FAILED, created_at__gte=period.end
+    )
+    return rows.count()
+
+
+def _nobody_reached(period: Period) -> Named:
+    """Tenants of invoices with no address, and no owner or finance who verified theirs: no mail was sent."""
+    reached = Member.objects.filter(
+        role__in=(Role.OWNER, Role.FINANCE), user__is_active=True, user__email_verified_at__isnull=False
+    )
+    rows = _invoices(period).filter(buyer__email="").exclude(tenant_id__in=reached.values("tenant_id"))
+    return _named(Tenant.objects.filter(pk__in=rows.values("tenant_id")))

@@ -1,0 +1,226 @@
+"""Reads: invoices issued less credit notes, by tenant or by plan, per month and currency. Before tax.
+
+An amount belongs to the month that it charges, whenever it was issued. Rows are summed by the database; what is made of
+them is pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Literal, NamedTuple
+
+from django.db.models import Count, Q, QuerySet, Sum
+from django.db.models.functions import Coalesce, TruncMonth
+
+from billing.invoices.open_amounts import NOTHING
+from billing.invoices.periods import month_before, month_of
+from billing.models import Invoice, InvoiceKind, InvoiceLine, Plan
+from billing.rating.quotes import HOURS_PER_MONTH, quote
+from billing.rating.terms import Period
+from billing.selectors import price_of, with_prices
+from instances.lifecycle.phases import COUNTED
+from instances.models import Instance
+
+MONTHS_SHOWN = 12
+# Bars of so many currencies are drawn, those with the most revenue first.
+CHARTS_MAX = 3
+# A bar stands in a box of so many units.
+BAR_HEIGHT_MAX = 100
+ZERO = Decimal(0)
+Grouping = Literal["tenant", "plan"]
+
+
+class RevenueRow(NamedTuple):
+    """Of one tenant or plan in one currency. `key` is the id of a tenant or the code of a plan, empty for lines of no
+    plan: discounts, minimums and credit notes. `credited` is zero or below.
+    """
+
+    key: str
+    name: str
+    detail: str
+    currency: str
+    invoiced: Decimal
+    credited: Decimal
+
+    @property
+    def revenue(self) -> Decimal:
+        return self.invoiced + self.credited
+
+
+class Total(NamedTuple):
+    """Of all rows of one currency."""
+
+    currency: str
+    rows: int
+    invoiced: Decimal
+    credited: Decimal
+
+    @property
+    def revenue(self) -> Decimal:
+        return self.invoiced + self.credited
+
+
+class Bar(NamedTuple):
+    """`height` of `BAR_HEIGHT_MAX`; 0 where a month brought nothing, or less."""
+
+    month: datetime
+    revenue: Decimal
+    height: int
+
+
+class Chart(NamedTuple):
+    """One bar for each month, the oldest first."""
+
+    currency: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningRate:
+    """What the sizes that are sold at the moment cost, in one currency: no traffic, no discounts."""
+
+    currency: str
+    per_hour: Decimal
+
+    @property
+    def per_month(self) -> Decimal:
+        return (self.per_hour * HOURS_PER_MONTH).quantize(Decimal("0.01"))
+
+
+def months_until(now: datetime, count: int = MONTHS_SHOWN) -> list[Period]:
+    """The last months, the one that runs first. Pure."""
+    result = [month_of(now)]
+    while len(result) < count:
+        result.append(month_before(result[-1]))
+    return result
+
+
+def rows_by_tenant(period: Period, words: str = "", currency: str = "") -> list[RevenueRow]:
+    """Of tenants whose name or short name has the words in it."""
+    rows = (
+        _invoices(period, words, currency)
+        .values_list("tenant_id", "tenant__name", "tenant__slug", "currency")
+        .annotate(**_of_kinds("subtotal", "kind"))
+    )
+    return [RevenueRow(*row) for row in rows]
+
+
+def rows_by_plan(period: Period, words: str = "", currency: str = "") -> list[RevenueRow]:
+    """Of plans whose code has the words in it. Together they are what tenants are charged: each line is of one plan, or
+    of none.
+    """
+    lines = InvoiceLine.objects.filter(invoice__period_start__gte=period.start, invoice__period_start__lt=period.end)
+    if currency:
+        lines = lines.filter(invoice__currency=currency)
+    if words:
+        lines = lines.filter(plan__icontains=words)
+    names = dict(Plan.objects.values_list("code", "name"))
+    rows = lines.order_by().values_list("plan", "invoice__currency").annotate(**_of_kinds("amount", "invoice__kind"))
+    return [RevenueRow(plan, names.get(plan, plan), plan, each, *sums) for plan, each, *sums in rows]
+
+
+def _invoices(period: Period, words: str, currency: str) -> QuerySet[Invoice]:
+    found = Invoice.objects.filter(period_start__gte=period.start, period_start__lt=period.end).order_by()
+    if currency:
+        found = found.filter(currency=currency)
+    if words:
+        found = found.filter(Q(tenant__name__icontains=words) | Q(tenant__slug__icontains=words))
+    return found
+
+
+def _of_kinds(amount: str, kind: str) -> dict[str, Coalesce]:
+    """What invoices charge, and what credit notes give back."""
+
+    def of(wanted: InvoiceKind) -> Coalesce:
+        return Coalesce(Sum(amount, filter=Q(**{kind: wanted})), NOTHING)
+
+    return {"invoiced": of(InvoiceKind.INVOICE), "credited": of(InvoiceKind.CREDIT_NOTE)}
+
+
+def currencies_in(period: Period) -> list[str]:
+    """In which something was invoiced."""
+    rows = Invoice.objects.filter(period_start__gte=period.start, period_start__lt=period.end).order_by()
+    return sorted(rows.values_list("currency", flat=True).distinct())
+
+
+def ordered(rows: Iterable[RevenueRow]) -> list[RevenueRow]:
+    """By currency, the most revenue first. Pure."""
+    return sorted(rows, key=lambda row: (row.currency, -row.revenue, row.name, row.key))
+
+
+def totals(rows: Iterable[RevenueRow]) -> list[Total]:
+    """Of each currency, in alphabetical order. Pure."""
+    sums: dict[str, Total] = {}
+    for row in rows:
+        before = sums.get(row.currency, Total(row.currency, 0, ZERO, ZERO))
+        sums[row.currency] = Total(
+            row.currency, before.rows + 1, before.invoiced + row.invoiced, before.credited + row.credited
+        )
+    return [sums[currency] for currency in sorted(sums)]
+
+
+def revenue_by_month(
+    months: Sequence[Period], words: str = "", currency: str = ""
+) -> dict[tuple[str, datetime], Decimal]:
+    """By currency and first instant of the month, of tenants whose name or short name has the words in it."""
+    whole = Period(start=min(month.start for month in months), end=max(month.end for month in months))
+    rows = (
+        _invoices(whole, words, currency)
+        .annotate(month=TruncMonth("period_start", tzinfo=UTC))
+        .values_list("currency", "month")
+        .annotate(Sum("subtotal"))
+    )
+    return {(each, month): revenue for each, month, revenue in rows}
+
+
+def charts(by_month: dict[tuple[str, datetime], Decimal], months: Sequence[Period]) -> list[Chart]:
+    """Bars of the currencies with the most revenue, the highest bar of each as high as can be. Pure."""
+    sums: dict[str, Decimal] = defaultdict(Decimal)
+    for (currency, _month), revenue in by_month.items():
+        sums[currency] += revenue
+    shown = sorted(sums, key=lambda currency: (-sums[currency], currency))[:CHARTS_MAX]
+    starts = sorted(month.start for month in months)
+    return [
+        Chart(currency, bars_of([(start, by_month.get((currency, start), ZERO)) for start in starts]))
+        for currency in shown
+    ]
+
+
+def bars_of(amounts: Sequence[tuple[datetime, Decimal]]) -> tuple[Bar, ...]:
+    """Pure."""
+    most = max((revenue for _, revenue in amounts), default=ZERO)
+    return tuple(
+        Bar(month, revenue, max(1, int(revenue * BAR_HEIGHT_MAX / most)) if revenue > 0 else 0)
+        for month, revenue in amounts
+    )
+
+
+def running_rates() -> list[RunningRate]:
+    """By currency: as many quotes as there are sizes that differ, however many instances."""
+    sizes = (
+        Instance.objects.filter(phase__in=[phase.value for phase in COUNTED], suspended_for="")
+        .order_by()
+        .values_list("tenant__currency", "plan", "bandwidth_mb_s", "storage_gb")
+        .annotate(Count("pk"))
+    )
+    by_currency: dict[str, list[tuple[str, int, int, int]]] = defaultdict(list)
+    for currency, *size in sizes:
+        by_currency[currency].append(tuple(size))
+    return [RunningRate(currency=each, per_hour=_per_hour(each, by_currency[each])) for each in sorted(by_currency)]
+
+
+def _per_hour(currency: str, sizes: Sequence[tuple[str, int, int, int]]) -> Decimal:
+    plans = with_prices(Plan.objects.filter(code__in={plan for plan, *_ in sizes}), currency)
+    prices = {plan.pk: price.of_sizes() for plan in plans if (price := price_of(plan))}
+    return sum(
+        (
+            quote(prices[plan], bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb).per_hour * count
+            for plan, bandwidth_mb_s, storage_gb, count in sizes
+            if plan in prices
+        ),
+        ZERO,
+    )

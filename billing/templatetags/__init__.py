@@ -1,0 +1,1 @@
+"""What the operator's pages of money say in marks."""

@@ -1,0 +1,23 @@
+"""What the operator's pages of money say in marks: whether a check passed."""
+
+from __future__ import annotations
+
+from django import template
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from billing.reporting.month_checks import Check, Outcome
+from brokers.templatetags.fleet import console_pill
+
+register = template.Library()
+
+
+@register.simple_tag
+def check_pill(check: Check) -> SafeString:
+    """Mark and word together, never colour alone."""
+    like, word = {
+        Outcome.PASSED: ("running", _("Passed")),
+        Outcome.FAILED: ("failed", _("Failed")),
+        Outcome.UNKNOWN: ("suspended", _("Look")),
+    }[check.outcome]
+    return console_pill(like, word)

@@ -1,0 +1,212 @@
+"""Which instances, and so which tenants, an incident hits: a broker that does not answer, and partitions that lack
+something. Out of rows, and of what the beat task was told last of partitions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from django.core.cache import cache as shared_cache
+from django.db.models import Count, F, Q, QuerySet, Window
+from django.db.models.functions import DenseRank
+from django.utils.translation import gettext as _
+
+from brokers.limits import (
+    AFFECTED_INSTANCES_KEPT_MAX,
+    AFFECTED_NAMED_MAX,
+    KEPT_IMAGE_S,
+    LEADERLESS_LISTED_MAX,
+    LEADERLESS_PAGE,
+)
+from brokers.models import Broker, Cluster
+from brokers.monitoring import cluster_overview
+from instances.lifecycle.phases import REACHABLE
+from instances.models import Instance
+from tenants.errors import Unavailable
+
+logger = logging.getLogger(__name__)
+
+# States of partitions that hit their owners, as brokers call them.
+STATES = ("offline", "under_min_isr", "under_replicated")
+
+
+class Incident(NamedTuple):
+    """`of` is the id of a broker that does not answer (without a state), or of a cluster with partitions in a state."""
+
+    of: str
+    state: str = ""
+
+
+class Hit(NamedTuple):
+    """An instance by its tenant's name and its own."""
+
+    tenant: str
+    instance: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Affected:
+    """The first by name, and how many there are. `is_more`: of so many partitions that not all were looked at.
+    `has_internal`: topics of the cluster itself are among them, such as the one of committed offsets, which any
+    instance may need.
+    """
+
+    hits: tuple[Hit, ...]
+    instances: int
+    tenants: int
+    is_more: bool = False
+    has_internal: bool = False
+
+
+class Owners(NamedTuple):
+    """Of partitions in a state, as they are kept: ids of instances, and the two of `Affected`."""
+
+    ids: tuple[str, ...]
+    is_more: bool
+    has_internal: bool
+
+
+def described(affected: Affected) -> str:
+    """`Instances it hits: 3, of tenants: 2. Acme (billing, orders); Beta (logs).`, and how many are not named. Pure."""
+    sentences = [_hits_in_words(affected)]
+    if affected.has_internal:
+        sentences.append(_("The cluster's own topics are among them, which groups and transactions of all need."))
+    if affected.is_more:
+        sentences.append(_("Not all partitions were looked at."))
+    return " ".join(sentences)
+
+
+def _hits_in_words(affected: Affected) -> str:
+    if not affected.instances:
+        return _("It hits no topic of an instance.") if affected.has_internal else _("It hits no instance.")
+    by_tenant: dict[str, list[str]] = {}
+    for hit in affected.hits:
+        by_tenant.setdefault(hit.tenant, []).append(hit.instance)
+    names = "; ".join(f"{tenant} ({', '.join(instances)})" for tenant, instances in by_tenant.items())
+    text = _("Instances it hits: %(instances)s, of tenants: %(tenants)s. %(names)s") % {
+        "instances": f"{affected.instances:,}", "tenants": f"{affected.tenants:,}", "names": names,
+    }  # fmt: skip
+    more = affected.instances - len(affected.hits)
+    return _("%(names)s and %(n)s more") % {"names": text, "n": f"{more:,}"} + "." if more > 0 else f"{text}."
+
+
+def first_hits(rows: Iterable[tuple[str, str, str, str]], owners: Owners) -> Affected:
+    """Of rows `(instance id, its name, tenant id, its name)` those of the owners. Pure."""
+    wanted = set(owners.ids)
+    own = [row for row in rows if row[0] in wanted]
+    hits = sorted((tenant, name, instance_id) for instance_id, name, _tenant_id, tenant in own)
+    return Affected(
+        hits=tuple(Hit(tenant, name) for tenant, name, _id in hits[:AFFECTED_NAMED_MAX]),
+        instances=len(own),
+        tenants=len({tenant_id for _id, _name, tenant_id, _tenant in own}),
+        is_more=owners.is_more,
+        has_internal=owners.has_internal,
+    )
+
+
+# --- partitions -------------------------------------------------------------------------------------------------------
+
+
+def keep(cluster: Cluster, counts: Mapping[str, int]) -> None:
+    """Ask which instances own partitions in each state that some are in, and keep the ids for pages that ask nobody."""
+    owners = {state: found for state in STATES if counts.get(state) and (found := _owners(cluster, state))}
+    if owners:
+        shared_cache.set(_key(cluster.pk), {state: tuple(each) for state, each in owners.items()}, KEPT_IMAGE_S)
+    else:
+        shared_cache.delete(_key(cluster.pk))
+
+
+def _owners(cluster: Cluster, state: str) -> Owners | None:
+    """None where no broker answers: that nobody is known to be hit does not say that nobody is."""
+    ids: set[str] = set()
+    has_internal, after = False, ""
+    for _page in range(LEADERLESS_LISTED_MAX // LEADERLESS_PAGE):
+        try:
+            lines, after = cluster_overview.partition_page(cluster, state=state, after=after, limit=LEADERLESS_PAGE)
+        except Unavailable:
+            return None
+        ids |= {line["instance_id"] for line in lines if line["instance_id"]}
+        has_internal = has_internal or any(not line["instance_id"] for line in lines)
+        if not after:
+            break
+    is_more = bool(after) or len(ids) > AFFECTED_INSTANCES_KEPT_MAX
+    return Owners(tuple(sorted(ids)[:AFFECTED_INSTANCES_KEPT_MAX]), is_more, has_internal)
+
+
+def _kept(cluster_ids: Iterable[str]) -> dict[Incident, Owners]:
+    keys = {_key(cluster_id): cluster_id for cluster_id in cluster_ids}
+    return {
+        Incident(keys[key], state): Owners(*each)
+        for key, owners in shared_cache.get_many(list(keys)).items()
+        for state, each in owners.items()
+    }
+
+
+def _key(cluster_id: str) -> str:
+    return f"observe:{cluster_id}:affected"
+
+
+# --- what pages show --------------------------------------------------------------------------------------------------
+
+
+def affected_by(clusters: Sequence[Cluster], silent: Sequence[Broker]) -> dict[Incident, Affected]:
+    """Of every incident; three queries at most, however many there are."""
+    return {**_of_partitions(clusters), **_of_brokers(silent)}
+
+
+def _of_partitions(clusters: Sequence[Cluster]) -> dict[Incident, Affected]:
+    kept = _kept(cluster.pk for cluster in clusters)
+    ids = {instance_id for owners in kept.values() for instance_id in owners.ids}
+    found = Instance.objects.filter(pk__in=ids).order_by().values_list("pk", "name", "tenant_id", "tenant__name")
+    rows = list(found) if ids else []
+    return {incident: first_hits(rows, owners) for incident, owners in kept.items()}
+
+
+def _of_brokers(brokers: Sequence[Broker]) -> dict[Incident, Affected]:
+    if not brokers:
+        return {}
+    served = _reachable().filter(
+        port_leases__broker__in=[broker.pk for broker in brokers], port_leases__is_leaving=False
+    )
+    counts = {
+        broker_id: (instances, tenants)
+        for broker_id, instances, tenants in served.values_list("port_leases__broker_id").annotate(
+            instances=Count("pk", distinct=True), tenants=Count("tenant_id", distinct=True)
+        )
+    }
+    by_name = Window(
+        DenseRank(), partition_by=[F("port_leases__broker_id")], order_by=[F("tenant__name"), F("name"), F("pk")]
+    )
+    rows = served.annotate(rank=by_name).filter(rank__lte=AFFECTED_NAMED_MAX)
+    hits: dict[str, set[tuple[str, str, str]]] = {}
+    for broker_id, tenant, name, pk in rows.values_list("port_leases__broker_id", "tenant__name", "name", "pk"):
+        hits.setdefault(broker_id, set()).add((tenant, name, pk))
+    return {
+        Incident(broker.pk): Affected(
+            hits=tuple(Hit(tenant, name) for tenant, name, _pk in sorted(hits.get(broker.pk, ()))),
+            instances=counts.get(broker.pk, (0, 0))[0],
+            tenants=counts.get(broker.pk, (0, 0))[1],
+        )
+        for broker in brokers
+    }
+
+
+def _reachable() -> QuerySet[Instance]:
+    return Instance.objects.filter(phase__in=[phase.value for phase in REACHABLE]).order_by()
+
+
+def affected_instances(cluster: Cluster, *, broker: Broker | None, state: str, words: str = "") -> QuerySet[Instance]:
+    """All that one incident hits, by the names of tenant and instance: those a broker serves, or the kept owners of
+    partitions in a state.
+    """
+    if broker is not None:
+        found = _reachable().filter(pk__in=broker.port_leases.filter(is_leaving=False).order_by().values("instance_id"))
+    else:
+        owners = _kept([cluster.pk]).get(Incident(cluster.pk, state))
+        found = Instance.objects.filter(pk__in=owners.ids if owners else ())
+    if words:
+        found = found.filter(Q(name__icontains=words) | Q(tenant__name__icontains=words) | Q(pk__icontains=words))
+    return found.select_related("tenant").order_by("tenant__name", "name", "pk")
