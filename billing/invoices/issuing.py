@@ -46,7 +46,10 @@ from tenants.models import Tenant
 
 HUNDRED = Decimal(100)
 REVERSE_CHARGE_NOTE = "Reverse charge: the recipient owes the tax."
-TOLD = {InvoiceState.PAID: WebhookEvent.INVOICE_PAID, InvoiceState.WRITTEN_OFF: WebhookEvent.INVOICE_WRITTEN_OFF}
+CLOSED_EVENTS = {
+    InvoiceState.PAID: WebhookEvent.INVOICE_PAID,
+    InvoiceState.WRITTEN_OFF: WebhookEvent.INVOICE_WRITTEN_OFF,
+}
 CLOSED = {InvoiceState.PAID: "invoice.paid", InvoiceState.WRITTEN_OFF: "invoice.written_off"}
 
 
@@ -120,8 +123,8 @@ def credit(*, acting: Actor, invoice: Invoice, amount: Decimal, note: str, now: 
         currency=locked.currency, now=now, corrects=locked, note=note.strip()[:200],
     )  # fmt: skip
     audit.record(acting, "invoice.credited", made, None, _audited(made), tenant=locked.tenant)
-    told = _audited(made) | {"id": made.pk, "corrects": locked.number}
-    publish(locked.tenant, WebhookEvent.INVOICE_CREDITED, told, now)
+    payload = _audited(made) | {"id": made.pk, "corrects": locked.number}
+    publish(locked.tenant, WebhookEvent.INVOICE_CREDITED, payload, now)
     return made
 
 
@@ -143,7 +146,7 @@ def close(*, acting: Actor, invoice: Invoice, state: InvoiceState, reference: st
     locked.save(update_fields=["state", "closed_at", "reference"])
     after = {"state": state, "reference": locked.reference}
     audit.record(acting, CLOSED[state], locked, {"state": InvoiceState.ISSUED}, after, tenant=locked.tenant)
-    publish(locked.tenant, TOLD[state], _audited(locked) | {"id": locked.pk}, now)
+    publish(locked.tenant, CLOSED_EVENTS[state], _audited(locked) | {"id": locked.pk}, now)
     dunning.resume_if_paid(locked.tenant, now)
     return locked
 

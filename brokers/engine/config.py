@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from brokers.contract.connections import CONNECTIONS_PER_INSTANCE_MAX, CREATIONS_PER_INSTANCE_PER_S_MAX
@@ -85,8 +85,6 @@ class EngineConfig:
     quota_burst_ms: int
     quota_window: Window
     controller_quota_window: Window
-    # Level 9: what each client id may that none of the eight levels names.
-    client_id_defaults: Mapping[str, float]
     # Name of an entry point (`throttling.quota_callback`).
     quota_callback: str | None
     retention_interval_ms: int
@@ -96,6 +94,8 @@ class EngineConfig:
     follower_throttle_bytes_per_s: int
     # `connections.max.reauth.ms`
     max_reauth_ms: int = MAX_REAUTH_MS
+    # Level 9: what each client id may that none of the eight levels names.
+    client_id_defaults: Mapping[str, float] = field(default_factory=dict)
     # Where ZooKeeper has access lists.
     zookeeper_credentials: Credentials | None = None
     zookeeper_control_digest: str = ""

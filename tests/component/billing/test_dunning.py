@@ -178,8 +178,8 @@ def test_webhooks_are_told_of_all_that_becomes_of_an_invoice(
     note = issuing.credit(acting=PLATFORM, invoice=invoice, amount=Decimal(1), note="a gift", now=timezone.now())
     issuing.close(acting=PLATFORM, invoice=invoice, state=InvoiceState.PAID, reference="bank", now=timezone.now())
 
-    told = WebhookDelivery.objects.order_by("created_at", "pk").values_list("event", "payload__data__number")
-    assert list(told)[-3:] == [
+    sent = WebhookDelivery.objects.order_by("created_at", "pk").values_list("event", "payload__data__number")
+    assert list(sent)[-3:] == [
         ("invoice.overdue", "PS-1"),
         ("invoice.credited", note.number),
         ("invoice.paid", "PS-1"),
