@@ -26,7 +26,7 @@ def panel() -> Client:
 def save(panel: Client, **values: str) -> None:
     plan = Plan.objects.get(code="brook")
     known = {"prices-0-id": str(plan.prices.get().pk), "prices-0-plan": "brook"}
-    body = {"name": plan.name, "position": "0", "on_sale": "on", **NO_PRICE, **known, **values}
+    body = {"name": plan.name, "position": "0", "idle_stop_days": "0", "on_sale": "on", **NO_PRICE, **known, **values}
     answer = panel.post(reverse("admin:billing_plan_change", args=["brook"]), body)
     assert answer.status_code == 302, answer.content.decode()
 

@@ -113,7 +113,7 @@ def add(brook: Plan, at: datetime, currency: str = "EUR") -> str:
         "prices-1-effective_from_1": f"{at:%H:%M:%S}", "prices-1-currency": currency,
         "prices-1-base_per_hour": "0.0900", "prices-1-per_mb_s_hour": "0.0100", "prices-1-per_gb_hour": "0.000300",
     }  # fmt: skip
-    body = {"name": brook.name, "position": "0", "on_sale": "on", **INLINE, **held, **wanted}
+    body = {"name": brook.name, "position": "0", "idle_stop_days": "0", "on_sale": "on", **INLINE, **held, **wanted}
     return panel.post(reverse("admin:billing_plan_change", args=["brook"]), body).content.decode()
 
 
