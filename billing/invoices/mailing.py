@@ -55,17 +55,21 @@ def _key(month: datetime) -> str:
 
 def send_reminder(invoice: Invoice, suspend_days: int) -> int:
     """That it is overdue. `invoice` came with its `open_amount`; after `suspend_days` overdue its tenant is suspended,
-    unless that is 0. How many mails the server took.
+    unless that is 0. How many mails the server took; what it did not take is not tried again, and noted as above.
     """
     suspends_on = invoice.due_at + timedelta(days=suspend_days) if suspend_days else None
     link = mails.public_url(f"/invoices/{invoice.pk}/")
-    return sum(
+    recipients = _recipients(invoice)
+    taken = sum(
         mails.send(
             "reminder", address, language, invoice=invoice, tenant=invoice.tenant.name, link=link,
             suspends_on=suspends_on,
         )
-        for address, language in _recipients(invoice)
+        for address, language in recipients
     )  # fmt: skip
+    if taken < len(recipients):
+        _note_not_taken(invoice)
+    return taken
 
 
 def _recipients(invoice: Invoice) -> list[tuple[str, str]]:

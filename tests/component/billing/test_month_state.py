@@ -12,6 +12,7 @@ from django.core.cache import cache
 from kombu.exceptions import OperationalError
 
 from billing import services
+from billing.dunning import services as dunning
 from billing.invoices import closing, mailing, month_runs
 from billing.invoices.month_runs import RunKind, RunState
 from billing.invoices.periods import month_before, month_of
@@ -35,7 +36,7 @@ from tenants.actors import operator_actor
 from tenants.errors import Conflict, PermissionDenied
 from tenants.models import Member, Tenant, User
 from tests.testkit.api_cases import make_member
-from tests.testkit.billing import ran
+from tests.testkit.billing import DUE, invoice_of, ran
 from tests.testkit.fleet import make_fleet, make_instance, place
 from tests.testkit.instances import make_instance as make_brook
 
@@ -150,6 +151,19 @@ def test_mails_that_were_not_taken_and_tenants_that_none_reaches_are_named(
     state = month_state.month_state(LAST_MONTH, NOW)
     assert state.mails_not_taken == Named(1, (number,)) == Named(1, tuple(mailing.not_taken(LAST_MONTH.start)))
     assert state.nobody_reached == Named(1, ("Nobody",))
+
+
+def test_a_reminder_that_was_not_taken_is_noted_as_well(
+    tenant: Tenant, django_capture_on_commit_callbacks: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    invoice = invoice_of(tenant, period_start=datetime(2026, 9, 1, tzinfo=UTC))
+    with django_capture_on_commit_callbacks(execute=True):
+        dunning.dun(DUE + timedelta(days=4))
+    assert mailing.not_taken(invoice.period_start) == []
+    monkeypatch.setattr(mails, "send", lambda *_args, **_more: False)
+    with django_capture_on_commit_callbacks(execute=True):
+        dunning.dun(DUE + timedelta(days=11))
+    assert mailing.not_taken(invoice.period_start) == [invoice.number]
 
 
 # --- the lake ---------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from brokers.models import Cluster, Host, PortLease
 from brokers.monitoring import cluster_overview, incidents, observe
 from brokers.monitoring.cluster_overview import COUNTS
 from brokers.monitoring.incidents import Incident, Owners
+from instances.interfaces import BrokerUnresponsive
 from instances.models import Instance
 from tenants.errors import Unavailable
 from tests.testkit.api_cases import make_member, make_tenant, make_user
@@ -178,6 +179,21 @@ def test_who_may_not_see_instances_is_told_of_no_tenant(cluster: Cluster) -> Non
 @pytest.mark.parametrize("asked", ["broker=99", "broker=%C2%B2", "broker=-1", "broker=99999999999999999999"])
 def test_a_broker_that_does_not_exist_is_not_found(panel: Client, cluster: Cluster, asked: str) -> None:
     assert panel.get(reverse("admin:brokers_cluster_affected", args=[cluster.pk]) + f"?{asked}").status_code == 404
+
+
+def test_the_map_leads_to_those_that_a_silent_broker_serves(
+    panel: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served(cluster, 3, 1)
+    silent = (BrokerUnresponsive(broker_id=3, reason="does not answer"),)
+    monkeypatch.setattr(cluster_overview, "_ask", lambda _cluster: observe.Answers(bodies={}, silent=silent))
+    address = reverse("admin:brokers_cluster_map", args=[cluster.pk])
+    listed = reverse("admin:brokers_cluster_affected", args=[cluster.pk]) + "?broker=3"
+    assert listed in panel.get(address).content.decode()
+    looker, client = make_user(is_staff=True), Client()
+    looker.user_permissions.add(Permission.objects.get(codename="view_cluster"))
+    client.force_login(looker)
+    assert listed not in client.get(address).content.decode()
 
 
 def test_a_state_that_does_not_exist_hits_nobody(panel: Client, cluster: Cluster) -> None:
