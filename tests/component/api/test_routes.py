@@ -69,7 +69,8 @@ OF_TENANTS = tuple(route for route in ROUTES if route not in OF_OPERATORS)
 
 def _cases() -> Iterator[Case]:
     for module in (
-        of_alert_rules, of_archives, of_billing, of_budgets, of_invoices, of_webhooks, of_instances, of_quotas, of_tenants,
+        of_alert_rules, of_archives, of_billing, of_budgets, of_invoices, of_webhooks, of_instances, of_quotas,
+        of_tenants,
     ):  # fmt: skip
         for var in vars(module).values():
             if isinstance(var, type) and issubclass(var, EndpointCases):
