@@ -215,7 +215,7 @@ class AlertRuleForm(AlertRuleChangeForm):
     """A rule about an instance."""
 
     instance_id = forms.ChoiceField(label=_("Instance"), choices=())
-    kind = forms.ChoiceField(label=_("Watch"), choices=[(kind.value, kind.label) for kind in OF_TENANTS])
+    kind = forms.ChoiceField(label=_("What is watched"), choices=[(kind.value, kind.label) for kind in OF_TENANTS])
     field_order = ("name", "instance_id", "kind", "threshold", "for_minutes", "group_id", "topic", "window_minutes")
 
     def __init__(self, *args: Any, instances: Mapping[str, str], **more: Any) -> None:

@@ -88,6 +88,15 @@ def delete_rule(*, acting: Actor, rule: AlertRule) -> None:
     rule.delete()
 
 
+@transaction.atomic
+def delete_rule_of_cluster(*, acting: Actor, rule: AlertRule) -> None:
+    """An operator's. What was told of it stays."""
+    found = AlertRule.objects.select_for_update().get(pk=rule.pk)
+    firings.end(found, FiringEnd.DELETED, found.value, timezone.now())
+    audit.record(acting, "alert_rule.deleted", found, _shown(found), None)
+    found.delete()
+
+
 def begin_anew(rule: AlertRule, why: FiringEnd, now: datetime) -> None:
     """`rule` is locked; the caller saves `EVALUATED`. When it fired last is kept: a change makes it fire no sooner."""
     firings.end(rule, why, rule.value, now)
