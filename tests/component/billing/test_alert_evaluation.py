@@ -155,7 +155,7 @@ def test_a_group_fires_by_its_lag_in_all_topics_or_in_one(owner: Member, instanc
     assert evaluating.evaluate(START + timedelta(minutes=6)).unknown == 3
 
 
-def told(cluster: Cluster, now: datetime, *, silent: tuple[int, ...] = (), **counts: int) -> None:
+def keep_image(cluster: Cluster, now: datetime, *, silent: tuple[int, ...] = (), **counts: int) -> None:
     """What the beat task keeps of a look at the cluster."""
     share = {"live": True, "leaders": 1, "preferred": 1, "replicas": 1, "out_of_sync": 0}
     rows = [{"id": number, **share} for number in (1, 2, 3)]
@@ -171,10 +171,10 @@ def test_a_silent_broker_concerns_the_instances_that_it_serves(
     owner: Member, instance: Instance, cluster: Cluster
 ) -> None:
     rule = rule_of(owner, instance, kind="brokers_silent", threshold=1)
-    told(cluster, START, silent=(3,))
+    keep_image(cluster, START, silent=(3,))
     evaluating.evaluate(START)
     assert said(rule) == ("ok", False, 0)
-    told(cluster, START + MINUTE, silent=(2, 3))
+    keep_image(cluster, START + MINUTE, silent=(2, 3))
     evaluating.evaluate(START + MINUTE)
     assert said(rule) == ("pending", False, 1)
     evaluating.evaluate(START + 2 * MINUTE)  # nobody looked since
@@ -219,7 +219,7 @@ def test_operators_rules_of_a_cluster_are_told_to_operators_alone(owner: Member,
         cluster=cluster, name="brokers away", kind="cluster_brokers_silent", threshold=1, for_minutes=1
     )
     for number in range(2):
-        told(cluster, START + number * MINUTE, under_replicated=7)
+        keep_image(cluster, START + number * MINUTE, under_replicated=7)
         evaluating.evaluate(START + number * MINUTE)
     assert (said(counts), said(silent)) == (("firing", False, 7), ("ok", False, 0))
     send_mails(START + MINUTE)

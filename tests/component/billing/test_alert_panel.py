@@ -59,7 +59,7 @@ def test_a_rule_is_made_changed_and_deleted_and_each_is_in_the_audit_log(panel: 
 
     panel.post(reverse(LIST), {"action": "delete_rules", "_selected_action": rule.pk})
     assert not AlertRule.objects.exists()
-    actions = AuditEntry.objects.filter(action__startswith="alert_rule.").order_by("created_at")
+    actions = AuditEntry.objects.filter(action__startswith="alert_rule.").order_by("time")
     assert [entry.action.partition(".")[2] for entry in actions] == ["created", "changed", "deleted"]
 
 
