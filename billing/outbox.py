@@ -15,11 +15,14 @@ from django.db import transaction
 from django.db.models import F, Q
 
 from billing.models import MailNotice, NoticeKind
+from brokers.infra.locks import Busy, only_one
 from tenants import mails
 from tenants.choices import Role
 from tenants.models import Member, Tenant, User
 
 log = structlog.get_logger(__name__)
+
+LOCK = "mail notices"
 
 MAILS_PER_NOTICE_MAX = 20
 ALERT_MAILS_PER_TENANT_AND_HOUR_MAX = 12
@@ -48,7 +51,23 @@ Sender = Callable[[Sequence[MailNotice]], Sent]
 
 
 def send_due(now: datetime, *, budgets: Sender, alerts: Sender) -> int:
-    """How many mails' notices were tried. `budgets` sends one notice at a time, `alerts` those of one tenant."""
+    """How many notices were tried. `budgets` sends one notice at a time, `alerts` those of one tenant. One run at a
+    time: a mail server that is slow holds one worker of ours, not each of them.
+    """
+    try:
+        with only_one(LOCK):
+            return _run(now, budgets, alerts)
+    except Busy:
+        return 0
+
+
+def forget_old(now: datetime) -> int:
+    """Notices that are over since long ago."""
+    old = MailNotice.objects.filter(finished_at__lt=now - NOTICES_KEPT_FOR).values_list("pk", flat=True)
+    return MailNotice.objects.filter(pk__in=list(old[:FORGOTTEN_AT_ONCE_MAX])).delete()[0]
+
+
+def _run(now: datetime, budgets: Sender, alerts: Sender) -> int:
     ends_s = time.monotonic() + RUN_S
     tried = 0
     while time.monotonic() < ends_s:
@@ -60,12 +79,6 @@ def send_due(now: datetime, *, budgets: Sender, alerts: Sender) -> int:
             _note(notices, (budgets if is_budget else alerts)(notices), now)
             tried += len(notices)
     return tried
-
-
-def forget_old(now: datetime) -> int:
-    """Notices that are over since long ago."""
-    old = MailNotice.objects.filter(finished_at__lt=now - NOTICES_KEPT_FOR).values_list("pk", flat=True)
-    return MailNotice.objects.filter(pk__in=list(old[:FORGOTTEN_AT_ONCE_MAX])).delete()[0]
 
 
 def members_of(tenant: Tenant, roles: Iterable[Role]) -> list[User]:

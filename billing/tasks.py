@@ -55,6 +55,7 @@ def evaluate_alert_rules() -> None:
     now = timezone.now()
     evaluating.evaluate(now)
     evaluating.forget_old(now)
+    outbox.forget_old(now)
 
 
 @shared_task(name="billing.send_mails")
@@ -63,7 +64,6 @@ def send_mails() -> None:
     close_old_connections()
     now = timezone.now()
     outbox.send_due(now, budgets=budgets.send_mail, alerts=alert_mails.send)
-    outbox.forget_old(now)
 
 
 @shared_task(name="billing.deliver_webhooks")

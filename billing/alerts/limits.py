@@ -20,7 +20,7 @@ LAG_MAX: Final = 10**15
 
 # Evaluated in one turn, those first that were evaluated longest ago; a turn begins no batch after so long.
 RULES_PER_TURN_MAX: Final = 100_000
-RULES_PER_BATCH: Final = 500
+RULES_PER_BATCH: Final = 250
 TURN_S: Final = 40.0
 # A figure that is older is not known.
 STORAGE_KNOWN_FOR: Final = timedelta(minutes=6)
