@@ -9,6 +9,9 @@ from django.db.models import Count, Q, QuerySet, Sum
 
 from billing.invoices.open_amounts import with_open_amount
 from billing.models import (
+    AlertFiring,
+    AlertKind,
+    AlertRule,
     Archive,
     ArchiveFile,
     ArchiveState,
@@ -25,6 +28,7 @@ from instances import access as instances_access
 from instances.models import Instance
 from tenants import access
 from tenants.actors import Actor
+from tenants.choices import Scope
 from tenants.models import Tenant
 
 
@@ -60,6 +64,27 @@ def budget(acting: Actor, budget_id: str, *, lock: bool = False) -> Budget:
 
 def alerts_of(tenant: Tenant) -> QuerySet[BudgetAlert]:
     return BudgetAlert.objects.filter(tenant=tenant)
+
+
+def alert_rules_of(acting: Actor) -> QuerySet[AlertRule]:
+    """Those about consumer groups only where the actor may see groups."""
+    found = AlertRule.objects.filter(tenant=access.tenant_of(acting))
+    return found if access.permits(acting, Scope.GROUPS_READ) else found.exclude(kind=AlertKind.CONSUMER_LAG)
+
+
+def alert_rule(acting: Actor, rule_id: str, *, lock: bool = False) -> AlertRule:
+    """Raises `NotFound`."""
+    return access.fetch(alert_rules_of(acting).select_related("instance", "tenant"), lock=lock, pk=rule_id)
+
+
+def firings_of(acting: Actor) -> QuerySet[AlertFiring]:
+    """Those of deleted rules included."""
+    found = AlertFiring.objects.filter(tenant=access.tenant_of(acting))
+    return found if access.permits(acting, Scope.GROUPS_READ) else found.exclude(kind=AlertKind.CONSUMER_LAG)
+
+
+def firings_of_rule(rule: AlertRule) -> QuerySet[AlertFiring]:
+    return AlertFiring.objects.filter(rule_id=rule.pk)
 
 
 def webhooks_of(tenant: Tenant) -> QuerySet[WebhookEndpoint]:

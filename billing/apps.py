@@ -9,10 +9,12 @@ class BillingConfig(AppConfig):
     verbose_name = _("Billing")
 
     def ready(self) -> None:
+        from billing.alerts import limits
         from billing.selectors import plan_terms
         from billing.services import forget_usage_offset
         from brokers.rebalancing import interfaces
         from instances import interfaces as instances_interfaces
 
+        limits.publish()
         instances_interfaces.plan_catalogue.plug(plan_terms)
         interfaces.usage_begins_anew.plug(forget_usage_offset)

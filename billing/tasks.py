@@ -10,7 +10,9 @@ from django.conf import settings
 from django.db import close_old_connections
 from django.utils import timezone
 
-from billing import catching_up
+from billing import catching_up, outbox
+from billing.alerts import evaluating
+from billing.alerts import mailing as alert_mails
 from billing.archives import running
 from billing.budgets import services as budgets
 from billing.dunning import services as dunning
@@ -61,6 +63,24 @@ def watch_budgets() -> None:
     """Tells who may see cost when a budget passes a mark. Safe to run twice and at the same time."""
     close_old_connections()
     budgets.evaluate(timezone.now().astimezone(UTC))
+
+
+@shared_task(name="billing.evaluate_alert_rules")
+def evaluate_alert_rules() -> None:
+    """Rules fire and are resolved. Safe to run twice and at the same time."""
+    close_old_connections()
+    now = timezone.now()
+    evaluating.evaluate(now)
+    evaluating.forget_old(now)
+    outbox.forget_old(now)
+
+
+@shared_task(name="billing.send_mails")
+def send_mails() -> None:
+    """Sends what budgets and alerts have to tell. Safe to run twice and at the same time."""
+    close_old_connections()
+    now = timezone.now()
+    outbox.send_due(now, budgets=budgets.send_mail, alerts=alert_mails.send)
 
 
 @shared_task(name="billing.deliver_webhooks")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from billing.views import archives, budgets, buying, costs, invoices, payments, usage, webhooks
+from billing.views import alert_rules, archives, budgets, buying, costs, invoices, payments, usage, webhooks
 
 urlpatterns = [
     path("instances/new/", buying.create_page, name="page-instance-create"),
@@ -19,6 +19,13 @@ urlpatterns = [
         r"^archives/(?P<archive_id>[a-z0-9-]+)/(?P<act>run|pause|resume|delete)/$",
         archives.change_archive,
         name="page-archive-act",
+    ),
+    path("alert-rules/", alert_rules.alert_rules_page, name="page-alert-rules"),
+    path("alert-rules/<str:rule_id>/", alert_rules.alert_rule_page, name="page-alert-rule"),
+    re_path(
+        r"^alert-rules/(?P<rule_id>[a-z0-9-]+)/(?P<act>pause|resume|delete)/$",
+        alert_rules.act_on_alert_rule,
+        name="page-alert-rule-act",
     ),
     path("webhooks/", webhooks.webhooks_page, name="page-webhooks"),
     path("webhooks/<str:webhook_id>/", webhooks.webhook_page, name="page-webhook"),

@@ -26,6 +26,8 @@ DUN_EVERY_S = 3_600
 IDLE_EVERY_S = 3_600
 MARGINS_EVERY_S = 900
 BUDGETS_EVERY_S = 60
+ALERTS_EVERY_S = 60
+MAILS_EVERY_S = 10
 WEBHOOKS_EVERY_S = 5
 ARCHIVES_EVERY_S = 30
 
@@ -57,6 +59,8 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "keep margins of clusters": every(MARGINS_EVERY_S, "billing.keep_margins"),
     "look after the lake": every(LAKE_EVERY_S, "billing.look_after_lake", queue="pipeline"),
     "watch budgets": every(BUDGETS_EVERY_S, "billing.watch_budgets"),
+    "evaluate alert rules": every(ALERTS_EVERY_S, "billing.evaluate_alert_rules"),
+    "send mails of budgets and alerts": every(MAILS_EVERY_S, "billing.send_mails"),
     "deliver webhooks": every(WEBHOOKS_EVERY_S, "billing.deliver_webhooks"),
     "archive topics": every(ARCHIVES_EVERY_S, "billing.run_archives", queue="pipeline"),
     "apply usage": every(USAGE_EVERY_S, "billing.run_usage_pipeline", queue="pipeline"),

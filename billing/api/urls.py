@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from billing.api import archives, budgets, invoices, views, webhooks
+from billing.api import alert_rules, archives, budgets, invoices, views, webhooks
 
 urlpatterns = [
     path("plans", views.PlanCollection.as_view()),
@@ -11,6 +11,10 @@ urlpatterns = [
     path("budgets", budgets.BudgetCollection.as_view()),
     path("budgets/<str:budget_id>", budgets.BudgetDetail.as_view()),
     path("alerts", budgets.AlertCollection.as_view()),
+    path("alert-rules", alert_rules.AlertRuleCollection.as_view()),
+    path("alert-rules/<str:rule_id>", alert_rules.AlertRuleDetail.as_view()),
+    path("alert-rules/<str:rule_id>/firings", alert_rules.AlertRuleHistory.as_view()),
+    path("alert-firings", alert_rules.AlertFiringCollection.as_view()),
     path("webhooks", webhooks.WebhookCollection.as_view()),
     path("webhooks/<str:webhook_id>", webhooks.WebhookDetail.as_view()),
     path("webhooks/<str:webhook_id>/rotate-secret", webhooks.WebhookRotation.as_view()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -11,10 +11,11 @@ import structlog
 from django.db import IntegrityError, transaction
 from django.utils.translation import gettext_noop
 
+from billing import outbox
 from billing.budgets.decide import FORECAST, marks_passed
 from billing.invoices.charging import Draft, draft
 from billing.invoices.periods import month_of
-from billing.models import Budget, BudgetAlert, WebhookEvent
+from billing.models import Budget, BudgetAlert, MailNotice, NoticeKind, WebhookEvent
 from billing.rating.hours import NoPrice
 from billing.rating.terms import Bill
 from billing.webhooks.services import publish
@@ -23,14 +24,13 @@ from tenants import access, audit, mails
 from tenants.actors import Actor
 from tenants.choices import Role, Scope
 from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
-from tenants.models import Member, Tenant
+from tenants.models import Tenant
 
 log = structlog.get_logger(__name__)
 
 BUDGETS_PER_TENANT_MAX = 50
 # Who may see what it costs.
 MAILED_ROLES = (Role.OWNER, Role.ADMIN, Role.FINANCE)
-MAILS_PER_ALERT_MAX = 20
 CHANGEABLE = ("name", "amount")
 
 
@@ -102,41 +102,38 @@ def _evaluate(budget: Budget, found: Draft, now: datetime) -> int:
     )
     so_far, forecast = (spent(bill, budget.instance_id) for bill in (found.so_far, found.forecast))
     marks = marks_passed(budget.amount, so_far, forecast, said)
-    alerts = []
+    # Of several that are passed at once the highest is worth a mail.
+    loudest = max((mark for mark in marks if mark != FORECAST), default=FORECAST)
+    made = 0
     for mark in marks:
         try:
             with transaction.atomic():
-                alerts.append(
-                    BudgetAlert.objects.create(
-                        tenant=budget.tenant, budget_id=budget.pk, budget_name=budget.name,
-                        instance_id=budget.instance_id, month=month, mark=mark, amount=budget.amount, spent=so_far,
-                        forecast=forecast, at=now,
-                    )
+                alert = BudgetAlert.objects.create(
+                    tenant=budget.tenant, budget_id=budget.pk, budget_name=budget.name,
+                    instance_id=budget.instance_id, month=month, mark=mark, amount=budget.amount, spent=so_far,
+                    forecast=forecast, at=now,
                 )  # fmt: skip
-                publish(budget.tenant, WebhookEvent.BUDGET_ALERT, _payload(alerts[-1]), now)
+                publish(budget.tenant, WebhookEvent.BUDGET_ALERT, _payload(alert), now)
+                if mark == loudest:
+                    MailNotice.objects.create(
+                        tenant=budget.tenant, kind=NoticeKind.BUDGET, budget_alert=alert, created_at=now, next_at=now
+                    )
+                made += 1
         except IntegrityError:
             continue  # another run said it
-    # Of several that are passed at once the highest is worth a mail.
-    loudest = max((alert for alert in alerts if alert.mark != FORECAST), key=lambda alert: alert.mark, default=None)
-    for alert in alerts:
-        if alert is loudest or (alert.mark == FORECAST and loudest is None):
-            alert.sent_to = _send(alert)
-            alert.save(update_fields=["sent_to"])
-    return len(alerts)
+    return made
 
 
-def _send(alert: BudgetAlert) -> int:
-    """To who may see cost, at verified addresses; how many mails were taken."""
-    members = Member.objects.filter(
-        tenant=alert.tenant, role__in=MAILED_ROLES, user__is_active=True, user__email_verified_at__isnull=False
-    )
-    count = 0
-    for member in members.select_related("user").order_by("pk")[:MAILS_PER_ALERT_MAX]:
-        count += mails.send(
-            "budget", member.user.email, member.user.language, alert=alert, is_forecast=alert.mark == FORECAST,
-            currency=alert.tenant.currency, tenant=alert.tenant.name, link=mails.public_url("/budgets/"),
-        )  # fmt: skip
-    return count
+def send_mail(notices: Sequence[MailNotice]) -> outbox.Sent:
+    """Of one alert: to who may see cost, at verified addresses."""
+    alert = notices[0].budget_alert
+    assert alert is not None
+    sent = outbox.to_each(
+        outbox.members_of(alert.tenant, MAILED_ROLES), "budget", alert=alert, is_forecast=alert.mark == FORECAST,
+        currency=alert.tenant.currency, tenant=alert.tenant.name, link=mails.public_url("/budgets/"),
+    )  # fmt: skip
+    BudgetAlert.objects.filter(pk=alert.pk).update(sent_to=sent.taken)
+    return sent
 
 
 def _require_free(tenant: Tenant, name: str) -> None:

@@ -1,6 +1,16 @@
 """The tables of billing, one module for each kind of fact."""
 
 from billing.models.agreements import BillingProfile, Discount, InvoiceSeries, Seller
+from billing.models.alerts import (
+    OF_CLUSTERS,
+    OF_TENANTS,
+    AlertFiring,
+    AlertKind,
+    AlertRule,
+    FiringEnd,
+    MailNotice,
+    NoticeKind,
+)
 from billing.models.archives import Archive, ArchiveFile, ArchivePartition, ArchiveState, OnTrouble
 from billing.models.budgets import Budget, BudgetAlert
 from billing.models.dunning import InvoiceReminder, UnpaidSuspension
@@ -14,7 +24,12 @@ from billing.models.webhooks import DeliveryState, WebhookDelivery, WebhookEndpo
 
 __all__ = [
     "NEVER",
+    "OF_CLUSTERS",
+    "OF_TENANTS",
     "OVERDUE",
+    "AlertFiring",
+    "AlertKind",
+    "AlertRule",
     "Archive",
     "ArchiveFile",
     "ArchivePartition",
@@ -25,6 +40,7 @@ __all__ = [
     "DeliveryState",
     "Direction",
     "Discount",
+    "FiringEnd",
     "IdleWarning",
     "Invoice",
     "InvoiceKind",
@@ -33,6 +49,8 @@ __all__ = [
     "InvoiceSeries",
     "InvoiceState",
     "LakeFile",
+    "MailNotice",
+    "NoticeKind",
     "OnTrouble",
     "Payment",
     "PaymentProblem",

@@ -15,6 +15,8 @@ SECRET_CHARS_MAX = 400
 
 
 class WebhookEvent(models.TextChoices):
+    ALERT_FIRING = "alert.firing", _("An alert fires")
+    ALERT_RESOLVED = "alert.resolved", _("An alert is resolved")
     BUDGET_ALERT = "budget.alert", _("A budget passed a mark")
     INVOICE_ISSUED = "invoice.issued", _("An invoice was issued")
     INVOICE_CREDITED = "invoice.credited", _("A credit note was issued")

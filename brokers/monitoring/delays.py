@@ -6,9 +6,15 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from brokers.models import Cluster
+from django.core.cache import cache
+
+from brokers.choices import WantedState
+from brokers.models import Broker, Cluster
 from brokers.monitoring import observe
 from instances import services
+
+# After a look at every broker of a cluster its minutes are known until then.
+KNOWN_KEPT_S = 600
 
 
 def keep(now: datetime) -> int:
@@ -17,9 +23,27 @@ def keep(now: datetime) -> int:
     for cluster in Cluster.objects.order_by("pk"):
         answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/delays")
         kept += services.keep_delays(merged(answers.bodies.values()))
+        if not _missing(cluster, answers):
+            cache.set(_known_key(cluster.pk), now, KNOWN_KEPT_S)
     services.forget_delays(now)
     services.forget_throttled_minutes(now)
     return kept
+
+
+def known_until(cluster_ids: Iterable[str]) -> dict[str, datetime]:
+    """Up to when the delays of each cluster are kept, as all its brokers told them; nothing where that is long ago."""
+    keys = {_known_key(cluster_id): cluster_id for cluster_id in cluster_ids}
+    return {keys[key]: at for key, at in cache.get_many(list(keys)).items()}
+
+
+def _missing(cluster: Cluster, answers: observe.Answers) -> bool:
+    """Whether a broker that shall run did not tell."""
+    rows = Broker.objects.filter(cluster=cluster, removed_at=None).exclude(wanted=WantedState.STOPPED)
+    return not answers.bodies.keys() >= set(rows.values_list("number", flat=True))
+
+
+def _known_key(cluster_id: str) -> str:
+    return f"delays:{cluster_id}:known"
 
 
 def merged(bodies: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, int]]:

@@ -8,7 +8,7 @@ now). The last lag by topic is kept beside them, for metrics.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
@@ -85,7 +85,16 @@ def note_ends(instance_id: str, group: str, ends: Mapping[Partition, int], now_m
 
 def latest(instance_id: str, now_ms: int) -> dict[str, Latest]:
     """The last sample of each group that has one."""
-    kept: dict[str, Latest] = cache.get(_latest_key(instance_id)) or {}
+    return _shown(cache.get(_latest_key(instance_id)) or {}, now_ms)
+
+
+def latest_of(instance_ids: Iterable[str], now_ms: int) -> dict[str, dict[str, Latest]]:
+    """The same of many instances, by their ids."""
+    keys = {_latest_key(instance_id): instance_id for instance_id in instance_ids}
+    return {keys[key]: _shown(kept, now_ms) for key, kept in cache.get_many(list(keys)).items()}
+
+
+def _shown(kept: Mapping[str, Latest], now_ms: int) -> dict[str, Latest]:
     return {group: item for group, item in kept.items() if now_ms - item[0] <= LAG_SHOWN_FOR_S * MS_PER_S}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from django.core.cache import cache
 
@@ -31,6 +31,12 @@ def samples_of(instance_id: str) -> tuple[Sample, ...]:
     """Oldest first."""
     kept: tuple[Sample, ...] = cache.get(_key(instance_id)) or ()
     return kept
+
+
+def latest_of(instance_ids: Iterable[str]) -> dict[str, Sample]:
+    """The last sample of each instance that has one."""
+    keys = {_key(instance_id): instance_id for instance_id in instance_ids}
+    return {keys[key]: samples[-1] for key, samples in cache.get_many(list(keys)).items() if samples}
 
 
 def _key(instance_id: str) -> str:

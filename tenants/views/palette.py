@@ -93,6 +93,7 @@ def account_places(search: Search) -> list[Entry]:
         (_("Archives"), page, "page-archives", Scope.ARCHIVES_READ),
         (_("Invoices"), page, "page-invoices", Scope.BILLING_READ),
         (_("Budgets"), page, "page-budgets", Scope.BILLING_READ),
+        (_("Alert rules"), page, "page-alert-rules", Scope.USAGE_READ),
         (_("Members"), page, "page-members", Scope.MEMBERS_READ),
         (_("Invite a member"), act, "page-members", Scope.MEMBERS_WRITE),
         (_("API tokens"), page, "page-tokens", Scope.TOKENS_READ),

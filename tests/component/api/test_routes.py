@@ -13,6 +13,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from tenants import access
 from tenants.api.endpoint import ANYBODY, SIGNED_IN, Endpoint
 from tenants.choices import Role, Scope
+from tests.component.billing import test_alert_rules as of_alert_rules
 from tests.component.billing import test_api as of_billing
 from tests.component.billing import test_archives as of_archives
 from tests.component.billing import test_budgets as of_budgets
@@ -67,7 +68,10 @@ OF_TENANTS = tuple(route for route in ROUTES if route not in OF_OPERATORS)
 
 
 def _cases() -> Iterator[Case]:
-    for module in (of_archives, of_billing, of_budgets, of_invoices, of_webhooks, of_instances, of_quotas, of_tenants):
+    for module in (
+        of_alert_rules, of_archives, of_billing, of_budgets, of_invoices, of_webhooks, of_instances, of_quotas,
+        of_tenants,
+    ):  # fmt: skip
         for var in vars(module).values():
             if isinstance(var, type) and issubclass(var, EndpointCases):
                 yield from var.cases

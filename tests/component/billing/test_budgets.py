@@ -12,7 +12,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from billing import outbox
 from billing import services as plans
+from billing.alerts import mailing
 from billing.budgets import services
 from billing.invoices.periods import month_of
 from billing.models import Budget, BudgetAlert
@@ -48,6 +50,13 @@ def budget(owner: Member, amount: str, **more: str) -> Budget:
     return services.create_budget(acting=member_actor(owner), name="March", amount=Decimal(amount), **more)
 
 
+def evaluate(now: datetime) -> int:
+    """How many alerts there are more; what they have to tell is sent."""
+    made = services.evaluate(now)
+    outbox.send_due(now, budgets=services.send_mail, alerts=mailing.send)
+    return made
+
+
 def after(hours: int) -> datetime:
     return MONTH.start + timedelta(hours=hours)
 
@@ -69,7 +78,7 @@ class TestEndpointsOfBudgets(EndpointCases):
 def test_each_mark_is_said_once_and_the_highest_gets_the_mail(owner: Member) -> None:
     budget(owner, "6.00")
 
-    said = [services.evaluate(after(hours)) for hours in (10, 10, 50, 79, 81, 99, 100, 200)]
+    said = [evaluate(after(hours)) for hours in (10, 10, 50, 79, 81, 99, 100, 200)]
 
     assert said == [1, 0, 1, 0, 1, 0, 1, 0]
     assert [alert.mark for alert in BudgetAlert.objects.order_by("at")] == [0, 50, 80, 100]
@@ -84,10 +93,10 @@ def test_each_mark_is_said_once_and_the_highest_gets_the_mail(owner: Member) -> 
 
 def test_another_amount_says_its_marks_anew_and_so_does_another_month(owner: Member) -> None:
     found = budget(owner, "6.00")
-    assert services.evaluate(after(120)) == 3
+    assert evaluate(after(120)) == 3
     services.change_budget(acting=member_actor(owner), budget=found, changes={"amount": Decimal("7.20")})
-    assert services.evaluate(after(120)) == 3
-    assert services.evaluate(MONTH.end + timedelta(hours=120)) == 3
+    assert evaluate(after(120)) == 3
+    assert evaluate(MONTH.end + timedelta(hours=120)) == 3
     assert len(mail.outbox) == 3
 
 
@@ -95,10 +104,21 @@ def test_only_who_may_see_cost_at_a_verified_address_gets_a_mail(owner: Member) 
     finance, developer = (make_member(role, owner.tenant) for role in (Role.FINANCE, Role.DEVELOPER))
     unverified = make_member(Role.ADMIN, owner.tenant)
     User.objects.filter(pk__in=[finance.user_id, developer.user_id]).update(email_verified_at=timezone.now())
+    removed = make_member(Role.FINANCE, owner.tenant)
+    User.objects.filter(pk=removed.user_id).update(email_verified_at=timezone.now())
+    Member.objects.filter(pk=removed.pk).update(removed_at=timezone.now())
     budget(owner, "0.06")
-    services.evaluate(after(1))
+    evaluate(after(1))
     assert {message.to[0] for message in mail.outbox} == {owner.user.email, finance.user.email}
     assert unverified.user.email not in str(mail.outbox)
+
+
+def test_a_worker_that_dies_before_the_mail_of_a_budget_loses_it_not(owner: Member) -> None:
+    budget(owner, "0.06")
+    services.evaluate(after(1))
+    assert not mail.outbox and BudgetAlert.objects.filter(sent_to=0).exists()
+    evaluate(after(1))
+    assert len(mail.outbox) == 1 and BudgetAlert.objects.get(mark=100).sent_to == 1
 
 
 def test_a_budget_of_one_instance_counts_that_one_alone(owner: Member) -> None:

@@ -15,6 +15,7 @@ from tenants.models import Member
 ACCOUNT_PAGES = (
     "page-instances", "page-operations", "page-instance-create", "page-account-usage", "page-members", "page-tokens",
     "page-invoices", "page-budgets", "page-archives", "page-webhooks",
+    "page-alert-rules",
     "page-audit", "page-settings", "page-palette",
 )  # fmt: skip
 INSTANCE_PAGES = (

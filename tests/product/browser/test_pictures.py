@@ -111,6 +111,7 @@ PAGES = {
     "audit": "/audit/",
     "settings": "/settings/",
     "account-usage": "/usage/",
+    "alert-rules": "/alert-rules/",
 }
 
 

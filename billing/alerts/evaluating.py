@@ -1,0 +1,145 @@
+"""One turn over all rules that are enabled, in batches by instance: the figures are read first, then the rules of the
+batch are locked, decided and written in one transaction with what follows. A turn that runs twice, or beside another,
+changes nothing more: rules that somebody holds are passed over, and a later reading goes on where this one stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+
+import structlog
+from django.db import connection, transaction
+from django.db.models import F
+
+from billing.alerts import figures, firings
+from billing.alerts.decide import AlertState, Progress, advance
+from billing.alerts.figures import Figures
+from billing.alerts.limits import (
+    FIRINGS_KEPT_FOR,
+    FORGOTTEN_AT_ONCE_MAX,
+    RULES_PER_BATCH,
+    RULES_PER_TURN_MAX,
+    TURN_S,
+)
+from billing.models import AlertFiring, AlertRule, FiringEnd
+from brokers.infra.locks import Busy, only_one
+
+log = structlog.get_logger(__name__)
+
+LOCK = "alert rules"
+
+_WRITE = """
+UPDATE billing_alertrule AS rule
+SET state = new.state, state_since = new.since, held_ms = new.held_ms, value = new.value,
+    is_unknown = new.is_unknown, evaluated_at = new.evaluated_at, fired_at = new.fired_at
+FROM unnest(%s::text[], %s::text[], %s::timestamptz[], %s::bigint[], %s::bigint[], %s::bool[], %s::timestamptz[],
+            %s::timestamptz[])
+     AS new(id, state, since, held_ms, value, is_unknown, evaluated_at, fired_at)
+WHERE rule.id = new.id
+"""
+
+
+@dataclass(slots=True, kw_only=True)
+class Turn:
+    """How many rules were evaluated, and of these: begun to fire, resolved, not known."""
+
+    evaluated: int = 0
+    fired: int = 0
+    resolved: int = 0
+    unknown: int = 0
+
+
+def evaluate(now: datetime) -> Turn:
+    """All rules, those first that were evaluated longest ago. One turn at a time."""
+    turn = Turn()
+    try:
+        with only_one(LOCK):
+            _run(turn, now)
+    except Busy:
+        log.info("alert_rules_busy")
+    return turn
+
+
+def forget_old(now: datetime) -> int:
+    """Firings that ended long ago."""
+    old = AlertFiring.objects.filter(resolved_at__lt=now - FIRINGS_KEPT_FOR).values_list("pk", flat=True)
+    return firings.forget(old[:FORGOTTEN_AT_ONCE_MAX])
+
+
+def _run(turn: Turn, now: datetime) -> None:
+    ends_s = time.monotonic() + TURN_S
+    for batch in _batches():
+        if time.monotonic() > ends_s:
+            log.warning("alert_rules_late", evaluated=turn.evaluated)
+            return
+        try:
+            found = figures.read(list(AlertRule.objects.filter(pk__in=batch)), now)
+            with transaction.atomic():
+                _decide(batch, found, turn, now)
+        except Exception:  # a batch that fails keeps no other tenant's rules from being evaluated
+            log.exception("alert_rules_failed", rules=batch[:1])
+
+
+def _batches() -> Iterator[list[str]]:
+    """Ids of rules; all of an instance are in one batch."""
+    due = AlertRule.objects.filter(is_enabled=True).order_by(
+        F("evaluated_at").asc(nulls_first=True), "instance_id", "cluster_id", "pk"
+    )
+    rows = due.values_list("pk", "instance_id", "cluster_id")[:RULES_PER_TURN_MAX]
+    batch: list[str] = []
+    for _whose, rules in groupby(rows, key=lambda row: row[1:]):
+        batch += [row[0] for row in rules]
+        if len(batch) >= RULES_PER_BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _decide(batch: Sequence[str], found: Figures, turn: Turn, now: datetime) -> None:
+    rules = (
+        AlertRule.objects.filter(pk__in=batch, is_enabled=True)
+        .select_for_update(skip_locked=True, no_key=True, of=("self",))
+        .select_related("tenant", "instance", "cluster")
+        .order_by("pk")
+    )
+    changed: list[tuple[AlertRule, Progress]] = []
+    for rule in rules:
+        before = rule.progress
+        after = advance(before, rule.terms, found.of(rule), now)
+        if after == before:
+            continue
+        changed.append((rule, after))
+        turn.evaluated += 1
+        turn.unknown += after.is_unknown
+        if after.fires and not before.fires:
+            assert after.value is not None
+            firings.begin(rule, after.value, before.since or now, now)
+            turn.fired += 1
+        elif after.state is AlertState.RESOLVED and before.fires:
+            firings.end(rule, FiringEnd.RESOLVED, after.value, now)
+            turn.resolved += 1
+    _write(changed)
+
+
+def _write(changed: Sequence[tuple[AlertRule, Progress]]) -> None:
+    """Without another version: what a tenant set did not change."""
+    if not changed:
+        return
+    states = [after for _rule, after in changed]
+    columns = (
+        [rule.pk for rule, _after in changed],
+        [str(after.state) for after in states],
+        [after.since for after in states],
+        [int(after.held.total_seconds() * 1_000) for after in states],
+        [after.value for after in states],
+        [after.is_unknown for after in states],
+        [after.evaluated_at for after in states],
+        [after.fired_at for after in states],
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(_WRITE, columns)

@@ -1,0 +1,45 @@
+"""What alert rules take at most: of a tenant, of a turn, of a mailbox."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from tenants.limits import Limit, register
+
+ALERT_RULES_PER_TENANT_MAX: Final = 100
+NAME_CHARS_MAX: Final = 64
+GROUP_CHARS_MAX: Final = 255
+FOR_MINUTES: Final = 5
+FOR_MINUTES_MAX: Final = 1_440
+WINDOW_MINUTES: Final = 15
+WINDOW_MINUTES_MIN: Final = 5
+WINDOW_MINUTES_MAX: Final = 60
+PERCENT_MAX: Final = 100
+LAG_MAX: Final = 10**15
+
+# Evaluated in one turn, those first that were evaluated longest ago; a turn begins no batch after so long.
+RULES_PER_TURN_MAX: Final = 100_000
+RULES_PER_BATCH: Final = 250
+TURN_S: Final = 40.0
+# A figure that is older is not known.
+STORAGE_KNOWN_FOR: Final = timedelta(minutes=6)
+DELAYS_KNOWN_FOR: Final = timedelta(minutes=3)
+CLUSTER_KNOWN_FOR: Final = timedelta(seconds=30)
+
+FIRINGS_KEPT_FOR: Final = timedelta(days=90)
+FORGOTTEN_AT_ONCE_MAX: Final = 5_000
+
+
+def publish() -> None:
+    """Put what a tenant can run into under `/limits`; called once from `AppConfig.ready`."""
+    register(
+        Limit("alert_rules_per_tenant_max", ALERT_RULES_PER_TENANT_MAX, "rules", "Alert rules of one tenant."),
+        Limit("alert_rule_minutes_max", FOR_MINUTES_MAX, "minutes", "How long a rule may wait before it fires."),
+        Limit(
+            "alert_window_minutes_max",
+            WINDOW_MINUTES_MAX,
+            "minutes",
+            "The minutes of which a rule takes the throttled share.",
+        ),
+    )

@@ -1,0 +1,51 @@
+"""Mails of alerts: one for all that a tenant, or the operators, are to be told at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from billing import outbox
+from billing.alerts import wording
+from billing.models import AlertFiring, FiringEnd, MailNotice, NoticeKind
+from tenants import mails
+from tenants.choices import Role
+
+# Who works with instances.
+MAILED_ROLES = (Role.OWNER, Role.ADMIN, Role.DEVELOPER)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One alert in a mail. Its words are made when the mail is, in the language of who reads it."""
+
+    firing: AlertFiring
+    is_resolved: bool
+
+    @property
+    def happened(self) -> str:
+        return wording.happened(self.firing)
+
+    @property
+    def ended(self) -> str:
+        """Why it is over, and the figure then."""
+        return str(FiringEnd(self.firing.ended_by).label) if self.firing.ended_by else ""
+
+    @property
+    def resolved_figure(self) -> str:
+        return wording.figure(self.firing.kind, self.firing.resolved_value)
+
+
+def send(notices: Sequence[MailNotice]) -> outbox.Sent:
+    """`notices` are of one tenant, or of operators alone, oldest first."""
+    tenant = notices[0].tenant
+    lines = [
+        Line(each.firing, each.kind == NoticeKind.RESOLVED) for each in notices if each.firing is not None
+    ]  # fmt: skip
+    people = outbox.operators() if tenant is None else outbox.members_of(tenant, MAILED_ROLES)
+    firing = sum(not line.is_resolved for line in lines)
+    link = mails.public_url("/operator/" if tenant is None else "/alert-rules/")
+    return outbox.to_each(
+        people, "alerts", tenant=tenant.name if tenant is not None else "", lines=lines, first=lines[0],
+        firing=firing, resolved=len(lines) - firing, link=link,
+    )  # fmt: skip

@@ -1,0 +1,150 @@
+"""Alert rules: what a tenant wants to hear of, how each rule stands, and when it fired."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+from django.views.decorators.http import require_http_methods, require_POST
+
+from billing import access as billing_access
+from billing import call_limits
+from billing.alerts import services, wording
+from billing.forms import AlertRuleChangeForm, AlertRuleForm
+from billing.models import AlertFiring, AlertKind, AlertRule
+from instances import access as instances_access
+from tenants import access
+from tenants.api.pages import page_of_rows
+from tenants.choices import Scope
+from tenants.errors import DomainError
+from tenants.limits import PAGE_SIZE_DEFAULT
+from tenants.views.base import add_errors, console_page, render_page
+from tenants.views.base import wording as refusal_in_words
+
+SAID = {
+    "pause": gettext_noop("%(name)s is paused."),
+    "resume": gettext_noop("%(name)s is watched again."),
+    "delete": gettext_noop("%(name)s is deleted. What it told stays in the history."),
+}
+
+
+@console_page(Scope.USAGE_READ)
+@require_http_methods(["GET", "POST"])
+def alert_rules_page(request: HttpRequest) -> HttpResponse:
+    """All rules, the form for another one, and the history of all, latest first, 50 on a page."""
+    acting = request.actor  # type: ignore[attr-defined]
+    form = AlertRuleForm(
+        request.POST or None, instances=billing_access.names_of_present(access.tenant_of(acting))
+    )  # fmt: skip
+    if form.is_bound and form.is_valid():
+        given = dict(form.cleaned_data)
+        try:
+            call_limits.charge_write(acting)
+            instance = instances_access.instance(acting, given.pop("instance_id"))
+            made = services.create_rule(acting=acting, instance=instance, **given)
+            messages.success(request, _("%(name)s is watched every minute.") % {"name": made.name})
+            return redirect("page-alert-rules")
+        except DomainError as error:
+            add_errors(form, error)
+    rules = billing_access.alert_rules_of(acting).select_related("instance").order_by("created_at", "id")
+    context = {
+        "rows": [_row(rule) for rule in rules], "form": form,
+        **_history(request, billing_access.firings_of(acting), "alert firings"),
+    }  # fmt: skip
+    return render_page(
+        request, "billing/alert_rules.html", context, section="alert-rules", crumbs=[(_("Alert rules"), None)],
+        status=422 if form.is_bound else 200,
+    )  # fmt: skip
+
+
+@console_page(Scope.USAGE_READ)
+@require_http_methods(["GET", "POST"])
+def alert_rule_page(request: HttpRequest, rule_id: str) -> HttpResponse:
+    """One rule, its history, and the form that changes it."""
+    acting = request.actor  # type: ignore[attr-defined]
+    rule = billing_access.alert_rule(acting, rule_id)
+    form = AlertRuleChangeForm(request.POST or None, initial={name: getattr(rule, name) for name in _fields(rule)})
+    for name in set(form.fields) - set(_fields(rule)):
+        del form.fields[name]
+    if form.is_bound and form.is_valid():
+        try:
+            call_limits.charge_write(acting)
+            with transaction.atomic():
+                locked = billing_access.alert_rule(acting, rule_id, lock=True)
+                services.change_rule(acting=acting, rule=locked, changes=_given(form))
+            messages.success(request, _("%(name)s is changed.") % {"name": form.cleaned_data["name"]})
+            return redirect("page-alert-rule", rule_id)
+        except DomainError as error:
+            if error.http_status == 404:
+                raise
+            add_errors(form, error)
+    context = {
+        "row": _row(rule), "rule": rule, "form": form,
+        **_history(request, billing_access.firings_of_rule(rule), f"firings {rule.pk}"),
+    }  # fmt: skip
+    crumbs = [(_("Alert rules"), reverse("page-alert-rules")), (rule.name, None)]
+    return render_page(
+        request, "billing/alert_rule.html", context, section="alert-rules", crumbs=crumbs,
+        status=422 if form.is_bound else 200,
+    )  # fmt: skip
+
+
+@console_page(Scope.INSTANCES_WRITE)
+@require_POST
+def act_on_alert_rule(request: HttpRequest, rule_id: str, act: str) -> HttpResponse:
+    """`act`: pause, resume or delete."""
+    acting = request.actor  # type: ignore[attr-defined]
+    try:
+        call_limits.charge_write(acting)
+        with transaction.atomic():
+            rule = billing_access.alert_rule(acting, rule_id, lock=True)
+            if act == "delete":
+                services.delete_rule(acting=acting, rule=rule)
+            else:
+                services.change_rule(acting=acting, rule=rule, changes={"is_enabled": act == "resume"})
+        messages.success(request, _(SAID[act]) % {"name": rule.name})
+    except DomainError as error:
+        if error.http_status == 404:
+            raise
+        messages.error(request, refusal_in_words(error))
+        return redirect("page-alert-rule", rule_id)
+    return redirect("page-alert-rules") if act == "delete" else redirect("page-alert-rule", rule_id)
+
+
+def _fields(rule: AlertRule) -> list[str]:
+    """Those that a rule of its kind has."""
+    more = {AlertKind.CONSUMER_LAG: ["group_id", "topic"], AlertKind.THROTTLED_SHARE: ["window_minutes"]}
+    return ["name", "threshold", "for_minutes", *more.get(AlertKind(rule.kind), [])]
+
+
+def _given(form: AlertRuleChangeForm) -> dict[str, Any]:
+    """A window that was left empty stays as it is."""
+    return {name: value for name, value in form.cleaned_data.items() if name != "window_minutes" or value is not None}
+
+
+def _row(rule: AlertRule) -> dict[str, object]:
+    return {
+        "rule": rule,
+        "condition": wording.condition(rule),
+        "figure": wording.figure(rule.kind, rule.value),
+    }
+
+
+def _history(request: HttpRequest, firings: QuerySet[AlertFiring], binding: str) -> dict[str, object]:
+    rows, next_token = page_of_rows(
+        firings, order=("-fired_at", "id"), page_size=PAGE_SIZE_DEFAULT,
+        page_token=request.GET.get("page_token") or None, binding=binding,
+    )  # fmt: skip
+    return {
+        "firings": [{"firing": each, "happened": wording.happened(each)} for each in rows],
+        "next_token": next_token,
+        "is_first": "page_token" not in request.GET,
+        "here": request.path,
+    }
