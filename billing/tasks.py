@@ -26,10 +26,8 @@ from billing.webhooks import delivering, services
 
 log = structlog.get_logger(__name__)
 
-PIPELINE_QUEUE = "pipeline"
 
-
-@shared_task(name="billing.run_usage_pipeline", queue=PIPELINE_QUEUE)
+@shared_task(name="billing.run_usage_pipeline")
 def run_usage_pipeline() -> None:
     """Applies the usage of every cluster. Safe to run twice and at the same time: a cluster has one run at a time."""
     close_old_connections()
@@ -106,14 +104,14 @@ def stop_idle() -> None:
     idle.watch()
 
 
-@shared_task(name="billing.run_archives", queue=PIPELINE_QUEUE)
+@shared_task(name="billing.run_archives")
 def run_archives() -> None:
     """Archives that are due. Safe to run twice and at the same time: a cluster has one run at a time."""
     close_old_connections()
     running.run_due(catching_up.spark_session, timezone.now())
 
 
-@shared_task(name="billing.look_after_lake", queue=PIPELINE_QUEUE)
+@shared_task(name="billing.look_after_lake")
 def look_after_lake() -> None:
     """Merges files of days that are over, and works yesterday out again, and one earlier day that nobody did; what
     differs is logged as an error.
