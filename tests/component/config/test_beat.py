@@ -53,3 +53,9 @@ def test_a_worker_whose_beat_has_died_ends(is_alive: bool, wanted: int | None, m
 def test_a_worker_without_beat_is_not_watched() -> None:
     worker = SimpleNamespace(beat=None)
     assert not BeatWatch(worker).include_if(worker)
+
+
+def test_what_needs_spark_goes_to_the_worker_that_has_it() -> None:
+    of_pipeline = {entry["task"] for entry in BEAT_SCHEDULE.values() if entry["options"]["queue"] == "pipeline"}
+    assert of_pipeline == {"billing.run_usage_pipeline", "billing.run_archives", "billing.look_after_lake"}
+    assert {entry["options"]["queue"] for entry in BEAT_SCHEDULE.values()} == {"pipeline", "penstock"}
