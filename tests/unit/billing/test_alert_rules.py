@@ -16,7 +16,12 @@ TERMS = Terms(threshold=80, lasts=5 * MINUTE)
 
 values = st.one_of(st.none(), st.integers(0, 120))
 readings = st.builds(Reading, value=values, is_lower_bound=st.booleans())
-steps = st.lists(st.tuples(st.integers(1, 400), readings), max_size=60)
+# (seconds since the reading before, reading): anything, or figures that stay for a while, as they do.
+stays = st.tuples(st.integers(20, 100), readings, st.integers(1, 20)).map(lambda each: [each[:2]] * each[2])
+steps = st.one_of(
+    st.lists(st.tuples(st.integers(1, 400), readings), max_size=60),
+    st.lists(stays, min_size=3, max_size=12).map(lambda spans: [step for span in spans for step in span]),
+)
 terms = st.builds(Terms, threshold=st.integers(1, 100), lasts=st.integers(1, 12).map(lambda minutes: minutes * MINUTE))
 
 
@@ -104,6 +109,20 @@ def test_it_never_fires_before_every_reading_of_its_duration_was_at_the_threshol
             if at - of.lasts <= now <= at and not reading.is_lower_bound and (value := reading.value) is not None
         ]
         assert known_ones and all(value >= of.threshold for value in low)
+
+
+@given(terms, steps)
+def test_a_firing_ends_only_after_every_known_reading_was_well_below_for_its_duration(
+    of: Terms, found: list[tuple[int, Reading]]
+) -> None:
+    seen = walk(of, found)
+    rules = [Progress(), *(rule for _now, _reading, rule in seen)]
+    ends = [now for (now, _, after), before in zip(seen, rules, strict=False) if before.fires and not after.fires]
+    for end in ends:
+        lately = [reading for now, reading, _rule in seen if end - of.resolves_after <= now <= end]
+        known_ones = [reading.value for reading in lately if reading.value is not None and not reading.is_lower_bound]
+        assert known_ones and all(value * 10 < of.threshold * 9 for value in known_ones)
+        assert all(reading.value is None or reading.value < of.threshold for reading in lately)
 
 
 @given(terms, steps)
