@@ -253,6 +253,7 @@ REST_FRAMEWORK = tenants_conf.REST_FRAMEWORK
 SPECTACULAR_SETTINGS = tenants_conf.SPECTACULAR_SETTINGS | {
     # Clusters and instances have the same two words; the schema needs one name for them.
     "ENUM_NAME_OVERRIDES": {
+        "AlertKindEnum": "billing.models.alerts.AlertKind",
         "ArchiveStateEnum": "billing.models.archives.ArchiveState",
         "OnTroubleEnum": "billing.models.archives.OnTrouble",
         "ClusterTypeEnum": "instances.choices.ClusterType",
