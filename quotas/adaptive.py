@@ -110,10 +110,13 @@ def _held_need(demand: Demand, share: int) -> int:
 
 
 def _need(demand: Demand, share: int, part: int) -> int:
-    """Of one whose clients are leaving a report has what was wanted before: it keeps its part by partitions at most."""
+    """Of one whose clients are leaving a report has what was wanted before: it keeps its part by partitions at most.
+    Where nothing had to wait, what was admitted is all that is wanted, however large the share was.
+    """
     wanted = max(demand.wanted_bps, demand.admitted_bps)
     need = min(share, wanted + wanted // HEADROOM_DENOMINATOR)
-    return min(need, part) if LEAVING_DENOMINATOR * demand.admitted_bps < share and share > part else need
+    is_leaving = wanted > demand.admitted_bps and LEAVING_DENOMINATOR * demand.admitted_bps < share
+    return min(need, part) if is_leaving and share > part else need
 
 
 def _fill(bought_bps: int, leaders: list[int], floors: list[int], needs: list[int]) -> tuple[list[int], int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from quotas.adaptive import ESTIMATE_FACTOR, FLOOR_DENOMINATOR, Demand, adapt
@@ -212,7 +212,12 @@ def under_constant_demand(
         yield shares
 
 
+# The first uses all but all of its part: it and the last, which wants more than its part, must not take turns.
+TURNS = ([(1, 138_394), (4, 0), (4, 0), (4, 0), (4, 138_230), (4, 887_582)], [1.0] * 60)
+
+
 @settings(max_examples=300)
+@example(case=TURNS, flows=[119_995, 0, 0, 0, 69_821, 92_537])
 @given(case=wants_and_errors, flows=st.lists(st.integers(0, 10**6), min_size=6, max_size=6))
 def test_constant_demand_is_served_and_leads_to_constant_shares(
     case: tuple[list[tuple[int, int]], list[float]], flows: list[int]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -29,18 +30,31 @@ from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.instance_documents import ACLS, USERS, change_of
 from brokers.engine.cluster.quota_image import IpEntity, QuotaEntity
 from brokers.engine.cluster.tree import Create, Delete, Operation, Set, Tree
-from brokers.engine.cluster.watcher import ClusterWatcher, Part
+from brokers.engine.cluster.watcher import READINGS_PER_S, ClusterWatcher, Part
 from quotas.addresses import CONNECTION_CREATION_RATE
 from tests.testkit.cluster import CLUSTER_ID, Member, instance_document, is_complete, quiet
 from tests.testkit.fake_store import FakeEnsemble
 
 INSTANCES = ("ins-aaaaaaaa", "ins-bbbbbbbb")
+SETTLED_WITHIN_S = 5.0
 
 
 async def fresh_load(ensemble: FakeEnsemble) -> ClusterImage:
     tree = ensemble.connect()
     current = CurrentImage(ClusterImage(CLUSTER_ID))
     return await ClusterWatcher(tree, current).load()
+
+
+async def settled(ensemble: FakeEnsemble, *members: Member) -> ClusterImage:
+    """The image of a fresh load once all members show it, or the last one: their readings are paced."""
+    deadline_s = time.monotonic() + SETTLED_WITHIN_S
+    while True:
+        await quiet()
+        expected = await fresh_load(ensemble)
+        is_settled = is_complete(expected) and all(member.image == expected for member in members)
+        if is_settled or time.monotonic() > deadline_s:
+            return expected
+        await asyncio.sleep(1 / READINGS_PER_S)
 
 
 Step = Callable[[Member], Awaitable[object]]
@@ -209,9 +223,7 @@ def test_any_sequence_of_writes_ends_in_the_image_of_a_fresh_load(plan: list[tup
                 continue
             if let_it_apply:
                 await quiet()
-        await quiet()
-        await quiet()
-        expected = await fresh_load(ensemble)
+        expected = await settled(ensemble, member, reader)
         assert member.image == expected
         assert reader.image == expected
         assert is_complete(expected)
