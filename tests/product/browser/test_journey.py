@@ -132,7 +132,7 @@ def test_from_sign_up_to_the_first_message(
     picture(page, "journey-4-topic")
 
     page.get_by_role("link", name="Usage & cost").first.click()
-    page.goto(f"{stack.ready['console_url']}usage/?by=topic")
+    page.goto(f"{stack.ready['console_url']}/usage/?by=topic")
     eventually(lambda: has_cost(page, "orders"), within_s=MONEY_WITHIN_S, what="the topic's traffic has a cost")
     record_property("money_visible_after_s", round(time.monotonic() - moved_s, 1))
     picture(page, "journey-5-cost")
