@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +250,69 @@ def test_tokens_are_renewed_under_load_without_a_lost_record(instance: TestInsta
     values = with_confluent(instance, lambda: issuer.token("reader"), b"end")
     sent = [f"renewing-{each}".encode() for each in range(number)]
     assert [value for value in values if value.startswith(b"renewing-")] == sent
+
+
+@contextmanager
+def token_endpoint(issue: Callable[[], str]) -> Iterator[str]:
+    """The address of a server that answers as OpenID providers do (RFC 6749, 4.4)."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            body = json.dumps({"access_token": issue(), "token_type": "Bearer", "expires_in": int(TOKEN_S)}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/token"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_librdkafka_fetches_new_tokens_of_a_provider_and_loses_nothing_when_they_end(
+    instance: TestInstance, issuer: Issuer
+) -> None:
+    """As every client over librdkafka is configured where a provider's endpoint issues tokens, kcat as well where it is
+    built with it.
+    """
+    handed_out: list[float] = []
+
+    def issue() -> str:
+        handed_out.append(time.monotonic())
+        return issuer.token("provided", TOKEN_S)
+
+    with token_endpoint(issue) as address:
+        producer = Producer(
+            {
+                "bootstrap.servers": instance.bootstrap, "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc", "linger.ms": 5,
+                "sasl.oauthbearer.client.id": "provided", "sasl.oauthbearer.client.secret": "secret",
+                "sasl.oauthbearer.token.endpoint.url": address,
+            }
+        )  # fmt: skip
+        sent = [f"provided-{number}".encode() for number in range(int(LOAD_S * 10))]
+        failed: list[KafkaError] = []
+        began_s = time.monotonic()
+        for number, value in enumerate(sent):
+            producer.produce(TOPIC, value, on_delivery=lambda error, _: failed.append(error) if error else None)
+            while (left_s := began_s + number / 10 - time.monotonic()) > 0:
+                producer.poll(left_s)
+        assert producer.flush(30) == 0
+        del producer
+    assert not failed
+    assert len(handed_out) >= RENEWALS_MIN
+    found = with_confluent(instance, lambda: issuer.token("reader"), b"end")
+    assert [value for value in found if value.startswith(b"provided-")] == sent
 
 
 @pytest.mark.parametrize("client", ["kafka-python", "aiokafka"])
