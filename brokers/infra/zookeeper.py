@@ -12,12 +12,13 @@ import threading
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.handlers.threading import AsyncResult, KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol.states import KeeperState
 from kazoo.security import ACL, Id
 
 from brokers.contract.zookeeper_access import DIGEST, Credentials, Grant, TreeAccess, read_credentials
@@ -28,11 +29,36 @@ from tenants.errors import Unavailable
 logger = logging.getLogger(__name__)
 
 SESSION_TIMEOUT_S = 10.0
+# A call that was begun while ZooKeeper was there is given up after so long. kazoo would have it wait until it is back.
+CALL_TIMEOUT_S = 15.0
+
+# kazoo gives a client up whose credentials are refused.
+ENDED_STATES = (KeeperState.AUTH_FAILED, KeeperState.CLOSED)
 
 # What any call may raise when ZooKeeper is away: retried later, never our caller's fault.
 TROUBLE = (KazooException, KazooTimeoutError)
 
-_clients: dict[tuple[int, str], KazooClient] = {}
+
+class _Result(AsyncResult):
+    """Whoever waits for it does so no longer than `CALL_TIMEOUT_S`."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        return super().get(block, CALL_TIMEOUT_S if timeout is None else timeout)
+
+
+class _Handler(SequentialThreadingHandler):
+    def async_result(self) -> _Result:
+        return _Result(self)
+
+
+class _Session(NamedTuple):
+    """`is_live` is set while it is connected. kazoo connects by itself, again and again, from the first `start` on."""
+
+    client: KazooClient
+    is_live: threading.Event
+
+
+_sessions: dict[tuple[int, str], _Session] = {}
 _lock = threading.Lock()
 
 
@@ -80,40 +106,43 @@ def session(cluster: Cluster) -> KazooClient:
     """
     key = (os.getpid(), ensemble_of(cluster))
     with _lock:
-        client = _clients.get(key)
-        if client is None:
-            own, tls = identity(), settings.ZOOKEEPER_TLS
-            client = KazooClient(
-                hosts=key[1],
-                timeout=SESSION_TIMEOUT_S,
-                connection_retry={"max_tries": -1},
-                auth_data=[own.credentials.auth] if own else None,
-                **(tls.kazoo_options() if tls else {}),
-            )
-            _clients[key] = client
+        held = _sessions.get(key)
+        if held is None:
+            held = _sessions[key] = _begin(key[1])
             atexit.register(close, *key)
-    try:
-        if not client.connected:
-            client.start(timeout=ZOOKEEPER_CONNECT_TIMEOUT_S)
-    except TROUBLE as error:
-        with _lock:
-            _clients.pop(key, None)
-        client.stop()
-        raise Unavailable("ZooKeeper does not answer.") from error
-    return client
+    if held.is_live.wait(ZOOKEEPER_CONNECT_TIMEOUT_S):
+        return held.client
+    if held.client.client_state in ENDED_STATES:
+        close(*key)
+    raise Unavailable("ZooKeeper does not answer.")
+
+
+def _begin(ensemble: str) -> _Session:
+    own, tls = identity(), settings.ZOOKEEPER_TLS
+    client = KazooClient(
+        hosts=ensemble,
+        timeout=SESSION_TIMEOUT_S,
+        handler=_Handler(),
+        connection_retry={"max_tries": -1},
+        auth_data=[own.credentials.auth] if own else None,
+        **(tls.kazoo_options() if tls else {}),
+    )
+    # Only once: of a client that is connecting again kazoo's `start` waits for its end, which never comes.
+    return _Session(client, client.start_async())
 
 
 def close(pid: int, ensemble: str) -> None:
     """End a session; a process ends only its own."""
     if pid != os.getpid():
         return
-    client = _clients.pop((pid, ensemble), None)
-    if client is not None:
-        client.stop()
-        client.close()
+    with _lock:
+        held = _sessions.pop((pid, ensemble), None)
+    if held is not None:
+        held.client.stop()
+        held.client.close()
 
 
 def close_all() -> None:
     """End every session of this process (tests, and a worker going down)."""
-    for pid, ensemble in list(_clients):
+    for pid, ensemble in list(_sessions):
         close(pid, ensemble)
