@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from brokers.engine.handlers.context import View
 from brokers.engine.handlers.produce.request import Place, TopicResult
@@ -19,8 +20,11 @@ from brokers.engine.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from brokers.engine.records.rejections import RECORD_ERRORS_MAX
 
 _NO_LEADER = ProduceLeader()
+# Of all lines of an answer together: one batch's worth (`rejections.RECORD_ERRORS_MAX`).
+ANSWERED_RECORD_ERRORS_MAX: Final = RECORD_ERRORS_MAX
 
 
 def encode(
@@ -31,7 +35,8 @@ def encode(
     detailed: Mapping[Place, AppendResult],
     throttle_ms: int,
 ) -> bytes:
-    """A whole response frame."""
+    """A whole response frame. Beyond `ANSWERED_RECORD_ERRORS_MAX` record errors the lines say their error alone."""
+    left = ANSWERED_RECORD_ERRORS_MAX
     leaders: set[int] = set()
     responses = []
     for name, lines in results:
@@ -39,6 +44,8 @@ def encode(
         partitions = []
         for index, code, base_offset, append_ms, log_start_offset, message in lines:
             result = detailed.get((name, index))
+            record_errors = result.record_errors[:left] if result is not None else ()
+            left -= len(record_errors)
             leader = _NO_LEADER
             if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and topic is not None and index < len(topic.partitions):
                 known = topic.partitions[index]
@@ -53,7 +60,7 @@ def encode(
                     log_start_offset=log_start_offset,
                     record_errors=[
                         BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=reason)
-                        for batch_index, reason in (result.record_errors if result is not None else ())
+                        for batch_index, reason in record_errors
                     ],
                     error_message=message,
                     current_leader=leader,
