@@ -151,7 +151,12 @@ class Broker:
         self.storage = StorageCapacity(self.engine, self.security.link)
         self.shortening = StorageShortening(self.engine, self.storage)
         self.replication = Replication(
-            config, self.engine, self.watcher, lambda: self.session.broker_epoch, self.security.link
+            config,
+            self.engine,
+            self.watcher,
+            lambda: self.session.broker_epoch,
+            self.security.link,
+            self.disks.forget_deleted,
         )
         self.coordination = Coordination(self.engine, self.security.link)
         self.replication.on_made = self.coordination.follow

@@ -101,6 +101,16 @@ class Disks:
                 await asyncio.to_thread(batch.run)
                 batch.finish()
 
+    async def forget_deleted(self) -> bool:
+        """Has the checkpoint files forget deleted partitions; whether all could be written."""
+        async with self._flushing:
+            batch = self._table.flusher.plan_checkpoints()
+            if batch is None:
+                return True
+            await asyncio.to_thread(batch.run)
+            batch.finish()
+            return batch.is_whole
+
     async def _remove(self) -> None:
         batch = self._table.plan_removals(self._now_ms())
         if batch is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
@@ -27,6 +27,9 @@ CHECKS_PER_LAG: Final = 2
 PAUSES_PER_SESSION: Final = 2
 DISK_CHECK_INTERVAL_S: Final = 1.0
 SHORTAGE_INTERVAL_S: Final = 1.0
+# Between checkpoints that topics made again under a deleted one's name wait for: whoever makes many has them wait for
+# the same one.
+CHECKPOINT_REST_S: Final = 0.1
 
 
 class Replication:
@@ -39,7 +42,9 @@ class Replication:
         watcher: ClusterWatcher,
         broker_epoch: Callable[[], int],
         connect: Connect,
+        forget_deleted: Callable[[], Awaitable[bool]],
     ) -> None:
+        """`forget_deleted` has the checkpoint files forget deleted partitions, and says whether it could."""
         loop, clock = engine.loop, engine.clock
         current, store = engine.current, engine.store
 
@@ -58,18 +63,14 @@ class Replication:
             throttle=self.follower_throttle,
         )
         self._own_turns = engine.own_turns
+        self._write_checkpoints = forget_deleted
         # Called when some of the partitions that waited to be made are there.
         self.on_made: Callable[[], object] = lambda: None
         # Partitions wait to be made.
         self._awaited = asyncio.Event()
-        self.roles = Roles(
-            broker_id=config.broker_id,
-            table=engine.table,
-            fetchers=self.fetchers,
-            now_ms=clock.now_ms,
-            monotonic_ms=clock.monotonic_ms,
-            wake=self._awaited.set,
-        )
+        # Some of them for the checkpoint files to forget what was called like them.
+        self._checkpoint_wanted = asyncio.Event()
+        self.roles = self._roles(config, engine)
         self.publisher = IsrPublisher(
             broker_id=config.broker_id,
             table=engine.table,
@@ -91,6 +92,17 @@ class Replication:
         current.subscribe(self.roles.on_image)
         current.subscribe(self._on_image)
         current.subscribe(self.publisher.on_image)
+
+    def _roles(self, config: EngineConfig, engine: Engine) -> Roles:
+        return Roles(
+            broker_id=config.broker_id,
+            table=engine.table,
+            fetchers=self.fetchers,
+            now_ms=engine.clock.now_ms,
+            monotonic_ms=engine.clock.monotonic_ms,
+            wake=self._awaited.set,
+            want_checkpoint=self._checkpoint_wanted.set,
+        )
 
     def _on_pause(self, paused_ms: int) -> None:
         """Our session may have ended meanwhile: what is led is given up until the cluster was read anew (CTL-4)."""
@@ -115,8 +127,16 @@ class Replication:
                 self._awaited.clear()
             self.on_made()
 
+    async def _forget_deleted(self) -> None:
+        while True:
+            await self._checkpoint_wanted.wait()
+            self._checkpoint_wanted.clear()
+            self.roles.on_checkpoint(is_written=await self._write_checkpoints())
+            await asyncio.sleep(CHECKPOINT_REST_S)
+
     def keep_going(self, periodic: Periodic) -> None:
         periodic.keep(self._make_awaited())
+        periodic.keep(self._forget_deleted())
         periodic.every(CHECK_INTERVAL_S, self._check)
         periodic.keep(self.publisher.run())
         periodic.every(self.publisher.lag_ms_max / CHECKS_PER_LAG / 1000, self.publisher.check)

@@ -26,9 +26,13 @@ class FlushBatch:
         starts: StartOffsetsPlan,
         high_watermarks: OffsetFile,
         storage_failed: Callable[[StorageFailed], None],
+        outdated: set[PartitionKey],
         *,
         closing: bool = False,
     ) -> None:
+        """`outdated`: of whose deletion the checkpoint files may not know. What is in it by now leaves it when all
+        files are written.
+        """
         self.jobs: list[FlushJob] = []
         self._failures: list[StorageFailed] = []
         self._storage_failed = storage_failed
@@ -47,6 +51,8 @@ class FlushBatch:
         self._written: set[Path] = set()
         # Of logs that are to be named for the first time: where the holes end in them.
         self._named: list[tuple[Path, PartitionKey, int]] = []
+        self._outdated, self._forgotten = outdated, frozenset(outdated)
+        self.is_whole = False  # all files are written
         self._starts = starts
         self._high_watermarks: dict[Path, Offsets] = {root: {} for root in roots}
         self._watermark_file, self._watermark_number = high_watermarks, high_watermarks.number()
@@ -84,11 +90,14 @@ class FlushBatch:
                 self._watermark_file.write(self._watermark_number, root, self._high_watermarks[root])
             except StorageFailed as failure:
                 self._failures.append(failure)
+        self.is_whole = not self._failures
 
     def finish(self) -> None:
         """Recovery points move; failed roots are given up, or written the next time."""
         for job in self.jobs:
             job.finish()
+        if self.is_whole:
+            self._outdated -= self._forgotten
         for root, key, point in self._named:
             if root not in self._written:
                 self._owner.not_named(key, point)

@@ -95,6 +95,7 @@ class LogFlusher:
             starts,
             self._high_watermarks.file,
             self._directory_failed if final else self._storage_failed,
+            self.outdated,
             closing=closing,
         )
 
@@ -137,6 +138,10 @@ class LogFlusher:
             return None
         return HighWatermarksBatch(self._high_watermarks, number, moved, self._storage_failed)
 
+    def plan_checkpoints(self) -> FlushBatch | None:
+        """Has the checkpoint files forget the `outdated` partitions. Used like a flush; None where there are none."""
+        return self._flush_batch(self._held(), []) if self.outdated else None
+
     def checkpoint_recovery_points(self) -> None:
         """At once, because what the files say of some log is too much: a start would believe that more is on disk, or
         that less of it counts, than is so.
@@ -144,7 +149,8 @@ class LogFlusher:
         batch = self._flush_batch(self._held(), [], final=True)
         batch.run()
         batch.finish()
-        self.outdated.clear()
+        # Another set: a batch that is under way knows nothing of what is deleted from here on.
+        self.outdated = set()
 
     def plan_start_offsets(self, roots: Iterable[Path]) -> StartOffsetsBatch:
         """The start offsets of the logs in `roots` as they are, to be durable at once (LOG-46). Used like a flush."""

@@ -37,7 +37,8 @@ class Roles:
     """Subscribed to the image before anybody who serves from it. `leaders` counts the partitions led here.
 
     Of very many partitions that a tenant creates or deletes at once most are made or dropped by `go_on`, which `wake`
-    asks to be called.
+    asks to be called. One whose name the checkpoint files may know of a deleted topic waits for `on_checkpoint`, which
+    `want_checkpoint` asks for: writing them takes the disk milliseconds.
     """
 
     def __init__(
@@ -49,8 +50,9 @@ class Roles:
         now_ms: Callable[[], int],
         monotonic_ms: Callable[[], int],
         wake: Callable[[], object] | None = None,
+        want_checkpoint: Callable[[], object] | None = None,
     ) -> None:
-        """Without `wake` everything is made at once."""
+        """Without `wake` everything is made at once, without `want_checkpoint` no checkpoint is waited for."""
         self.leaders = 0
         self._broker_id = broker_id
         self._table = table
@@ -58,12 +60,15 @@ class Roles:
         self._now_ms = now_ms
         self._monotonic_ms = monotonic_ms
         self._wake = wake
+        self._want_checkpoint = want_checkpoint
         self._is_first = True
         self._image: ClusterImage | None = None
         # To be made, in this order; how many the present image has had made.
         self._awaited: dict[PartitionKey, None] = {}
         self._made = 0
         self._began_ms = 0
+        # To be made once the checkpoint files have forgotten what was called like them.
+        self._outdated: dict[PartitionKey, None] = {}
         # To be dropped, nobody's any more.
         self._gone: deque[tuple[PartitionKey, bytes]] = deque()
         # Could not be held for want of something that passes.
@@ -117,6 +122,18 @@ class Roles:
         self._recheck()
         return bool(self._awaited or self._gone)
 
+    def on_checkpoint(self, *, is_written: bool) -> None:
+        """The checkpoint files were written, or cannot be: then what waits is made all the same, and says why not."""
+        outdated = self._table.flusher.outdated
+        ready = [key for key in self._outdated if not is_written or key not in outdated]
+        for key in ready:
+            del self._outdated[key]
+            self._awaited[key] = None
+        if ready and self._wake is not None:
+            self._wake()
+        if self._outdated and self._want_checkpoint is not None:
+            self._want_checkpoint()
+
     def _is_turn_over(self) -> bool:
         return self._monotonic_ms() - self._began_ms >= PIECE_MS_MAX
 
@@ -145,8 +162,9 @@ class Roles:
             if partition.is_leader and len(partition.replicas) > 1:
                 self._suspected.add((partition.topic, partition.index))
                 self._table.resign(partition.topic, partition.index)
-        self._suspected.update(self._awaited)
-        self._awaited.clear()
+        for waiting in (self._awaited, self._outdated):
+            self._suspected.update(waiting)
+            waiting.clear()
         self._suspected.update(self._short)
         self._short.clear()
 
@@ -167,6 +185,10 @@ class Roles:
             held = self._table.get(topic.name, wanted.index)
             if held is not None and known == wanted and before is not None and before.deleting == topic.deleting:
                 continue
+            if held is not None and self._is_of_earlier_topic(topic, wanted, held):
+                self._fetchers.unfollow(topic.name, wanted.index)
+                self._table.delete(topic.name, wanted.index, now_ms=self._now_ms())
+                held = None
             if held is not None or not self._is_for_later(topic, wanted):
                 self._take(topic, wanted, held)
         if before is not None and before.config != topic.config:
@@ -174,15 +196,29 @@ class Roles:
 
     def _is_for_later(self, topic: TopicImage, wanted: PartitionImage) -> bool:
         """Of a partition that is not here."""
-        if self._wake is None or self._is_first:
+        if self._wake is None or self._is_first or not self._is_held_here(topic, wanted):
             return False
-        if topic.deleting or wanted.version is None or self._broker_id not in wanted.replicas:
-            return False
+        key = (topic.name, wanted.index)
+        if self._want_checkpoint is not None and key in self._table.flusher.outdated:
+            self._outdated[key] = None
+            self._want_checkpoint()
+            return True
         if self._made < MADE_AT_ONCE and not self._is_turn_over():
             self._made += 1
             return False
-        self._awaited[topic.name, wanted.index] = None
+        self._awaited[key] = None
         return True
+
+    def _is_held_here(self, topic: TopicImage, wanted: PartitionImage) -> bool:
+        return not topic.deleting and wanted.version is not None and self._broker_id in wanted.replicas
+
+    def _is_of_earlier_topic(self, topic: TopicImage, wanted: PartitionImage, held: Partition) -> bool:
+        """Whether what is held goes for this one, which may wait then. What was never led or followed here is left to
+        the table.
+        """
+        if self._want_checkpoint is None or self._is_first or not self._is_held_here(topic, wanted):
+            return False
+        return bool(held.replicas) and held.topic_id not in (topic.topic_id, NO_TOPIC_ID)
 
     def _take(self, topic: TopicImage, wanted: PartitionImage, held: Partition | None) -> None:
         try:

@@ -36,7 +36,7 @@ from tests.testkit.cluster import CLUSTER_ID, Member, instance_document, is_comp
 from tests.testkit.fake_store import FakeEnsemble
 
 INSTANCES = ("ins-aaaaaaaa", "ins-bbbbbbbb")
-SETTLED_WITHIN_S = 5.0
+EVERYWHERE_WITHIN_S = 5.0
 
 
 async def fresh_load(ensemble: FakeEnsemble) -> ClusterImage:
@@ -45,14 +45,14 @@ async def fresh_load(ensemble: FakeEnsemble) -> ClusterImage:
     return await ClusterWatcher(tree, current).load()
 
 
-async def settled(ensemble: FakeEnsemble, *members: Member) -> ClusterImage:
+async def image_everywhere(ensemble: FakeEnsemble, *members: Member) -> ClusterImage:
     """The image of a fresh load once all members show it, or the last one: their readings are paced."""
-    deadline_s = time.monotonic() + SETTLED_WITHIN_S
+    deadline_s = time.monotonic() + EVERYWHERE_WITHIN_S
     while True:
         await quiet()
         expected = await fresh_load(ensemble)
-        is_settled = is_complete(expected) and all(member.image == expected for member in members)
-        if is_settled or time.monotonic() > deadline_s:
+        is_everywhere = is_complete(expected) and all(member.image == expected for member in members)
+        if is_everywhere or time.monotonic() > deadline_s:
             return expected
         await asyncio.sleep(1 / READINGS_PER_S)
 
@@ -223,7 +223,7 @@ def test_any_sequence_of_writes_ends_in_the_image_of_a_fresh_load(plan: list[tup
                 continue
             if let_it_apply:
                 await quiet()
-        expected = await settled(ensemble, member, reader)
+        expected = await image_everywhere(ensemble, member, reader)
         assert member.image == expected
         assert reader.image == expected
         assert is_complete(expected)

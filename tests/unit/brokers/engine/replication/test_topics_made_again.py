@@ -1,0 +1,121 @@
+"""A topic made again under a deleted one's name waits until the checkpoint files have forgotten that one (LOG-36)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.partitions.table import PartitionTable
+from brokers.engine.replication.roles import Roles
+from tests.unit.brokers.engine.replication.test_roles import NAME, Followed, _follow, _led, _topic, table
+
+__all__ = ["table"]
+
+
+class Renamed:
+    """A topic of which another one was made again under its name, and what its making waits for."""
+
+    def __init__(self, table: PartitionTable, *, is_seen_deleted: bool) -> None:
+        self.table, self.wanted, self.woken = table, 0, 0
+        self.roles = Roles(
+            broker_id=1,
+            table=table,
+            fetchers=Followed(),
+            now_ms=lambda: 0,
+            monotonic_ms=lambda: 0,
+            wake=self._wake,
+            want_checkpoint=self._want,
+        )
+        empty = ClusterImage("c")
+        first = empty.with_changes(topics={NAME: _topic(1, 1)})
+        self.image = empty.with_changes(
+            topics={NAME: replace(_topic(1, 1), topic_id=b"2" * 16), "other": _topic(1, name="other")}
+        )
+        _follow(self.roles, empty, first, *([empty] if is_seen_deleted else []), self.image)
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def _want(self) -> None:
+        self.wanted += 1
+
+    def checkpoint(self) -> bool:
+        batch = self.table.flusher.plan_checkpoints()
+        assert batch is not None
+        batch.run()
+        batch.finish()
+        return batch.is_whole
+
+
+@pytest.mark.parametrize("is_seen_deleted", [True, False])
+def test_a_topic_made_again_under_its_name_waits_for_the_checkpoints_and_nobody_with_it(
+    table: PartitionTable, is_seen_deleted: bool
+) -> None:
+    """LOG-36: a crash would give the new log the recovery point of the one before; writing files takes milliseconds."""
+    renamed = Renamed(table, is_seen_deleted=is_seen_deleted)
+
+    assert [partition.topic for partition in table] == ["other"]
+    assert renamed.wanted
+    assert not renamed.roles.go_on()
+
+    renamed.roles.on_checkpoint(is_written=renamed.checkpoint())
+    assert renamed.woken == 1
+    assert not renamed.roles.go_on()
+    assert {(held.topic, held.index, held.topic_id) for held in table if held.topic == NAME} == {
+        (NAME, 0, b"2" * 16), (NAME, 1, b"2" * 16),
+    }  # fmt: skip
+    assert not table.flusher.outdated
+
+
+def test_what_is_deleted_while_checkpoints_are_written_waits_for_the_next_ones(table: PartitionTable) -> None:
+    renamed = Renamed(table, is_seen_deleted=True)
+    batch = table.flusher.plan_checkpoints()
+    assert batch is not None
+    batch.run()
+    table.delete("other", 0, now_ms=0)
+    renamed.roles.on_image(
+        renamed.image,
+        renamed.image.with_changes(topics={"other": replace(_topic(1, name="other"), topic_id=b"3" * 16)}),
+    )
+    batch.finish()
+    wanted = renamed.wanted
+
+    renamed.roles.on_checkpoint(is_written=batch.is_whole)
+
+    assert table.flusher.outdated == {("other", 0)}
+    assert renamed.wanted == wanted + 1
+    assert not renamed.roles.go_on()
+    assert table.get("other", 0) is None
+
+
+def test_checkpoints_that_cannot_be_written_keep_nothing_from_being_made(table: PartitionTable) -> None:
+    renamed = Renamed(table, is_seen_deleted=True)
+
+    renamed.roles.on_checkpoint(is_written=False)
+
+    assert not renamed.roles.go_on()
+    assert sorted(_led(table)) == [0, 0, 1]
+
+
+def test_what_waits_for_checkpoints_is_suspected_with_the_rest(table: PartitionTable) -> None:
+    renamed = Renamed(table, is_seen_deleted=True)
+
+    renamed.roles.suspect()
+    renamed.roles.on_checkpoint(is_written=renamed.checkpoint())
+
+    assert table.get(NAME, 0) is None
+
+
+def test_a_flush_has_the_checkpoint_files_forget_what_was_deleted(table: PartitionTable) -> None:
+    for number in range(100):
+        table.become_leader(f"t{number}", 0, b"1" * 16, 0, {}, now_ms=0)
+        table.delete(f"t{number}", 0, now_ms=0)
+    assert len(table.flusher.outdated) == 100
+
+    batch = table.flusher.plan_flush()
+    batch.run()
+    batch.finish()
+
+    assert not table.flusher.outdated
