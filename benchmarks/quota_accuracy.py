@@ -24,6 +24,8 @@ KB, MB = 1_000, 1_000_000
 WINDOW_S = 10
 QUIET_RESULT_SHARE = 0.9
 BANDWIDTH_MB_S_PER_BROKER = 600
+# Of cells that are flooded at once.
+BESIDE_MB_S_MAX, BESIDE_MAX = 20.0, 8
 
 
 class Cell(NamedTuple):
@@ -54,21 +56,38 @@ def measure(product: Product, peer: str | None, size: str, brokers: int) -> Iter
     if peer:
         addresses["peer"] = peer
     result: dict[tuple[Cell, str], dict[str, Any]] = {}
-    for cell in (cell for cell in cells if cell.brokers <= brokers):
-        limits = {"producer_byte_rate": int(cell.limit_mb_s * MB)}
-        product.call("PUT", f"/instances/{instance_id}/quotas", {"entity": {"client_id": cell.name}, "limits": limits})
-        if peer:
-            limit_client(peer, cell.name, int(cell.limit_mb_s * MB))
+    for group in groups_of([cell for cell in cells if cell.brokers <= brokers]):
+        for cell in group:
+            limits = {"producer_byte_rate": int(cell.limit_mb_s * MB)}
+            product.call(
+                "PUT", f"/instances/{instance_id}/quotas", {"entity": {"client_id": cell.name}, "limits": limits}
+            )
+            if peer:
+                limit_client(peer, cell.name, int(cell.limit_mb_s * MB))
         for target, bootstrap in addresses.items():
-            figures = result[cell, target] = _take(bootstrap, cell, seconds)
-            yield {"benchmark": "accuracy of a byte limit", "target": target, **cell._asdict(), **figures}
+            for cell, figures in zip(group, _take(bootstrap, group, seconds), strict=True):
+                result[cell, target] = figures
+                yield {"benchmark": "accuracy of a byte limit", "target": target, **cell._asdict(), **figures}
     yield errors_table(result, tuple(addresses), seconds)
     yield waits_table(result, tuple(addresses))
 
 
-def _take(bootstrap: str, cell: Cell, seconds: int) -> dict[str, Any]:
-    topic = _make_topic(bootstrap, cell)
-    figures = flood.finish(
+def groups_of(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Cells that are flooded at once: of one limit, so that none is a moment among others."""
+    groups: list[list[Cell]] = []
+    for cell in sorted(cells, key=lambda cell: cell.limit_mb_s):
+        last = groups[-1] if groups else []
+        has_room = len(last) < BESIDE_MAX and (len(last) + 1) * cell.limit_mb_s <= BESIDE_MB_S_MAX
+        if last and last[0].limit_mb_s == cell.limit_mb_s and has_room:
+            last.append(cell)
+        else:
+            groups.append([cell])
+    return groups
+
+
+def _take(bootstrap: str, group: Sequence[Cell], seconds: int) -> list[dict[str, Any]]:
+    topics = [_make_topic(bootstrap, cell) for cell in group]
+    floods = [
         flood.begin(
             bootstrap,
             "produce",
@@ -78,10 +97,12 @@ def _take(bootstrap: str, cell: Cell, seconds: int) -> dict[str, Any]:
             batch_bytes=cell.batch_bytes,
             clients=cell.clients,
         )
-    )
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_topics([topic])[topic].result(30)
-    return figures_of(figures, cell, seconds)
+        for cell, topic in zip(group, topics, strict=True)
+    ]
+    results = [flood.finish(each) for each in floods]
+    for deleted in AdminClient({"bootstrap.servers": bootstrap}).delete_topics(topics).values():
+        deleted.result(30)
+    return [figures_of(figures, cell, seconds) for figures, cell in zip(results, group, strict=True)]
 
 
 def figures_of(figures: dict[str, Any], cell: Cell, seconds: int) -> dict[str, Any]:
