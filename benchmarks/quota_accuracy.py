@@ -100,7 +100,8 @@ def _take(bootstrap: str, group: Sequence[Cell], seconds: int) -> list[dict[str,
         for cell, topic in zip(group, topics, strict=True)
     ]
     results = [flood.finish(each) for each in floods]
-    for deleted in AdminClient({"bootstrap.servers": bootstrap}).delete_topics(topics).values():
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for deleted in admin.delete_topics(topics).values():
         deleted.result(30)
     return [figures_of(figures, cell, seconds) for figures, cell in zip(results, group, strict=True)]
 
