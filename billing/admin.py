@@ -107,6 +107,8 @@ class UsageMinuteAdmin(OperatorAdmin):
         "Usage comes within two minutes of the first message. Nothing after that? Look at logs/pipeline.log."
     )
     symbol = "monitoring"
+    # The table has no index by id, and there is no more to see.
+    list_display_links = None
     list_display = ("minute", "instance_id", "topic", "user", "client_id", "direction", "bytes", "requests")
     list_filter = ("direction",)
     search_fields = ("instance_id", "topic")

@@ -13,7 +13,7 @@ from django.db.models.functions import Cast
 
 from billing.metering.levels import hour_usage
 from billing.metering.spans import SizeChange, spans
-from billing.models import Direction, UsageHour, UsageMinute
+from billing.models import Direction, UsageHour, UsageMinute, UsagePoint
 from billing.rating.terms import HourUsage, InstanceUsage, Period, RatePoint, SizeSpan
 from instances.choices import OperationState, OperationType
 from instances.models import Operation
@@ -111,8 +111,15 @@ def _rate_points_of(instance_ids: Iterable[str], period: Period) -> dict[str, li
     )
     for row in rows:
         sums[row["instance_id"], row["point"]][row["direction"]] = row["total"]
+    # Of minutes that were dropped; late ones of the same time are among those above.
+    kept = UsagePoint.objects.filter(
+        instance_id__in=list(instance_ids), point__gte=period.start, point__lt=period.end
+    ).order_by()
+    for instance_id, point, direction, count in kept.values_list("instance_id", "point", "direction", "bytes"):
+        total = sums[instance_id, point]
+        total[direction] = total.get(direction, 0) + count
     result: dict[str, list[RatePoint]] = defaultdict(list)
-    for (instance_id, point), total in sums.items():
+    for (instance_id, point), total in sorted(sums.items()):
         result[instance_id].append(
             RatePoint(start=point, bytes_in=total.get(Direction.PRODUCE, 0), bytes_out=total.get(Direction.CONSUME, 0))
         )

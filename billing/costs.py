@@ -11,13 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Literal
+from typing import Literal, cast
 
-from django.db.models import Sum
-
+from billing import metered
 from billing.invoices.charging import inputs_of
 from billing.invoices.snapshot import Inputs
-from billing.models import UsageMinute
 from billing.rating.allocation import shared_out
 from billing.rating.hours import ceil_hour, floor_hour
 from billing.rating.terms import Bill, InstanceUsage, Period
@@ -61,6 +59,7 @@ def costs(tenant: Tenant, start: datetime, end: datetime, group_by: GroupBy) -> 
 
     Raises:
         NoPrice: a plan that was had has no price.
+        MinutesNotKept: names are asked for of a part of a day that is long over.
     """
     period = Period(start=floor_hour(start.astimezone(UTC)), end=ceil_hour(end.astimezone(UTC)))
     inputs = inputs_of(tenant, period)
@@ -68,7 +67,7 @@ def costs(tenant: Tenant, start: datetime, end: datetime, group_by: GroupBy) -> 
     inputs = replace(inputs, agreement=replace(inputs.agreement, minimum=ZERO))
     bill = inputs.rated()
     rows = {"instance": _by_instance, "day": _by_day}.get(group_by)
-    found = rows(inputs, bill) if rows else _by_name(inputs, bill, group_by)
+    found = rows(inputs, bill) if rows else _by_name(inputs, bill, cast(metered.GroupBy, group_by))
     return Costs(period=period, currency=bill.currency, total=bill.subtotal, rows=found)
 
 
@@ -119,7 +118,7 @@ def _by_day(inputs: Inputs, bill: Bill) -> list[CostRow]:
     ]
 
 
-def _by_name(inputs: Inputs, bill: Bill, group_by: GroupBy) -> list[CostRow]:
+def _by_name(inputs: Inputs, bill: Bill, group_by: metered.GroupBy) -> list[CostRow]:
     amounts = _amounts(bill)
     moved = _names_of([each.instance_id for each in inputs.usage], inputs.period, group_by)
     rows = []
@@ -136,17 +135,15 @@ def _by_name(inputs: Inputs, bill: Bill, group_by: GroupBy) -> list[CostRow]:
     return _dearest_first(rows)
 
 
-def _names_of(instance_ids: Sequence[str], period: Period, by: GroupBy) -> dict[str, dict[str, int]]:
-    """Bytes by name of each instance."""
-    found = (
-        UsageMinute.objects.filter(instance_id__in=instance_ids, minute__gte=period.start, minute__lt=period.end)
-        .values("instance_id", by)
-        .annotate(total=Sum("bytes"))
-        .order_by("-total", "instance_id", by)
-    )
+def _names_of(instance_ids: Sequence[str], period: Period, by: metered.GroupBy) -> dict[str, dict[str, int]]:
+    """Bytes by name of each instance. The heaviest `NAMES_MAX` keep their names."""
+    sums: dict[tuple[str, str], int] = defaultdict(int)
+    for row in metered.names_of(instance_ids, start=period.start, end=period.end, by=by):
+        sums[row["instance_id"], row["name"]] += row["total_bytes"]
     result: dict[str, dict[str, int]] = defaultdict(dict)
-    for number, row in enumerate(found.iterator(chunk_size=2_000)):
-        names = result[row["instance_id"]]
-        name = row[by] if number < NAMES_MAX else OTHERS
-        names[name] = names.get(name, 0) + row["total"]
+    heaviest_first = sorted(sums.items(), key=lambda each: (-each[1], each[0]))
+    for number, ((instance_id, name), count) in enumerate(heaviest_first):
+        names = result[instance_id]
+        shown = name if number < NAMES_MAX else OTHERS
+        names[shown] = names.get(shown, 0) + count
     return result

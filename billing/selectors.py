@@ -1,17 +1,14 @@
-"""Reads: plans on sale, quotes, and usage as the minute rows tell it."""
+"""Reads: plans on sale, quotes, and until when usage is known."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any, Literal
 
-from django.db.models import F, Max, Min, Prefetch, Q, QuerySet, Sum
-from django.db.models.functions import Trunc
+from django.db.models import Max, Min, Prefetch, Q, QuerySet
 from django.utils import timezone
 
-from billing.models import NEVER, Direction, Plan, Price, UsageMinute, UsageOffset
+from billing.models import NEVER, Plan, Price, UsageOffset
 from billing.pipeline.cluster import Cluster as UsageSource
 from billing.rating.quotes import Quote, quote
 from brokers.choices import ProcessState
@@ -22,28 +19,6 @@ from brokers.models import Cluster, Placement
 from instances.interfaces import PlanTerms
 from instances.lifecycle.phases import COUNTED
 from instances.models import Instance
-
-Step = Literal["minute", "hour", "day"]
-GroupBy = Literal["topic", "user", "client_id"]
-STEPS: dict[Step, timedelta] = {
-    "minute": timedelta(minutes=1),
-    "hour": timedelta(hours=1),
-    "day": timedelta(days=1),
-}
-# A page of usage never covers more than this many steps, so that no request scans a year of minutes.
-STEPS_PER_REQUEST_MAX = 3_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageTotals:
-    """Bytes and requests per direction over `[start, end)`."""
-
-    start: datetime
-    end: datetime
-    produce_bytes: int
-    consume_bytes: int
-    produce_requests: int
-    consume_requests: int
 
 
 def plans_on_sale(*, held: Iterable[str] = ()) -> QuerySet[Plan]:
@@ -113,60 +88,6 @@ def quotes_of(instances: Iterable[Instance], currency: str) -> dict[str, Quote]:
     }
 
 
-def _rows(instance_id: str, start: datetime, end: datetime) -> QuerySet[UsageMinute]:
-    return UsageMinute.objects.filter(instance_id=instance_id, minute__gte=start, minute__lt=end)
-
-
-def usage_rows(
-    instance_id: str, *, start: datetime, end: datetime, step: Step, group_by: Sequence[GroupBy] = ()
-) -> list[dict[str, Any]]:
-    """Usage of `[start, end)` per `step` and group, oldest first: `{start, direction, bytes, requests, <group>…}`."""
-    rows = (
-        _rows(instance_id, start, end)
-        .annotate(start=Trunc("minute", step))
-        .values("start", "direction", *group_by)
-        .annotate(total_bytes=Sum("bytes"), total_requests=Sum("requests"))
-        .order_by("start", "direction", *group_by)
-    )
-    return [
-        {
-            **{key: row[key] for key in ("start", "direction", *group_by)},
-            "bytes": row["total_bytes"],
-            "requests": row["total_requests"],
-        }
-        for row in rows
-    ]
-
-
-def usage_totals(instance_id: str, *, start: datetime, end: datetime) -> UsageTotals:
-    return usage_totals_of([instance_id], start=start, end=end)[instance_id]
-
-
-def usage_totals_of(instance_ids: Iterable[str], *, start: datetime, end: datetime) -> dict[str, UsageTotals]:
-    """The totals of each of these, also of those that used nothing."""
-    asked = list(instance_ids)
-    sums = {
-        (row["instance_id"], row["direction"]): (row["total_bytes"], row["total_requests"])
-        for row in UsageMinute.objects.filter(instance_id__in=asked, minute__gte=start, minute__lt=end)
-        .values("instance_id", "direction")
-        .annotate(total_bytes=Sum("bytes"), total_requests=Sum("requests"))
-        .order_by()
-    }
-    totals = {}
-    for instance_id in asked:
-        produced = sums.get((instance_id, Direction.PRODUCE), (0, 0))
-        consumed = sums.get((instance_id, Direction.CONSUME), (0, 0))
-        totals[instance_id] = UsageTotals(
-            start=start,
-            end=end,
-            produce_bytes=produced[0],
-            consume_bytes=consumed[0],
-            produce_requests=produced[1],
-            consume_requests=consumed[1],
-        )
-    return totals
-
-
 def complete_until(instance_id: str) -> datetime | None:
     """What was used before this is in the rows, of every broker of the instance's cluster; None where nobody knows.
 
@@ -184,16 +105,6 @@ def _looked_at(instance_id: str, of: Min | Max) -> datetime | None:
     home = Placement.objects.filter(instance=instance_id).values("cluster_id")
     at: datetime | None = UsageOffset.objects.filter(cluster_id__in=home).aggregate(at=of)["at"]
     return None if at is None or at <= NEVER else at - timedelta(milliseconds=USAGE_INTERVAL_MS)
-
-
-def heaviest(instance_id: str, *, start: datetime, end: datetime, by: GroupBy, limit: int) -> list[dict[str, Any]]:
-    """The `limit` topics, users or client ids with the most bytes in `[start, end)`."""
-    return list(
-        _rows(instance_id, start, end)
-        .values(by, "direction")
-        .annotate(name=F(by), total_bytes=Sum("bytes"), total_requests=Sum("requests"))
-        .order_by("-total_bytes", "name")[:limit]
-    )
 
 
 def plan_terms(

@@ -22,6 +22,7 @@ from billing.lake import upkeep
 from billing.lake.address import open_lake
 from billing.lake.replay import LakeBroken
 from billing.reporting import margins
+from billing.retention import partitions
 from billing.webhooks import delivering, services
 
 log = structlog.get_logger(__name__)
@@ -54,6 +55,13 @@ def keep_margins() -> None:
     """What clusters used, for the operator's page. Safe to run twice and at the same time."""
     close_old_connections()
     margins.keep(timezone.now().astimezone(UTC))
+
+
+@shared_task(name="billing.keep_partitions")
+def keep_partitions() -> None:
+    """Makes partitions of minutes ahead, and drops old ones. Safe to run twice and at the same time."""
+    close_old_connections()
+    partitions.look_after(timezone.now())
 
 
 @shared_task(name="billing.watch_budgets")

@@ -95,6 +95,18 @@ def positive(name: str, default: float) -> float:
     return number
 
 
+def whole_days(name: str, default: int, *, least: int) -> int:
+    """A number of days out of the environment, `least` or more.
+
+    Raises:
+        ValueError: it says what to write instead.
+    """
+    days = positive(name, default)
+    if days < least or days != int(days):
+        raise ValueError(f"{name} is {days:g}. Write a whole number of days, {least} or more.")
+    return int(days)
+
+
 def trusted_proxies() -> tuple[Network, ...]:
     """The proxies whose word about a client's address counts (`PENSTOCK_TRUSTED_PROXIES`).
 

@@ -9,7 +9,7 @@ import dj_database_url
 from django.utils.translation import gettext_lazy as _
 
 from brokers.contract.zookeeper_tls import zookeeper_tls
-from config.environment import BASE_DIR, Environment, flag, named_networks, positive, trusted_proxies
+from config.environment import BASE_DIR, Environment, flag, named_networks, positive, trusted_proxies, whole_days
 from config.logging import logging_settings
 from config.public_url import is_loopback
 from config.schedule import BEAT_SCHEDULE
@@ -32,6 +32,8 @@ ZOOKEEPER_TLS = zookeeper_tls(ENVIRONMENT.zookeeper_ca_file, ENVIRONMENT.zookeep
 ZOOKEEPER_BROKER_CERTIFICATE_FILE = ENVIRONMENT.zookeeper_broker_certificate_file
 SPARK_MASTER = ENVIRONMENT.spark_master
 LAKE_URL = ENVIRONMENT.lake_url  # file: or s3:, where usage is kept as Parquet
+# Metered minutes are dropped when they are older. A month that is over is shown down to its minutes for some days.
+USAGE_MINUTES_KEPT_DAYS = whole_days("PENSTOCK_USAGE_MINUTES_KEPT_DAYS", 35, least=32)
 ARCHIVE_ROOT = ENVIRONMENT.archive_root  # tenants' archives at file: lie below, in a folder of each
 CONTROL_SECRET_FILE = ENVIRONMENT.control_secret_file
 TLS_DIR = ENVIRONMENT.tls_dir  # ca.pem, its key, and a file for each broker

@@ -9,8 +9,9 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
+from billing.metered import STEPS, STEPS_PER_REQUEST_MAX
 from billing.models import Direction, Plan
-from billing.selectors import STEPS, STEPS_PER_REQUEST_MAX, price_of
+from billing.selectors import price_of
 from tenants.api.endpoint import PageQuery
 from tenants.api.strict import StrictSerializer
 

@@ -7,7 +7,7 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing import selectors
+from billing import metered, selectors
 from billing.api.serializers import PlanOut, QuoteOut, QuoteQuery, UsageOut, UsageQuery
 from billing.models import Plan
 from instances import access
@@ -83,13 +83,13 @@ class InstanceUsage(ApiView):
         instance = access.instance(self.actor, instance_id)
         start, end, step = self.query["start"], self.query["end"], self.query["step"]
         group_by = [self.query["group_by"]] if "group_by" in self.query else []
-        rows = selectors.usage_rows(instance.pk, start=start, end=end, step=step, group_by=group_by)
+        rows = metered.usage_rows(instance.pk, start=start, end=end, step=step, group_by=group_by)
 
         def place(row: dict[str, Any]) -> str:
             return "|".join([row["start"].isoformat(), row["direction"], *(row[name] for name in group_by)])
 
         result, token = pages.page_of_items(rows, key=place, **self._page_asked())
-        totals = selectors.usage_totals(instance.pk, start=start, end=end)
+        totals = metered.usage_totals(instance.pk, start=start, end=end)
         return self.one(
             {
                 "start": start,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 
+from billing import metered
 from billing.invoices.snapshot import Inputs, from_json
 from billing.models import InvoiceLine, UsageMinute
 from billing.rating.hours import HOUR
@@ -59,10 +60,7 @@ def hours_of(line: InvoiceLine) -> list[LineHour]:
 
 
 def minutes_of(line: InvoiceLine, hour: datetime) -> list[UsageMinute]:
-    """The minute rows of an hour of the line, by topic, user, client id and direction."""
+    """The minute rows of an hour of the line, by topic, user, client id and direction. Raises `MinutesNotKept`."""
     if not line.instance_id or not line.start <= hour < line.end:
         return []
-    found = UsageMinute.objects.filter(
-        instance_id=line.instance_id, minute__gte=hour, minute__lt=hour + timedelta(hours=1)
-    )
-    return list(found.order_by("minute", "topic", "user", "client_id", "direction")[:MINUTES_SHOWN_MAX])
+    return metered.minutes_of_hour(line.instance_id, hour, MINUTES_SHOWN_MAX)

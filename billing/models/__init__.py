@@ -19,7 +19,16 @@ from billing.models.invoices import OVERDUE, Invoice, InvoiceKind, InvoiceLine, 
 from billing.models.lake import LakeFile
 from billing.models.payments import Payment, PaymentProblem
 from billing.models.plans import Plan, Price, PriceComponent
-from billing.models.usage import NEVER, Direction, UsageCounter, UsageHour, UsageMinute, UsageOffset
+from billing.models.usage import (
+    NEVER,
+    Direction,
+    UsageCounter,
+    UsageDay,
+    UsageHour,
+    UsageMinute,
+    UsageOffset,
+    UsagePoint,
+)
 from billing.models.webhooks import DeliveryState, WebhookDelivery, WebhookEndpoint, WebhookEvent
 
 __all__ = [
@@ -60,9 +69,11 @@ __all__ = [
     "Seller",
     "UnpaidSuspension",
     "UsageCounter",
+    "UsageDay",
     "UsageHour",
     "UsageMinute",
     "UsageOffset",
+    "UsagePoint",
     "WebhookDelivery",
     "WebhookEndpoint",
     "WebhookEvent",

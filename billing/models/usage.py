@@ -34,7 +34,8 @@ COUNTED_CHOICES = [*Direction.choices, *Level.choices]
 class UsageMinute(models.Model):
     """Bytes and requests of one (instance, topic, user, client id, direction) in one UTC minute.
 
-    Instances and topics are kept by name, not by foreign key: usage outlives what caused it.
+    Instances and topics are kept by name, not by foreign key: usage outlives what caused it. The table has a partition
+    for each week, which is dropped when it is old (`billing.retention`); there is no index by `id`.
     """
 
     instance_id = models.CharField(_("instance"), max_length=16)
@@ -79,6 +80,52 @@ class UsageHour(models.Model):
 
     def __str__(self) -> str:
         return f"{self.instance_id} {self.hour:%Y-%m-%d %H}:00 {self.direction} {self.bytes}"
+
+
+class UsageDay(models.Model):
+    """Bytes and requests of one (instance, topic, user, client id, direction) on one UTC day. Written with the minutes
+    they are the sum of, and kept when those are dropped.
+    """
+
+    instance_id = models.CharField(_("instance"), max_length=16)
+    day = models.DateField(_("day"))
+    topic = models.CharField(_("topic"), max_length=249)
+    user = models.CharField(_("user"), max_length=255)
+    client_id = models.CharField(_("client id"), max_length=255)
+    direction = models.CharField(_("direction"), max_length=12, choices=Direction.choices)
+    bytes = models.BigIntegerField(_("bytes"))
+    requests = models.BigIntegerField(_("requests"))
+
+    class Meta:
+        ordering = ("instance_id", "day")
+        verbose_name = _("usage by day")
+        verbose_name_plural = _("usage by day")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("instance_id", "day", "topic", "user", "client_id", "direction"), name="usage_day_once"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.instance_id} {self.day} {self.direction} {self.bytes} B"
+
+
+class UsagePoint(models.Model):
+    """Bytes of an instance in five minutes, out of minutes that were dropped. Only of instances whose plan has a price
+    by percentile: a bill of that time can be worked out again.
+    """
+
+    instance_id = models.CharField(max_length=16)
+    point = models.DateTimeField()
+    direction = models.CharField(max_length=12, choices=Direction.choices)
+    bytes = models.BigIntegerField()
+
+    class Meta:
+        ordering = ("instance_id", "point")
+        constraints = (models.UniqueConstraint(fields=("instance_id", "point", "direction"), name="usage_point_once"),)
+
+    def __str__(self) -> str:
+        return f"{self.instance_id} {self.point:%Y-%m-%d %H:%M} {self.direction} {self.bytes} B"
 
 
 class UsageCounter(models.Model):

@@ -137,6 +137,15 @@ def _add_minutes(cursor: psycopg.Cursor[Any], rows: Iterable[tuple[Any, ...]]) -
         f" WHERE direction = ANY(%s) ON CONFLICT ({_quoted(key)}) DO UPDATE SET {sums}",
         [list(DIRECTIONS)],
     )
+    days = ["(minute AT TIME ZONE 'UTC')::date" if name == "minute" else f'"{name}"' for name in key]
+    names = _quoted("day" if name == "minute" else name for name in key)
+    sums = ", ".join(f"{name} = billing_usageday.{name} + excluded.{name}" for name in COUNTED)
+    cursor.execute(
+        f"INSERT INTO billing_usageday ({names}, {_quoted(COUNTED)})"  # noqa: S608
+        f" SELECT {', '.join(days)}, sum(bytes), sum(requests) FROM minute_in WHERE direction = ANY(%s)"
+        f" GROUP BY {', '.join(days)} ON CONFLICT ({names}) DO UPDATE SET {sums}",
+        [list(DIRECTIONS)],
+    )
     sums = ", ".join(f"{name} = billing_usagehour.{name} + excluded.{name}" for name in COUNTED)
     cursor.execute(
         f"INSERT INTO billing_usagehour (instance_id, hour, direction, {_quoted(COUNTED)})"  # noqa: S608

@@ -38,6 +38,7 @@ def checks(state: MonthState) -> list[Check]:
     """All of a month that is over, in the order in which they are looked after."""
     return [
         _usage_read(state),
+        _minutes(state),
         _lake(state),
         _seller(state),
         _profiles(state),
@@ -71,6 +72,21 @@ def _usage_read(state: MonthState) -> Check:
         )  # fmt: skip
     text = _("Clusters with instances, of which every broker is read: %(n)s.") % {"n": f"{state.clusters:,}"}
     return Check(title=title, outcome=Outcome.PASSED, text=text)
+
+
+def _minutes(state: MonthState) -> Check:
+    """Minutes without a partition are charged like others, and are in the way of old ones that are to be dropped."""
+    title, table = _("Minutes have their partitions"), state.minutes
+    if table.is_short(state.now):
+        text = _("This week has none. The worker makes them every hour: look for partition.tried_later in its log.")
+        return Check(title=title, outcome=Outcome.FAILED, text=text)
+    if table.rows_ahead:
+        text = _("A broker's clock is wrong: rows of minutes that are weeks ahead: %(n)s.")
+        return Check(
+            title=title, outcome=Outcome.UNKNOWN, text=text % {"n": f"{table.rows_ahead:,}"},
+            link=reverse("admin:billing_usageminute_changelist"), act=_("See the minutes"),
+        )  # fmt: skip
+    return Check(title=title, outcome=Outcome.PASSED, text=_("Each week has one, those to come as well."))
 
 
 def _lake(state: MonthState) -> Check:

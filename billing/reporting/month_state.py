@@ -30,6 +30,8 @@ from billing.models import (
 )
 from billing.rating.hours import floor_hour
 from billing.rating.terms import Period, SizeSpan
+from billing.retention import partitions
+from billing.retention.weeks import TableState
 from brokers.contract.usage import USAGE_INTERVAL_MS
 from brokers.models import Cluster, Placement
 from instances.models import Operation
@@ -79,6 +81,7 @@ class MonthState:
     now: datetime
     clusters: int
     clusters_behind: Named
+    minutes: TableState
     lake: LakeDays
     has_seller: bool
     without_profile: Named
@@ -119,6 +122,7 @@ def month_state(period: Period, now: datetime) -> MonthState:
         now=now,
         clusters=clusters,
         clusters_behind=behind,
+        minutes=partitions.state(now),
         lake=_lake(period, now),
         has_seller=issuing.has_seller(),
         without_profile=_named(waiting.filter(billing_profile=None)),

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from billing import access as billing_access
-from billing import call_limits, costs, selectors
+from billing import call_limits, costs, metered, selectors
 from billing.costs import OTHERS, UNUSED, CostRow, Costs
 from billing.forms import CostForm
 from billing.invoices.charging import Draft, draft
@@ -44,7 +44,7 @@ def account_usage_page(request: HttpRequest) -> HttpResponse:
     may_see_price = access.permits(acting, Scope.BILLING_READ)
     instances = list(counted_instances(tenant)[:PAGE_SIZE_MAX])
     until = min(now, month.end)
-    totals = selectors.usage_totals_of([instance.pk for instance in instances], start=month.start, end=until)
+    totals = metered.usage_totals_of([instance.pk for instance in instances], start=month.start, end=until)
     quotes = selectors.quotes_of(instances, tenant.currency) if may_see_price else {}
     found, running, trouble = _money(tenant, month, by, now) if may_see_price else (None, None, "")
     context = {

@@ -10,9 +10,9 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
-from billing import selectors
+from billing import metered, selectors
 from billing.forms import SpanForm
-from billing.selectors import GroupBy, Step
+from billing.metered import GroupBy, Step
 from instances.lifecycle.phases import COUNTED
 from instances.models import Instance
 from instances.selectors import delays
@@ -70,15 +70,15 @@ def usage_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     end = timezone.now()
     start = end - length
     group: GroupBy = by
-    heaviest = selectors.heaviest(instance.pk, start=start, end=end, by=group, limit=2 * HEAVIEST_SHOWN)
+    heaviest = metered.names_of([instance.pk], start=start, end=end, by=group)[: 2 * HEAVIEST_SHOWN]
     quote = None
     may_see_price = access.permits(request.actor, Scope.BILLING_READ)  # type: ignore[attr-defined]
     if may_see_price:
         quote = selectors.quotes_of([instance], instance.tenant.currency).get(instance.pk)
     shares = _shares(heaviest)
     context = {
-        "rows": _paired(selectors.usage_rows(instance.pk, start=start, end=end, step=step)),
-        "totals": selectors.usage_totals(instance.pk, start=start, end=end),
+        "rows": _paired(metered.usage_rows(instance.pk, start=start, end=end, step=step)),
+        "totals": metered.usage_totals(instance.pk, start=start, end=end),
         "complete_until": selectors.complete_until(instance.pk),
         "shares": shares,
         "biggest": max((share["produce"] + share["consume"] for share in shares), default=0),
@@ -109,7 +109,7 @@ def history(request: HttpRequest, instance: Instance) -> HttpResponse:
     step_ms = seconds * MS_PER_S
     first_ms = -(-_ms(start) // step_ms) * step_ms
     last_ms = _ms(selectors.applied_until(instance.pk) or now)
-    rows = selectors.usage_rows(instance.pk, start=start, end=now, step=step)
+    rows = metered.usage_rows(instance.pk, start=start, end=now, step=step)
     seen = {_ms(row["start"]): row for row in _paired(rows)}
     waits = delays(instance, start=start, end=now, step_ms=step_ms)
     idle = {"produce": 0, "consume": 0}

@@ -10,6 +10,7 @@ VARIABLES = {
     ),
     "ZOOKEEPER_URL": "ZooKeeper, as `zk1:2181,zk2:2181,zk3:2181`",
     "SPARK_MASTER": "where the pipeline runs; `local[*]` by default",
+    "PENSTOCK_USAGE_MINUTES_KEPT_DAYS": "metered minutes are dropped after so many days; 35, and 32 at least",
     "PENSTOCK_LAKE_URL": "where usage reports are kept as Parquet, `file:` or `s3:`; by default below the state dir",
     "PENSTOCK_ARCHIVE_ROOT": "where tenants' archives at `file:` lie; without it there are none",
     "SECRET_KEY": "Django's key; by default `secrets/secret_key` of the state directory",

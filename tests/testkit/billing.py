@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import F
 
-from billing.models import Invoice, InvoiceKind, UsageHour, UsageMinute
+from billing.models import Invoice, InvoiceKind, UsageDay, UsageHour, UsageMinute
 from instances.choices import OperationState, OperationType
 from instances.models import Instance, Operation
 from tenants.models import Tenant
@@ -42,13 +42,18 @@ def used(
     user: str = "u",
     client_id: str = "c",
 ) -> None:
-    """A minute row for each direction, and the sum of its hour."""
+    """A minute row for each direction, and the sums of its hour and its day."""
     for direction, count in (("produce", produce), ("consume", consume)):
         if count:
             UsageMinute.objects.create(
                 instance_id=instance_id, minute=minute, topic=topic, user=user, client_id=client_id,
                 direction=direction, bytes=count, requests=1,
             )  # fmt: skip
+            day, _ = UsageDay.objects.get_or_create(
+                instance_id=instance_id, day=minute.astimezone(UTC).date(), topic=topic, user=user, client_id=client_id,
+                direction=direction, defaults={"bytes": 0, "requests": 0},
+            )  # fmt: skip
+            UsageDay.objects.filter(pk=day.pk).update(bytes=F("bytes") + count, requests=F("requests") + 1)
             hour, _ = UsageHour.objects.get_or_create(
                 instance_id=instance_id, hour=minute.replace(minute=0, second=0, microsecond=0), direction=direction,
                 defaults={"bytes": 0, "requests": 0},

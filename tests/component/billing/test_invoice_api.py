@@ -173,8 +173,12 @@ def test_a_line_opens_to_hours_and_an_hour_to_minutes(owner: Member) -> None:
 
     hours = caller.get(f"{at}/2/hours").json()["items"]
     hour = next(each for each in hours if each["bytes_in"])
-    minutes = caller.get(f"{at}/2/minutes?hour={hour['hour']}").json()["items"]
+    with override_settings(USAGE_MINUTES_KEPT_DAYS=70):
+        minutes = caller.get(f"{at}/2/minutes?hour={hour['hour']}").json()["items"]
+    with override_settings(USAGE_MINUTES_KEPT_DAYS=0):
+        gone = assert_problem(caller.get(f"{at}/2/minutes?hour={hour['hour']}"), 400, "invalid_request")
 
+    assert [(each["parameter"], each["code"]) for each in gone["errors"]] == [("hour", "minutes_not_kept")]
     assert hour["bytes_in"] == 100 * GB and hour["sizes"][0]["plan"] == "brook"
     assert [(each["topic"], each["bytes"]) for each in minutes] == [("clicks", 75 * GB), ("orders", 25 * GB)]
     assert caller.get(f"{at}/99/hours").status_code == 404

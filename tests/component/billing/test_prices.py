@@ -12,9 +12,10 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from billing import selectors, services
-from billing.models import Plan, Price, UsageMinute
+from billing.models import Plan, Price
 from tenants.models import Member, Tenant, User
 from tests.testkit.api_cases import Api, assert_problem, make_member
+from tests.testkit.billing import used
 from tests.testkit.instances import make_instance
 
 pytestmark = pytest.mark.django_db
@@ -77,10 +78,7 @@ def test_the_usage_of_an_account_takes_as_many_queries_for_ten_instances_as_for_
 
     def use(name: str) -> None:
         instance = make_instance(american.tenant, name=name)
-        UsageMinute.objects.create(
-            instance_id=instance.pk, minute=minute, topic="t", user="u", client_id="c", direction="produce",
-            bytes=1_000, requests=1,
-        )  # fmt: skip
+        used(instance.pk, minute, produce=1_000)
 
     use("first")
     with django_assert_max_num_queries(40) as item:

@@ -103,14 +103,16 @@ def upgraded(before: dict[str, Any], java: Java) -> Iterator[EmbeddedZooKeeper]:
         before["tree"] = contents(client, "/penstock")
     open_server.child.stop()
     server = serve(home, java, Guard(SUPER, ACCESS))
+    # At once: the tests that write come in any order.
+    with session(server.address, SUPER) as client:
+        before["kept"] = contents(client, "/penstock")
     yield server
     server.child.stop()
 
 
 def test_a_tree_without_access_lists_keeps_all_it_has(upgraded: EmbeddedZooKeeper, before: dict[str, Any]) -> None:
+    assert {path: before["kept"].get(path) for path in before["tree"]} == before["tree"]
     with session(upgraded.address, SUPER) as client:
-        kept = contents(client, "/penstock")
-        assert {path: kept.get(path) for path in before["tree"]} == before["tree"]
         assert client.get("/somebody-elses")[0] == b"too"
 
 

@@ -12,12 +12,12 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing import selectors as billing_selectors
-from billing.models import UsageMinute
 from instances import selectors, services
 from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from tenants.actors import member_actor
 from tenants.models import Member
+from tests.testkit.billing import used
 
 
 @pytest.fixture(params=[Phase.FAILED, Phase.DELETING])
@@ -53,10 +53,7 @@ def test_what_is_bought_is_without_it(owner: Member, instance: Instance, gone: I
 def test_usage_and_cost_are_without_it(ida: Client, owner: Member, instance: Instance, gone: Instance) -> None:
     quotes = billing_selectors.quotes_of([instance, gone], owner.tenant.currency)
     assert set(quotes) == {instance.pk}
-    UsageMinute.objects.create(
-        instance_id=gone.pk, minute=timezone.now(), topic="t", user="", client_id="", direction="produce", bytes=7_777,
-        requests=1,
-    )  # fmt: skip
+    used(gone.pk, timezone.now(), produce=7_777)
     shown = ida.get(reverse("page-account-usage"))
     assert shown.context["per_hour"] == quotes[instance.pk].per_hour
     assert shown.context["instances"] == 1

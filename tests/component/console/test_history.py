@@ -10,12 +10,12 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from billing.models import UsageMinute
 from brokers.monitoring.delays import merged
 from instances import services
 from instances.limits import DELAYED_MINUTES_KEPT
 from instances.models import DelayedMinute, Instance
 from tenants.models import Member
+from tests.testkit.billing import used
 
 SPANS = ("3h", "24h", "30d")
 
@@ -47,10 +47,7 @@ def test_an_instance_of_a_few_minutes_is_drawn_over_its_life(
 ) -> None:
     at = minute_of(now - timedelta(minutes=3))
     born(instance, now - timedelta(minutes=10))
-    UsageMinute.objects.create(
-        instance_id=instance.pk, minute=at, topic="t", user="u", client_id="c", direction="produce", bytes=600,
-        requests=1,
-    )  # fmt: skip
+    used(instance.pk, at, produce=600)
     services.keep_delays({instance.pk: {ms(at): 250}})
     body = ask(ida, instance, span)
     assert [ms(at), 10.0, 0.0, 250] in body["points"]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+from datetime import UTC
+
 import psycopg
 import pytest
 
 from billing import dsn
-from billing.models import UsageCounter, UsageHour, UsageMinute, UsageOffset
+from billing.models import UsageCounter, UsageDay, UsageHour, UsageMinute, UsageOffset
 from billing.pipeline import sink
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -104,3 +108,23 @@ def test_levels_are_sums_of_hours_and_no_minutes():
             )
     assert set(UsageHour.objects.values_list("direction", "bytes")) == {("partitions", 360), ("produce", 14)}
     assert set(UsageMinute.objects.values_list("direction", flat=True)) == {"produce"}
+
+
+def test_days_and_hours_are_the_sums_of_their_minutes_in_whatever_runs_they_came():
+    drawn = random.Random(5)
+    names = [(f"t{number % 3}", f"u{number % 2}", "etl", ("produce", "consume")[number % 2]) for number in range(6)]
+    end = 0
+    with sink.exclusive(dsn.conninfo(), CLUSTER) as connection:
+        for _ in range(4):
+            at = {(drawn.randrange(3 * 24 * 60), drawn.choice(names)) for _ in range(200)}
+            minutes = [("ins-aaaaaaaa", minute * 60_000, *key, drawn.randrange(1, 10**9), 1) for minute, key in at]
+            sink.commit(connection, cluster_id=CLUSTER, start={0: end}, stop={0: end + 1}, minutes=minutes, counters=[])
+            end += 1
+    by_day, by_hour = Counter(), Counter()
+    for row in UsageMinute.objects.values_list("minute", "topic", "user", "client_id", "direction", "bytes"):
+        by_day[row[0].astimezone(UTC).date(), *row[1:5]] += row[5]
+        by_hour[row[0].replace(minute=0), row[4]] += row[5]
+    days = UsageDay.objects.values_list("day", "topic", "user", "client_id", "direction", "bytes")
+    assert {row[:5]: row[5] for row in days} == by_day
+    assert {row[:2]: row[2] for row in UsageHour.objects.values_list("hour", "direction", "bytes")} == by_hour
+    assert len(by_day) == 3 * len(names)

@@ -17,6 +17,7 @@ from billing.rating.terms import Period, SizeSpan
 from billing.reporting import month_checks, month_state
 from billing.reporting.month_checks import Outcome
 from billing.reporting.month_state import Adjustments, LakeDays, MonthState, Named
+from billing.retention.weeks import TableState
 
 MONTH = Period(start=datetime(2026, 10, 1, tzinfo=UTC), end=datetime(2026, 11, 1, tzinfo=UTC))
 NOW = datetime(2026, 11, 2, 3, tzinfo=UTC)
@@ -25,7 +26,8 @@ LATE = MonthRun(
 )
 CLOSED = LastClosing(at=NOW, issued=3, nothing_to_charge=1, waiting=(), waiting_in_all=0)
 FINE = MonthState(
-    period=MONTH, now=NOW, clusters=2, clusters_behind=Named(0), lake=LakeDays(equal=31), has_seller=True,
+    period=MONTH, now=NOW, clusters=2, clusters_behind=Named(0),
+    minutes=TableState(NOW + timedelta(days=21), 0), lake=LakeDays(equal=31), has_seller=True,
     without_profile=Named(0), without_tax_details=Named(0), unpriced=Named(0), unpriced_tenants=0, to_invoice=1,
     issued=3, open=0, overdue=0, closing=CLOSED, late=LATE, adjustments=(), webhooks_failed=0,
     mails_not_taken=Named(0), nobody_reached=Named(0),
@@ -40,7 +42,7 @@ def failing(state: MonthState, outcome: Outcome = Outcome.FAILED) -> list[str]:
 def test_where_all_is_well_every_check_passes_and_each_says_a_sentence() -> None:
     checks = month_checks.checks(FINE)
     assert {check.outcome for check in checks} == {Outcome.PASSED}
-    assert len({check.title for check in checks}) == len(checks) == 11
+    assert len({check.title for check in checks}) == len(checks) == 12
     assert all(check.text.endswith(".") for check in checks)
 
 
@@ -48,6 +50,7 @@ def test_where_all_is_well_every_check_passes_and_each_says_a_sentence() -> None
     ("changes", "sentence", "link"),
     [
         ({"clusters_behind": Named(1, ("eu-1",))}, "Not all is read of: eu-1.", "/usageoffset/"),
+        ({"minutes": TableState(NOW, 0)}, "This week has none.", ""),
         ({"lake": LakeDays(equal=30, different=(date(2026, 10, 7),))}, "2026-10-07", ""),
         ({"lake": LakeDays(equal=30, broken=(date(2026, 10, 8),))}, "2026-10-08", ""),
         ({"has_seller": False}, "Nobody said who sells", "/seller/"),
@@ -81,6 +84,7 @@ def test_what_fails_is_said_with_the_way_to_the_act(changes: dict[str, Any], sen
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
+        ({"minutes": TableState(NOW + timedelta(days=21), 7)}, "rows of minutes that are weeks ahead: 7."),
         ({"lake": LakeDays(equal=30, unknown=1)}, "1 day was not worked out again yet."),
         ({"lake": LakeDays(without_lake=31)}, "no whole day"),
         ({"without_profile": Named(1, ("Acme",))}, "Without a billing profile"),

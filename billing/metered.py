@@ -1,0 +1,205 @@
+"""Reads: what instances used, by minutes, hours and days.
+
+Hours and days are read where they say the same as their minutes: minutes are many, and are dropped when they are old
+(`billing.retention`). A span begins and ends where it likes, so what of it is no whole hour or day is read by minutes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from django.db.models import QuerySet, Sum
+from django.utils import timezone
+from django.utils.translation import gettext_noop
+
+from billing.models import Direction, UsageDay, UsageHour, UsageMinute
+from billing.retention.partitions import kept_from
+from tenants.errors import FieldError, Invalid, Message
+
+Step = Literal["minute", "hour", "day"]
+GroupBy = Literal["topic", "user", "client_id"]
+STEPS: dict[Step, timedelta] = {
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+}
+# A page of usage never covers more than this many steps, so that no request scans a year of minutes.
+STEPS_PER_REQUEST_MAX = 3_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class MinutesNotKept(Invalid):
+    """Minutes are asked for that are older than those that are kept, by this query parameter."""
+
+    def __init__(self, since: datetime, parameter: str) -> None:
+        message = Message(
+            gettext_noop(
+                "Usage before %(since)s is kept by hour, and by day for each topic, user and client id. Ask for whole "
+                "hours or days in UTC."
+            ),
+            since=f"{since:%Y-%m-%d}",
+        )
+        super().__init__(message, errors=[FieldError(parameter=parameter, detail=message, code="minutes_not_kept")])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageTotals:
+    """Bytes and requests per direction over `[start, end)`."""
+
+    start: datetime
+    end: datetime
+    produce_bytes: int
+    consume_bytes: int
+    produce_requests: int
+    consume_requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A span of time, and the rows it is read from: by `minute`, `hour` or `day`."""
+
+    start: datetime
+    end: datetime
+    by: Step
+
+
+def usage_rows(
+    instance_id: str, *, start: datetime, end: datetime, step: Step, group_by: Sequence[GroupBy] = ()
+) -> list[dict[str, Any]]:
+    """Usage of `[start, end)` per `step` and group, oldest first: `{start, direction, bytes, requests, <group>…}`.
+
+    Raises:
+        MinutesNotKept: only minutes tell it, and they were dropped.
+    """
+    sums: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
+    for part in _parts(start, end, _unit(step, group_by)):
+        rows = _sums([instance_id], part, ("at", "direction", *group_by))
+        for at, direction, *names, count, requests in rows:
+            total = sums[_floor(at, STEPS[step]), direction, *names]
+            total[0] += count
+            total[1] += requests
+    return [
+        {**dict(zip(("start", "direction", *group_by), key, strict=True)), "bytes": total[0], "requests": total[1]}
+        for key, total in sorted(sums.items())
+    ]
+
+
+def usage_totals(instance_id: str, *, start: datetime, end: datetime) -> UsageTotals:
+    return usage_totals_of([instance_id], start=start, end=end)[instance_id]
+
+
+def usage_totals_of(instance_ids: Iterable[str], *, start: datetime, end: datetime) -> dict[str, UsageTotals]:
+    """The totals of each of these, also of those that used nothing. Raises `MinutesNotKept`."""
+    asked = list(instance_ids)
+    sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for part in _parts(start, end, "hour"):
+        for instance_id, direction, count, requests in _sums(asked, part, ("instance_id", "direction")):
+            total = sums[instance_id, direction]
+            total[0] += count
+            total[1] += requests
+    totals = {}
+    for instance_id in asked:
+        produced = sums[instance_id, Direction.PRODUCE]
+        consumed = sums[instance_id, Direction.CONSUME]
+        totals[instance_id] = UsageTotals(
+            start=start,
+            end=end,
+            produce_bytes=produced[0],
+            consume_bytes=consumed[0],
+            produce_requests=produced[1],
+            consume_requests=consumed[1],
+        )
+    return totals
+
+
+def names_of(instance_ids: Collection[str], *, start: datetime, end: datetime, by: GroupBy) -> list[dict[str, Any]]:
+    """Bytes of each topic, user or client id of each instance, heaviest first: `{instance_id, name, direction,
+    total_bytes}`. Raises `MinutesNotKept`.
+    """
+    sums: dict[tuple[str, str, str], int] = defaultdict(int)
+    for part in _parts(start, end, "day"):
+        for instance_id, name, direction, count, _ in _sums(instance_ids, part, ("instance_id", by, "direction")):
+            sums[instance_id, name, direction] += count
+    return [
+        {"instance_id": instance_id, "name": name, "direction": direction, "total_bytes": count}
+        for (instance_id, name, direction), count in sorted(sums.items(), key=lambda each: (-each[1], each[0]))
+    ]
+
+
+def minutes_of_hour(instance_id: str, hour: datetime, limit: int) -> list[UsageMinute]:
+    """By topic, user, client id and direction, oldest first. Raises `MinutesNotKept`."""
+    part = _checked(_Part(hour, hour + STEPS["hour"], "minute"), "hour")
+    found = UsageMinute.objects.filter(instance_id=instance_id, minute__gte=part.start, minute__lt=part.end)
+    return list(found.order_by("minute", "topic", "user", "client_id", "direction")[:limit])
+
+
+def _unit(step: Step, group_by: Sequence[GroupBy]) -> Step:
+    """The largest rows that tell a step apart; hours have no names."""
+    if not group_by:
+        return "minute" if step == "minute" else "hour"
+    return "day" if step == "day" else "minute"
+
+
+def _parts(start: datetime, end: datetime, unit: Step) -> Iterator[_Part]:
+    """`[start, end)` as whole `unit`s, and by minutes what comes before and after them."""
+    if unit == "minute":
+        yield _checked(_Part(start, end, "minute"))
+        return
+    length = STEPS[unit]
+    first, last = -_floor_from(-(start - _EPOCH), length), _floor_from(end - _EPOCH, length)
+    if first >= last:
+        yield _checked(_Part(start, end, "minute"))
+        return
+    if start < _EPOCH + first:
+        yield _checked(_Part(start, _EPOCH + first, "minute"))
+    yield _Part(_EPOCH + first, _EPOCH + last, unit)
+    if _EPOCH + last < end:
+        yield _checked(_Part(_EPOCH + last, end, "minute"))
+
+
+def _checked(part: _Part, parameter: str = "start") -> _Part:
+    since = kept_from(timezone.now())
+    if part.start < since:
+        raise MinutesNotKept(since, parameter)
+    return part
+
+
+def _floor(instant: datetime, length: timedelta) -> datetime:
+    return _EPOCH + _floor_from(instant - _EPOCH, length)
+
+
+def _floor_from(span: timedelta, length: timedelta) -> timedelta:
+    return span // length * length
+
+
+def _sums(instance_ids: Collection[str], part: _Part, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Rows of these names with bytes and requests; `at` is where the row's minute, hour or day begins."""
+    rows = _rows_of(part).filter(instance_id__in=list(instance_ids))
+    columns = [part.by if name == "at" else name for name in names]
+    found = (
+        rows.values(*columns)
+        .annotate(total_bytes=Sum("bytes"), total_requests=Sum("requests"))
+        .order_by()
+        .values_list(*columns, "total_bytes", "total_requests")
+    )
+    is_day = part.by == "day" and "at" in names
+    place = names.index("at") if is_day else 0
+    for row in found.iterator(chunk_size=2_000):
+        yield (*row[:place], _midnight(row[place]), *row[place + 1 :]) if is_day else row
+
+
+def _rows_of(part: _Part) -> QuerySet[Any]:
+    if part.by == "minute":
+        return UsageMinute.objects.filter(minute__gte=part.start, minute__lt=part.end)
+    if part.by == "hour":
+        moved = UsageHour.objects.filter(direction__in=Direction.values)
+        return moved.filter(hour__gte=part.start, hour__lt=part.end)
+    return UsageDay.objects.filter(day__gte=part.start.date(), day__lt=part.end.date())
+
+
+def _midnight(day: Any) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)

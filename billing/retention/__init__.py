@@ -1,0 +1,1 @@
+"""How long metered minutes are kept, and the partitions that they lie in (decision 122)."""

@@ -1,0 +1,147 @@
+"""Writes: partitions are made ahead and dropped when they are old. Each act is a transaction; locks are waited for two
+seconds, so that the pipeline and pages stand still no longer, and what fails is tried again an hour later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+import structlog
+from django.conf import settings
+from django.db import OperationalError, connection, transaction
+from django.db.backends.utils import CursorWrapper
+
+from billing.models import PriceComponent, UsageMinute
+from billing.rating.terms import Meter
+from billing.retention import weeks
+from billing.retention.weeks import OTHER, TABLE, Partition, TableState
+from instances.models import Operation
+
+log = structlog.get_logger(__name__)
+
+LOCK_TIMEOUT_MS: Final = 2_000
+
+_PARTITIONS: Final = """
+SELECT child.relname FROM pg_inherits
+JOIN pg_class child ON child.oid = inhrelid JOIN pg_class parent ON parent.oid = inhparent
+WHERE parent.relname = %s AND parent.relnamespace = current_schema()::regnamespace
+"""
+
+# What a bill by percentile is made of, so that it can be worked out again without the minutes.
+_KEEP_POINTS: Final = """
+INSERT INTO billing_usagepoint (instance_id, point, direction, bytes)
+SELECT instance_id, date_bin('5 minutes', minute, '2000-01-01 00:00+00'), direction, sum(bytes)
+FROM {table} WHERE instance_id = ANY(%s) AND minute < %s GROUP BY 1, 2, 3
+ON CONFLICT (instance_id, point, direction) DO UPDATE SET bytes = billing_usagepoint.bytes + excluded.bytes
+"""
+
+
+class Upkeep(NamedTuple):
+    """Names of partitions that were made and dropped, and rows that left `weeks.OTHER`."""
+
+    made: list[str]
+    dropped: list[str]
+    forgotten_rows: int
+
+
+def kept_from(now: datetime) -> datetime:
+    """Minutes from here on are kept: a midnight in UTC."""
+    midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return midnight - timedelta(days=settings.USAGE_MINUTES_KEPT_DAYS)
+
+
+def there() -> list[Partition]:
+    """Partitions of a span of time, as PostgreSQL has them."""
+    with connection.cursor() as cursor:
+        cursor.execute(_PARTITIONS, [TABLE])
+        return [found for (name,) in cursor.fetchall() if (found := weeks.parsed(name)) is not None]
+
+
+def look_after(now: datetime) -> Upkeep:
+    """Safe to run twice and at the same time. What cannot be had a lock for is left to the next time, and the rest with
+    it.
+    """
+    result = Upkeep([], [], 0)
+    try:
+        for each in weeks.wanted(now, there()):
+            _make(each)
+            result.made.append(each.name)
+        for each in weeks.outlived(there(), kept_from(now)):
+            _drop(each)
+            result.dropped.append(each.name)
+        return result._replace(forgotten_rows=_forget_others(kept_from(now)))
+    except OperationalError as trouble:
+        log.warning("partition.tried_later", reason=type(trouble.__cause__).__name__)
+        return result
+
+
+@contextmanager
+def _locked() -> Iterator[CursorWrapper]:
+    """Nobody else reads or writes the table until the end of the transaction."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{LOCK_TIMEOUT_MS}ms"])
+        cursor.execute(f"LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE")
+        yield cursor
+
+
+def _make(wanted: Partition) -> None:
+    """With the minutes of its week that came before it was there."""
+    assert wanted.start is not None
+    span = [wanted.start, wanted.end]
+    with _locked() as cursor:
+        cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [wanted.name])
+        if cursor.fetchone()[0]:
+            return  # another run was faster
+        cursor.execute(f"CREATE TABLE {wanted.name} (LIKE {TABLE} INCLUDING DEFAULTS)")
+        cursor.execute(
+            f"WITH moved AS (DELETE FROM {OTHER} WHERE minute >= %s AND minute < %s RETURNING *)"  # noqa: S608
+            f" INSERT INTO {wanted.name} SELECT * FROM moved",
+            span,
+        )
+        start, end = (instant.isoformat() for instant in span)
+        cursor.execute(f"ALTER TABLE {TABLE} ATTACH PARTITION {wanted.name} FOR VALUES FROM ('{start}') TO ('{end}')")
+
+
+def _drop(old: Partition) -> None:
+    with _locked() as cursor:
+        cursor.execute("SELECT to_regclass(%s) IS NULL", [old.name])
+        if cursor.fetchone()[0]:
+            return
+        cursor.execute(_KEEP_POINTS.format(table=old.name), [_by_percentile(), old.end])
+        cursor.execute(f"DROP TABLE {old.name}")
+    log.info("partition.dropped", partition=old.name)
+
+
+def _forget_others(before: datetime) -> int:
+    """Late minutes of weeks that were dropped."""
+    if not _has_others(before):
+        return 0
+    with _locked() as cursor:
+        cursor.execute(_KEEP_POINTS.format(table=OTHER), [_by_percentile(), before])
+        cursor.execute(f"DELETE FROM {OTHER} WHERE minute < %s", [before])  # noqa: S608
+        return int(cursor.rowcount)
+
+
+def _has_others(before: datetime) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT EXISTS (SELECT FROM {OTHER} WHERE minute < %s)", [before])  # noqa: S608
+        return bool(cursor.fetchone()[0])
+
+
+def _by_percentile() -> list[str]:
+    """Instances that ever had a plan with such a price."""
+    plans = PriceComponent.objects.filter(meter=Meter.BANDWIDTH_P95.value).values("price__plan__code")
+    return list(Operation.objects.filter(plan__in=plans).values_list("instance_id", flat=True).distinct())
+
+
+ROWS_COUNTED_MAX: Final = 10_000
+
+
+def state(now: datetime) -> TableState:
+    """For who looks after it."""
+    ends = max((each.end for each in there()), default=None)
+    ahead = UsageMinute.objects.filter(minute__gte=ends or now).order_by()
+    return TableState(ends, ahead[:ROWS_COUNTED_MAX].count())
