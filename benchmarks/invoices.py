@@ -53,7 +53,13 @@ with connection.cursor() as cursor:
         INSERT INTO billing_usagehour (instance_id, hour, direction, bytes, requests)
         SELECT instance_id, date_trunc('hour', minute, 'UTC'), direction, sum(bytes), sum(requests)
         FROM billing_usageminute GROUP BY 1, 2, 3 ON CONFLICT DO NOTHING''')
+    cursor.execute('''
+        INSERT INTO billing_usageday (instance_id, day, topic, "user", client_id, direction, bytes, requests)
+        SELECT instance_id, (minute AT TIME ZONE 'UTC')::date, topic, "user", client_id, direction, sum(bytes),
+               sum(requests)
+        FROM billing_usageminute GROUP BY 1, 2, 3, 4, 5, 6 ON CONFLICT DO NOTHING''')
     cursor.execute("ANALYZE billing_usageminute")
+    cursor.execute("ANALYZE billing_usageday")
 print(json.dumps({{"rows": rows, "filled_s": round(time.monotonic() - began, 1), "month": f"{{month.start:%Y-%m}}"}}))
 """
 
