@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
-from django.core.cache import cache as shared_cache
+from datetime import datetime, timedelta
 
 from billing.invoices import printing
-from billing.models import Invoice
+from billing.models import Invoice, UntakenMail
 from tenants import mails
 from tenants.choices import Role
 from tenants.models import Member
 
 RECIPIENTS_MAX = 20
-NUMBERS_KEPT_MAX = 1_000
-KEPT_S = 100 * 24 * 3_600
 
 
 def send_issued(invoice: Invoice) -> int:
@@ -40,17 +36,13 @@ def send_issued(invoice: Invoice) -> int:
 
 
 def not_taken(month: datetime) -> list[str]:
-    """Numbers of invoices of a month of whose mails one or more were not taken, as far as the cache knows."""
-    return list(shared_cache.get(_key(month), ()))
+    """Numbers of invoices of a month of whose mails one or more were not taken."""
+    noted = UntakenMail.objects.filter(invoice__period_start=month).order_by("invoice__number")
+    return list(noted.values_list("invoice__number", flat=True))
 
 
 def _note_not_taken(invoice: Invoice) -> None:
-    numbers = {*not_taken(invoice.period_start), invoice.number}
-    shared_cache.set(_key(invoice.period_start), tuple(sorted(numbers)[:NUMBERS_KEPT_MAX]), KEPT_S)
-
-
-def _key(month: datetime) -> str:
-    return f"month:{month.astimezone(UTC):%Y-%m}:mails"
+    UntakenMail.objects.update_or_create(invoice=invoice)
 
 
 def send_reminder(invoice: Invoice, suspend_days: int) -> int:

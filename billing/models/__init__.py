@@ -15,7 +15,7 @@ from billing.models.archives import Archive, ArchiveFile, ArchivePartition, Arch
 from billing.models.budgets import Budget, BudgetAlert
 from billing.models.dunning import InvoiceReminder, UnpaidSuspension
 from billing.models.idle import IdleWarning
-from billing.models.invoices import OVERDUE, Invoice, InvoiceKind, InvoiceLine, InvoiceState
+from billing.models.invoices import OVERDUE, Invoice, InvoiceKind, InvoiceLine, InvoiceState, UntakenMail
 from billing.models.lake import LakeFile
 from billing.models.payments import Payment, PaymentProblem
 from billing.models.plans import Plan, Price, PriceComponent
@@ -68,6 +68,7 @@ __all__ = [
     "PriceComponent",
     "Seller",
     "UnpaidSuspension",
+    "UntakenMail",
     "UsageCounter",
     "UsageDay",
     "UsageHour",

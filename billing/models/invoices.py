@@ -94,6 +94,16 @@ class Invoice(models.Model):
         return OVERDUE if is_late else self.state
 
 
+class UntakenMail(models.Model):
+    """A mail about the invoice was refused by the server, and is not sent again: who closes a month hears of it."""
+
+    invoice = models.OneToOneField(Invoice, on_delete=models.CASCADE, primary_key=True, related_name="untaken_mail")
+    noted_at = models.DateTimeField(auto_now=True)
+
+    def __str__(self) -> str:
+        return str(self.invoice_id)
+
+
 class InvoiceLine(models.Model):
     """One amount. `kind` is usage, discount, minimum, adjustment or credit; `corrects` is the invoice an adjustment or
     a credit is about.

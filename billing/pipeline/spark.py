@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from brokers.infra.child_environment import as_spark_driver
+from config.environment import BASE_DIR
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 def session(*, master: str, local_dir: str) -> SparkSession:
     """The process's session on `master` (`local[*]`, or any Spark cluster); scratch files go to `local_dir`.
 
-    The workers run this interpreter (they would otherwise take PATH's), and nothing listens beyond loopback when local.
+    Tasks run this interpreter (they would otherwise take PATH's) and this code, which hosts of a cluster have at the
+    same paths. Nothing listens beyond loopback when local.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -25,18 +27,22 @@ def session(*, master: str, local_dir: str) -> SparkSession:
 
     from billing.pipeline.source import UsageSource
 
+    is_local = master.startswith("local")
     builder = (
         SparkSession.builder.appName("penstock-usage")
         .master(master)
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "512m")
-        .config("spark.driver.bindAddress", "127.0.0.1" if master.startswith("local") else "0.0.0.0")  # noqa: S104
+        .config("spark.driver.bindAddress", "127.0.0.1" if is_local else "0.0.0.0")  # noqa: S104
         .config("spark.local.dir", local_dir)
         .config("spark.sql.warehouse.dir", f"{local_dir}/warehouse")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.log.level", "ERROR")
     )
+    if not is_local:
+        builder = builder.config("spark.executorEnv.PYTHONPATH", str(BASE_DIR))
+        builder = builder.config("spark.executor.memory", "512m")
     with as_spark_driver():
         spark = builder.getOrCreate()
     spark.dataSource.register(UsageSource)

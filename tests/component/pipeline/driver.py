@@ -2,7 +2,8 @@
 
 python -m tests.component.pipeline.driver SETTINGS.json POINT
 
-Spark is started first; the run begins with a line on standard input.
+Spark is started first; the run begins with a line on standard input. Says `reading` once tasks of it are active, and in
+the end how many executors are there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ import json
 import os
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
+
+from pyspark import SparkContext
 
 from billing.lake.address import open_lake
 from billing.pipeline import job, spark
@@ -27,14 +32,27 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def session():
-        return spark.session(master="local[2]", local_dir=given["local_dir"])
+        return spark.session(master=given.get("master", "local[2]"), local_dir=given["local_dir"])
 
-    session()
+    context = session().sparkContext
     sys.stdin.readline()
+    threading.Thread(target=tell_reading, args=(context,), daemon=True).start()
     while not job.run(
         session, Cluster(**given["cluster"]), given["dsn"], lake=open_lake(given["lake"]), at_point=at_point
     ).caught_up:
         pass
+    # One of them is the driver.
+    print("executors", len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1, flush=True)
+
+
+def tell_reading(context: SparkContext) -> None:
+    tracker = context.statusTracker()
+    while True:
+        stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+        if any(stage is not None and stage.numActiveTasks for stage in stages):
+            print("reading", flush=True)
+            return
+        time.sleep(0.01)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ PASSWORD = "a long enough pass phrase"
 REPEATS = 200
 VALUE_BYTES = 20_000
 # The aim is 60 s; this bound is for machines with other work to do.
-MONEY_WITHIN_S = 120
+MONEY_WITHIN_S = 180
 
 
 def sign_up(page: Page, console: str, *, name: str) -> None:

@@ -190,7 +190,12 @@ class Process:
         """In the order of `assembly.broker`."""
         config = _config(self.id, self.host.disk.top / "data", notices_pauses=self.around.coordination is not None)
         self.replication = Replication(
-            config, self.engine, self.watcher, lambda: self.session.broker_epoch, self._connect
+            config,
+            self.engine,
+            self.watcher,
+            lambda: self.session.broker_epoch,
+            self._connect,
+            self._forget_deleted,
         )
         self.coordination = None
         if self.around.coordination is not None:
@@ -224,6 +229,17 @@ class Process:
     def _connect(self, broker: BrokerInfo, owner: LinkOwner) -> Dialled:
         around = self.around
         return Dialled(around.network, self.id, self.loop, broker.port, around.find, owner, f"b{self.id}")
+
+    async def _forget_deleted(self) -> bool:
+        """As `assembly.disks`, with others' turns where a thread would write."""
+        batch = self.table.flusher.plan_checkpoints()
+        if batch is None:
+            return True
+        await asyncio.sleep(0)
+        batch.run()
+        await asyncio.sleep(0)
+        batch.finish()
+        return batch.is_whole
 
     def _fail(self, reason: str) -> None:
         self.fatal = reason
