@@ -137,13 +137,10 @@ def _by_name(inputs: Inputs, bill: Bill, group_by: metered.GroupBy) -> list[Cost
 
 def _names_of(instance_ids: Sequence[str], period: Period, by: metered.GroupBy) -> dict[str, dict[str, int]]:
     """Bytes by name of each instance. The heaviest `NAMES_MAX` keep their names."""
-    sums: dict[tuple[str, str], int] = defaultdict(int)
-    for row in metered.names_of(instance_ids, start=period.start, end=period.end, by=by):
-        sums[row["instance_id"], row["name"]] += row["total_bytes"]
     result: dict[str, dict[str, int]] = defaultdict(dict)
-    heaviest_first = sorted(sums.items(), key=lambda each: (-each[1], each[0]))
-    for number, ((instance_id, name), count) in enumerate(heaviest_first):
+    found = metered.names_of(instance_ids, start=period.start, end=period.end, by=by)
+    for number, (instance_id, name, produced, consumed) in enumerate(found):
         names = result[instance_id]
         shown = name if number < NAMES_MAX else OTHERS
-        names[shown] = names.get(shown, 0) + count
+        names[shown] = names.get(shown, 0) + produced + consumed
     return result

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
+from django.db import connection
 from django.db.models import QuerySet, Sum
 from django.utils import timezone
 from django.utils.translation import gettext_noop
@@ -29,6 +30,8 @@ STEPS: dict[Step, timedelta] = {
 }
 # A page of usage never covers more than this many steps, so that no request scans a year of minutes.
 STEPS_PER_REQUEST_MAX = 3_000
+# What one reading takes into memory at most: names of topics, users and client ids are the tenant's to choose.
+ROWS_PER_READING_MAX = 100_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -44,6 +47,17 @@ class MinutesNotKept(Invalid):
             since=f"{since:%Y-%m-%d}",
         )
         super().__init__(message, errors=[FieldError(parameter=parameter, detail=message, code="minutes_not_kept")])
+
+
+class TooManyRows(Invalid):
+    """More names and steps are asked for than one reading takes."""
+
+    def __init__(self) -> None:
+        message = Message(
+            gettext_noop("This is more than %(n)s rows. Ask for a shorter span, larger steps, or without names."),
+            n=f"{ROWS_PER_READING_MAX:,}",
+        )
+        super().__init__(message, errors=[FieldError(parameter="start", detail=message, code="too_many_rows")])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +88,7 @@ def usage_rows(
 
     Raises:
         MinutesNotKept: only minutes tell it, and they were dropped.
+        TooManyRows: see there.
     """
     sums: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
     for part in _parts(start, end, _unit(step, group_by)):
@@ -93,7 +108,7 @@ def usage_totals(instance_id: str, *, start: datetime, end: datetime) -> UsageTo
 
 
 def usage_totals_of(instance_ids: Iterable[str], *, start: datetime, end: datetime) -> dict[str, UsageTotals]:
-    """The totals of each of these, also of those that used nothing. Raises `MinutesNotKept`."""
+    """The totals of each of these, also of those that used nothing. Raises `MinutesNotKept`, `TooManyRows`."""
     asked = list(instance_ids)
     sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for part in _parts(start, end, "hour"):
@@ -116,18 +131,35 @@ def usage_totals_of(instance_ids: Iterable[str], *, start: datetime, end: dateti
     return totals
 
 
-def names_of(instance_ids: Collection[str], *, start: datetime, end: datetime, by: GroupBy) -> list[dict[str, Any]]:
-    """Bytes of each topic, user or client id of each instance, heaviest first: `{instance_id, name, direction,
-    total_bytes}`. Raises `MinutesNotKept`.
+def names_of(
+    instance_ids: Collection[str], *, start: datetime, end: datetime, by: GroupBy, limit: int | None = None
+) -> Iterator[tuple[str, str, int, int]]:
+    """(instance id, name, bytes produced, bytes consumed) of each topic, user or client id of each instance, heaviest
+    first: all of them, however many they are, or the first `limit`.
+
+    Raises:
+        MinutesNotKept: only minutes tell it, and they were dropped.
     """
-    sums: dict[tuple[str, str, str], int] = defaultdict(int)
-    for part in _parts(start, end, "day"):
-        for instance_id, name, direction, count, _ in _sums(instance_ids, part, ("instance_id", by, "direction")):
-            sums[instance_id, name, direction] += count
-    return [
-        {"instance_id": instance_id, "name": name, "direction": direction, "total_bytes": count}
-        for (instance_id, name, direction), count in sorted(sums.items(), key=lambda each: (-each[1], each[0]))
-    ]
+    parts = list(_parts(start, end, "day"))
+    read = " UNION ALL ".join(
+        f'SELECT instance_id, "{by}" AS name, direction, bytes FROM {_rows_of(part).model._meta.db_table}'  # noqa: S608
+        f" WHERE instance_id = ANY(%s) AND {part.by} >= %s AND {part.by} < %s"
+        for part in parts
+    )
+    values: list[Any] = []
+    for part in parts:
+        edges = (part.start.date(), part.end.date()) if part.by == "day" else (part.start, part.end)
+        values += [list(instance_ids), *edges]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT instance_id, name, coalesce(sum(bytes) FILTER (WHERE direction = 'produce'), 0),"  # noqa: S608
+            " coalesce(sum(bytes) FILTER (WHERE direction = 'consume'), 0)"
+            f" FROM ({read}) AS moved GROUP BY instance_id, name ORDER BY sum(bytes) DESC, instance_id, name LIMIT %s",
+            [*values, limit],
+        )
+        while rows := cursor.fetchmany(2_000):
+            for instance_id, name, produced, consumed in rows:
+                yield instance_id, name, int(produced), int(consumed)
 
 
 def minutes_of_hour(instance_id: str, hour: datetime, limit: int) -> list[UsageMinute]:
@@ -188,7 +220,9 @@ def _sums(instance_ids: Collection[str], part: _Part, names: Sequence[str]) -> I
     )
     is_day = part.by == "day" and "at" in names
     place = names.index("at") if is_day else 0
-    for row in found.iterator(chunk_size=2_000):
+    for number, row in enumerate(found[: ROWS_PER_READING_MAX + 1].iterator(chunk_size=2_000)):
+        if number == ROWS_PER_READING_MAX:
+            raise TooManyRows
         yield (*row[:place], _midnight(row[place]), *row[place + 1 :]) if is_day else row
 
 

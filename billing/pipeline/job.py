@@ -12,7 +12,7 @@ import structlog
 
 from billing.lake import files
 from billing.lake.address import LakePlace
-from billing.pipeline import schema, sink, transforms
+from billing.pipeline import naming, schema, sink, transforms
 from billing.pipeline.cluster import Cluster
 from billing.pipeline.source import UsageSource, consumer_conf
 from brokers.contract.usage import USAGE_TOPIC
@@ -173,7 +173,7 @@ def _aggregate(
             sink.stored_counters(connection, cluster.cluster_id, incarnations), schema.spark_ddl(schema.COUNTER)
         )
         rows = transforms.increments(transforms.distinct_reports(good), counters).persist()
-        minute_rows = [tuple(row) for row in transforms.minutes(rows).collect()]
+        minute_rows = naming.with_others(tuple(row) for row in transforms.minutes(rows).collect())
         counter_rows = [tuple(row) for row in transforms.last_counters(rows).collect()]
         reports = rows.select(*files.COLUMNS).toArrow()
         rows.unpersist()

@@ -50,15 +50,6 @@ def _paired(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(steps.values(), key=lambda step: step["start"], reverse=True)
 
 
-def _shares(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row per name with both directions, heaviest first."""
-    names: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        entry = names.setdefault(row["name"], {"name": row["name"], "produce": 0, "consume": 0})
-        entry[row["direction"]] = row["total_bytes"]
-    return sorted(names.values(), key=lambda entry: -(entry["produce"] + entry["consume"]))
-
-
 @instance_page(Scope.USAGE_READ)
 @require_GET
 def usage_page(request: HttpRequest, instance: Instance) -> HttpResponse:
@@ -70,12 +61,12 @@ def usage_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     end = timezone.now()
     start = end - length
     group: GroupBy = by
-    heaviest = metered.names_of([instance.pk], start=start, end=end, by=group)[: 2 * HEAVIEST_SHOWN]
+    heaviest = metered.names_of([instance.pk], start=start, end=end, by=group, limit=HEAVIEST_SHOWN)
     quote = None
     may_see_price = access.permits(request.actor, Scope.BILLING_READ)  # type: ignore[attr-defined]
     if may_see_price:
         quote = selectors.quotes_of([instance], instance.tenant.currency).get(instance.pk)
-    shares = _shares(heaviest)
+    shares = [{"name": name, "produce": produced, "consume": consumed} for _, name, produced, consumed in heaviest]
     context = {
         "rows": _paired(metered.usage_rows(instance.pk, start=start, end=end, step=step)),
         "totals": metered.usage_totals(instance.pk, start=start, end=end),

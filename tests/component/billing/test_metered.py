@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
@@ -66,12 +66,15 @@ def test_any_span_step_and_group_is_the_sum_of_its_minutes() -> None:
         assert totals.produce_bytes == sum(row[3] for row in inside if row[2] == "produce")
         assert totals.consume_requests == sum(1 for row in inside if row[2] == "consume")
         if group:
-            by_name: Counter[tuple[str, str]] = Counter()
+            by_name: dict[str, Counter[str]] = defaultdict(Counter)
             for _, names, direction, count in inside:
-                by_name[names[group], direction] += count
-            named = metered.names_of([instance_id], start=first, end=last, by=group)
-            assert {(row["name"], row["direction"]): row["total_bytes"] for row in named} == by_name
-            assert [row["total_bytes"] for row in named] == sorted(by_name.values(), reverse=True)
+                by_name[names[group]][direction] += count
+            named = list(metered.names_of([instance_id], start=first, end=last, by=group))
+            assert {row[1]: (row[2], row[3]) for row in named} == {
+                name: (counts["produce"], counts["consume"]) for name, counts in by_name.items()
+            }
+            assert [row[2] + row[3] for row in named] == sorted((c.total() for c in by_name.values()), reverse=True)
+            assert list(metered.names_of([instance_id], start=first, end=last, by=group, limit=2)) == named[:2]
 
     holds()
 
@@ -83,7 +86,7 @@ def test_whole_days_and_hours_are_read_without_minutes() -> None:
     ) as asked:
         metered.usage_rows(instance_id, start=begin, end=begin + timedelta(hours=9), step="hour")
         metered.usage_rows(instance_id, start=begin, end=begin + timedelta(days=3), step="day", group_by=["topic"])
-        metered.names_of([instance_id], start=begin, end=begin + timedelta(days=3), by="user")
+        list(metered.names_of([instance_id], start=begin, end=begin + timedelta(days=3), by="user"))
         metered.usage_totals(instance_id, start=begin, end=begin + timedelta(days=3))
     assert len(asked) == 4
     assert not [query for query in asked.captured_queries if "usageminute" in query["sql"]]
@@ -129,3 +132,19 @@ def test_a_year_ago_is_told_by_hour_and_by_day_and_name() -> None:
         costs.costs(owner.tenant, day + timedelta(hours=1), day + timedelta(hours=2), "topic")
     answer = caller.get(f"/costs?group_by=topic&start={day:%Y-%m-%d}T01:00:00Z&end={day:%Y-%m-%d}T02:00:00Z")
     assert assert_problem(answer, 400)["errors"][0]["code"] == "minutes_not_kept"
+
+
+def test_a_reading_of_very_many_names_is_refused_before_it_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many client ids as a tenant likes, in each minute."""
+    monkeypatch.setattr(metered, "ROWS_PER_READING_MAX", 20)
+    owner = make_member()
+    instance, at = make_instance(owner.tenant), midnight()
+    for number in range(21):
+        used(instance.pk, at + timedelta(minutes=number), produce=1, client_id=f"c{number}")
+    span = f"start={at:%Y-%m-%d}T00:00:00Z&end={at + timedelta(days=1):%Y-%m-%d}T00:00:00Z"
+    caller, path = Api.of(owner), f"/instances/{instance.pk}/usage"
+
+    for asked in ("step=minute&group_by=client_id", "step=day&group_by=client_id", "step=minute"):
+        answer = assert_problem(caller.get(f"{path}?{asked}&{span}"), 400, "invalid_request")
+        assert answer["errors"][0]["code"] == "too_many_rows"
+    assert len(caller.get(f"{path}?step=day&group_by=topic&{span}").json()["items"]) == 1

@@ -82,10 +82,10 @@ def root(settings: Any, tmp_path: Path) -> Path:
 
 @pytest.fixture()
 def topic(bootstrap: str, request: pytest.FixtureRequest) -> str:
-    """Of three partitions, named after the test."""
+    """Of three partitions, named after the test. Its records are of last March: retention would delete them."""
     name = f"orders-{zlib.crc32(request.node.name.encode())}"
     client = AdminClient({"bootstrap.servers": bootstrap})
-    for future in client.create_topics([NewTopic(name, 3, 1)]).values():
+    for future in client.create_topics([NewTopic(name, 3, 1, config={"retention.ms": "-1"})]).values():
         future.result(30)
     return name
 

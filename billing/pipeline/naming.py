@@ -1,0 +1,47 @@
+"""How many names a minute has: tenants choose topics, users and client ids, and tables do not grow with them. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, Final
+
+from billing.pipeline.schema import MINUTE_NAMES
+from brokers.contract.usage import COUNTED, OTHER
+
+# Of one instance, minute and direction in one run; the rest is counted under OTHER.
+NAMED_PER_MINUTE_MAX: Final = 1_000
+_NAMES: Final = ("topic", "user", "client_id")
+_OF_MINUTE: Final = [MINUTE_NAMES.index(name) for name in MINUTE_NAMES if name not in (*_NAMES, *COUNTED)]
+_BYTES: Final = MINUTE_NAMES.index("bytes")
+
+Row = tuple[Any, ...]
+
+
+def with_others(rows: Iterable[Row], named_max: int = NAMED_PER_MINUTE_MAX) -> list[Row]:
+    """Rows of `MINUTE_NAMES`, of which the heaviest keep their names; sums stay what they are."""
+    of_minute: dict[Row, list[Row]] = defaultdict(list)
+    for row in rows:
+        of_minute[tuple(row[place] for place in _OF_MINUTE)].append(row)
+    result: list[Row] = []
+    for found in of_minute.values():
+        if len(found) <= named_max:
+            result += found
+            continue
+        heaviest_first = sorted(found, key=lambda row: (-row[_BYTES], row))
+        result += _added_up([*heaviest_first[:named_max], *map(_unnamed, heaviest_first[named_max:])])
+    return result
+
+
+def _unnamed(row: Row) -> Row:
+    return tuple(OTHER if name in _NAMES else value for name, value in zip(MINUTE_NAMES, row, strict=True))
+
+
+def _added_up(rows: Iterable[Row]) -> list[Row]:
+    """One row for each name: a broker counts under OTHER as well."""
+    sums: dict[Row, list[int]] = {}
+    for row in rows:
+        total = sums.setdefault(row[: -len(COUNTED)], [0] * len(COUNTED))
+        for number, count in enumerate(row[-len(COUNTED) :]):
+            total[number] += count
+    return [(*key, *total) for key, total in sums.items()]
