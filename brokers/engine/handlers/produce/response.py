@@ -31,12 +31,13 @@ def encode(
     delay_ms: int,
 ) -> bytes:
     """A whole response frame. `failed`: a result holds an error; `detailed` are those with errors of single records."""
-    if failed and _needs_detail(version, results, detailed):
+    if failed and is_explained(version, results, detailed):
         return encode_detailed(session.view(), version, correlation_id, results, detailed or {}, delay_ms)
     return encode_produce_response(version, correlation_id, results, delay_ms)
 
 
-def _needs_detail(version: int, results: list[TopicResult], detailed: Mapping[Place, AppendResult] | None) -> bool:
+def is_explained(version: int, results: list[TopicResult], detailed: Mapping[Place, AppendResult] | None) -> bool:
+    """Whether an answer with errors says which records were wrong, and who leads instead."""
     if sum(len(lines) for _, lines in results) > EXPLAINED_LINES_MAX:
         return False
     if detailed and version >= _RECORD_ERRORS_FROM:

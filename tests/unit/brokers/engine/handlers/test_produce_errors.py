@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from brokers.engine.handlers.context import View
-from brokers.engine.handlers.produce import error_details, response
+from brokers.engine.handlers.produce import error_details
 from brokers.engine.handlers.produce.error_details import ANSWERED_RECORD_ERRORS_MAX
-from brokers.engine.handlers.produce.response import EXPLAINED_LINES_MAX
-from brokers.engine.handlers.session import Session
+from brokers.engine.handlers.produce.response import EXPLAINED_LINES_MAX, is_explained
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import decode_response
@@ -25,7 +24,7 @@ MOVED = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def view() -> View:
-    topic = SimpleNamespace(partitions=[SimpleNamespace(leader=2, leader_epoch=5)] * (EXPLAINED_LINES_MAX + 1))
+    topic = SimpleNamespace(partitions=[SimpleNamespace(leader=2, leader_epoch=5)])
     return cast(View, SimpleNamespace(namespace=SimpleNamespace(topics={b"orders": topic}), endpoints={}))
 
 
@@ -33,16 +32,20 @@ def decoded(frame: bytes) -> ProduceResponse:
     return cast(ProduceResponse, decode_response(ApiKey.PRODUCE, VERSION, frame[HEADER_BYTES:]))
 
 
-@pytest.mark.parametrize(("lines", "leader"), [(EXPLAINED_LINES_MAX, 2), (EXPLAINED_LINES_MAX + 1, -1)])
-def test_an_answer_of_very_many_lines_says_the_errors_alone(lines: int, leader: int) -> None:
-    session: Any = SimpleNamespace(view=view)
+@pytest.mark.parametrize("lines", [1, EXPLAINED_LINES_MAX, EXPLAINED_LINES_MAX + 1])
+def test_an_answer_of_very_many_lines_is_not_explained(lines: int) -> None:
     results = [(b"orders", [(index, MOVED, -1, -1, -1, None) for index in range(lines)])]
 
-    frame = response.encode(cast(Session, session), VERSION, 1, results, None, True, 0)
+    assert is_explained(VERSION, results, None) == (lines <= EXPLAINED_LINES_MAX)
+    assert not is_explained(VERSION, [(b"orders", [(0, int(ErrorCode.INVALID_RECORD), -1, -1, -1, None)])], None)
 
-    (topic,) = decoded(frame).responses
-    assert [line.error_code for line in topic.partition_responses] == [MOVED] * lines
-    assert {line.current_leader.leader_id for line in topic.partition_responses} == {leader}
+
+def test_a_moved_partition_is_answered_with_its_leader() -> None:
+    results = [(b"orders", [(0, MOVED, -1, -1, -1, None)])]
+
+    (topic,) = decoded(error_details.encode(view(), VERSION, 1, results, {}, 0)).responses
+
+    assert [(line.error_code, line.current_leader.leader_id) for line in topic.partition_responses] == [(MOVED, 2)]
 
 
 def test_all_lines_of_an_answer_have_one_batch_of_record_errors_together() -> None:
