@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from brokers.infra.child_environment import as_spark_driver
-from config.environment import BASE_DIR
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+CODE_ROOT = Path(__file__).resolve().parents[2]
 
 
 def session(*, master: str, local_dir: str) -> SparkSession:
@@ -41,7 +43,7 @@ def session(*, master: str, local_dir: str) -> SparkSession:
         .config("spark.log.level", "ERROR")
     )
     if not is_local:
-        builder = builder.config("spark.executorEnv.PYTHONPATH", str(BASE_DIR))
+        builder = builder.config("spark.executorEnv.PYTHONPATH", str(CODE_ROOT))
         builder = builder.config("spark.executor.memory", "512m")
     with as_spark_driver():
         spark = builder.getOrCreate()

@@ -86,7 +86,8 @@ def _minutes(state: MonthState) -> Check:
             title=title, outcome=Outcome.UNKNOWN, text=text % {"n": f"{table.rows_ahead:,}"},
             link=reverse("admin:billing_usageminute_changelist"), act=_("See the minutes"),
         )  # fmt: skip
-    return Check(title=title, outcome=Outcome.PASSED, text=_("The week that runs has one. More are made ahead, every hour."))
+    text = _("The week that runs has one. More are made ahead, every hour.")
+    return Check(title=title, outcome=Outcome.PASSED, text=text)
 
 
 def _lake(state: MonthState) -> Check:
