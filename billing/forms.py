@@ -17,10 +17,7 @@ from billing.alerts.limits import (
     WINDOW_MINUTES_MIN,
 )
 from billing.alerts.limits import NAME_CHARS_MAX as RULE_NAME_CHARS_MAX
-from billing.archives.limits import INTERVAL_MINUTES_MAX
-from billing.models import OF_TENANTS, OnTrouble, Plan
-from billing.models.archives import ARCHIVE_URL_CHARS_MAX, INTERVAL_MINUTES, SECRET_CHARS_MAX
-from billing.models.archives import NAME_CHARS_MAX as ARCHIVE_NAME_CHARS_MAX
+from billing.models import OF_TENANTS, Plan
 from billing.models.budgets import NAME_CHARS_MAX as BUDGET_NAME_CHARS_MAX
 from billing.models.budgets import SMALLEST
 from billing.models.webhooks import URL_CHARS_MAX
@@ -144,45 +141,6 @@ class BudgetForm(forms.Form):
         super().__init__(*args, **more)
         chosen = cast(forms.ChoiceField, self.fields["instance_id"])
         chosen.choices = [("", _("All instances")), *sorted(instances.items(), key=lambda item: item[1])]
-
-
-class ArchiveForm(forms.Form):
-    """A topic, where it is copied to, and as whom it is read."""
-
-    instance_id = forms.ChoiceField(label=_("Instance"), choices=())
-    topic = forms.CharField(label=_("Topic"), max_length=TOPIC_NAME_LENGTH_MAX)
-    url = forms.CharField(
-        label=_("Address"), max_length=ARCHIVE_URL_CHARS_MAX,
-        help_text=_("s3://bucket/path?region=… or file:name. The files lie below it in a folder of the archive's id."),
-    )  # fmt: skip
-    access_key_id = forms.CharField(
-        label=_("Access key"), max_length=ARCHIVE_NAME_CHARS_MAX, required=False, help_text=_("For s3: addresses.")
-    )
-    secret_access_key = forms.CharField(
-        label=_("Secret key"), max_length=SECRET_CHARS_MAX, required=False, strip=False, widget=forms.PasswordInput,
-        help_text=_("It is not shown again."),
-    )  # fmt: skip
-    username = forms.CharField(
-        label=_("User of the instance"), max_length=ARCHIVE_NAME_CHARS_MAX, required=False,
-        help_text=_("Where every route asks for a user."),
-    )  # fmt: skip
-    password = forms.CharField(
-        label=_("Password"), max_length=SECRET_CHARS_MAX, required=False, strip=False, widget=forms.PasswordInput,
-        help_text=_("It is not shown again."),
-    )  # fmt: skip
-    interval_minutes = forms.IntegerField(
-        label=_("Every, minutes"), min_value=1, max_value=INTERVAL_MINUTES_MAX, initial=INTERVAL_MINUTES
-    )
-    on_gap = forms.ChoiceField(
-        label=_("Records that were deleted before"), choices=OnTrouble.choices, initial=OnTrouble.FAIL
-    )
-    on_bad_record = forms.ChoiceField(
-        label=_("Records that cannot be filed"), choices=OnTrouble.choices, initial=OnTrouble.SKIP
-    )
-
-    def __init__(self, *args: Any, instances: Mapping[str, str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        cast(forms.ChoiceField, self.fields["instance_id"]).choices = list(instances.items())
 
 
 class AlertRuleChangeForm(forms.Form):

@@ -15,6 +15,7 @@ urlpatterns = [
     path("budgets/", budgets.budgets_page, name="page-budgets"),
     path("budgets/<str:budget_id>/delete/", budgets.delete_budget, name="page-budget-delete"),
     path("archives/", archives.archives_page, name="page-archives"),
+    path("archives/<str:archive_id>/", archives.archive_page, name="page-archive"),
     re_path(
         r"^archives/(?P<archive_id>[a-z0-9-]+)/(?P<act>run|pause|resume|delete)/$",
         archives.change_archive,

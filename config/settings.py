@@ -258,6 +258,7 @@ SPECTACULAR_SETTINGS = tenants_conf.SPECTACULAR_SETTINGS | {
         "AlertKindEnum": "billing.models.alerts.AlertKind",
         "ArchiveStateEnum": "billing.models.archives.ArchiveState",
         "OnTroubleEnum": "billing.models.archives.OnTrouble",
+        "ValueFormatEnum": "billing.models.archives.ValueFormat",
         "ClusterTypeEnum": "instances.choices.ClusterType",
         "StorageWhenFullEnum": "instances.choices.StorageWhenFull",
         "RouteSecurityEnum": "instances.routes.kinds.SECURITIES",

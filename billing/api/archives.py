@@ -10,36 +10,48 @@ from rest_framework.response import Response
 
 from billing import access
 from billing.archives import services
-from billing.archives.limits import INTERVAL_MINUTES_MAX
-from billing.models import Archive, ArchiveFile, ArchivePartition, OnTrouble
+from billing.archives.limits import (
+    BYTES_PER_S_MAX,
+    BYTES_PER_S_MIN,
+    INTERVAL_MINUTES_MAX,
+    RUN_AFTER_BYTES_MAX,
+    RUN_AFTER_BYTES_MIN,
+)
+from billing.models import Archive, ArchiveFile, ArchivePartition, OnTrouble, ValueFormat
 from billing.models.archives import ARCHIVE_URL_CHARS_MAX, INTERVAL_MINUTES, NAME_CHARS_MAX, SECRET_CHARS_MAX
 from instances import access as instances_access
 from instances.naming import TOPIC_NAME_LENGTH_MAX
 from tenants.api.base import API_ROOT, ApiView, endpoint
-from tenants.api.strict import StrictSerializer
+from tenants.api.strict import Integer, StrictSerializer
 from tenants.choices import Scope
 
 
 class ArchivePartitionOut(serializers.ModelSerializer[ArchivePartition]):
-    """How far a partition is: all below `next_offset` is archived, was skipped, or was not there."""
+    """How far a partition is: all below `next_offset` is archived, was skipped, or was not there. `unfit_values` are
+    archived without columns.
+    """
 
     lag = serializers.IntegerField(help_text="Offsets between what is archived and the end as it was last seen.")
 
     class Meta:
         model = ArchivePartition
         fields = (
-            "partition", "next_offset", "end_offset", "lag", "skipped_records", "missed_offsets", "error", "updated_at",
+            "partition", "next_offset", "end_offset", "lag", "skipped_records", "missed_offsets", "unfit_values",
+            "error", "updated_at",
         )  # fmt: skip
 
 
 class ArchiveOut(serializers.ModelSerializer[Archive]):
     """A topic that is copied to Parquet files."""
 
+    value_schema = serializers.JSONField(allow_null=True, help_text="As it was given; null for raw values.")
+
     class Meta:
         model = Archive
         fields = (
-            "id", "instance_id", "topic", "url", "state", "interval_minutes", "on_gap", "on_bad_record", "username",
-            "access_key_id", "error", "last_run_at", "next_run_at", "created_at",
+            "id", "instance_id", "topic", "url", "state", "value_format", "value_schema", "interval_minutes",
+            "run_after_bytes", "bytes_per_s_max", "on_gap", "on_bad_record", "username", "access_key_id", "error",
+            "last_run_at", "next_run_at", "created_at",
         )  # fmt: skip
 
 
@@ -64,6 +76,20 @@ def _interval(**options: Any) -> serializers.IntegerField:
     return serializers.IntegerField(min_value=1, max_value=INTERVAL_MINUTES_MAX, required=False, **options)
 
 
+def _after() -> Integer:
+    return Integer(
+        min_value=RUN_AFTER_BYTES_MIN, max_value=RUN_AFTER_BYTES_MAX, required=False, allow_null=True,
+        help_text="Also as soon as the topic has taken so many bytes since the last run; null: by time alone.",
+    )  # fmt: skip
+
+
+def _pace() -> Integer:
+    return Integer(
+        min_value=BYTES_PER_S_MIN, max_value=BYTES_PER_S_MAX, required=False, allow_null=True,
+        help_text="At most so many bytes of records a second, all partitions together; null: what the instance gives.",
+    )  # fmt: skip
+
+
 def _policy(**options: Any) -> serializers.ChoiceField:
     return serializers.ChoiceField(choices=OnTrouble.choices, required=False, **options)
 
@@ -79,7 +105,18 @@ class ArchiveIn(StrictSerializer):
         min_length=1, max_length=ARCHIVE_URL_CHARS_MAX,
         help_text="`s3://bucket/path?region=…` or `file:name`; the files are below it in a folder of the archive's id.",
     )  # fmt: skip
+    value_format = serializers.ChoiceField(
+        choices=ValueFormat.choices, default=ValueFormat.RAW,
+        help_text="Which columns are made of values, in a struct `record`; null where a value does not fit.",
+    )  # fmt: skip
+    value_schema = serializers.JSONField(
+        required=False, allow_null=True, default=None,
+        help_text='For `json` a list of `{"name", "type"}` (string, integer, number, boolean, timestamp, json); for'
+        " Avro the schema of a record without nested types.",
+    )  # fmt: skip
     interval_minutes = _interval(default=INTERVAL_MINUTES)
+    run_after_bytes = _after()
+    bytes_per_s_max = _pace()
     on_gap = _policy(default=OnTrouble.FAIL, help_text="What if records were deleted before they were archived.")
     on_bad_record = _policy(default=OnTrouble.SKIP, help_text="What of records whose timestamp names no hour.")
     username = _name("The user of the instance it reads as, where a route asks for one.")
@@ -91,6 +128,8 @@ class ArchiveIn(StrictSerializer):
 class ArchiveChange(StrictSerializer):
     is_paused = serializers.BooleanField(required=False)
     interval_minutes = _interval()
+    run_after_bytes = _after()
+    bytes_per_s_max = _pace()
     on_gap = _policy()
     on_bad_record = _policy()
     username = _name("The user of the instance it reads as.")
@@ -131,7 +170,9 @@ class ArchiveDetail(ApiView):
         """Read an archive, with the progress of each partition."""
         return self.one(access.archive(self.actor, archive_id), ArchiveDetailOut)
 
-    @endpoint("change_archive", Scope.ARCHIVES_WRITE, body=ArchiveChange, returns=ArchiveDetailOut, match=True)
+    @endpoint(
+        "change_archive", Scope.ARCHIVES_WRITE, body=ArchiveChange, returns=ArchiveDetailOut, match=True, errors=(409,)
+    )
     def patch(self, request: Request, archive_id: str) -> Response:
         """Pause or resume an archive, or change its pace, policies and passwords."""
         found = access.archive(self.actor, archive_id, lock=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from billing.archives import limits
+from billing.archives.columns import NO_COLUMNS, Columns, Row
 from billing.lake.address import LakePlace
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ HOURS_END = int(datetime(9999, 12, 31, 23, tzinfo=UTC).timestamp()) // 3_600 + 1
 # A sum of hashes fits into a bigint.
 SUM_MODULUS = 2**63
 
+# Behind these come the columns of the value, if there are any, as one struct.
+RECORD = "record"
 SCHEMA = pa.schema([
     ("key", pa.binary()),
     ("value", pa.binary()),
@@ -34,6 +37,9 @@ SCHEMA = pa.schema([
     ("offset", pa.int64()),
     ("timestamp", pa.timestamp("ms", tz="UTC")),
 ])  # fmt: skip
+
+# What a row of columns takes in memory, beside the value it was made of.
+BYTES_PER_COLUMN = 64
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -49,6 +55,12 @@ class Written:
     rows: int
     bytes: int
     content_sum: int
+    unfit: int = 0
+
+
+def schema_of(columns: Columns) -> pa.Schema:
+    """What the files of an archive have."""
+    return SCHEMA.append(pa.field(RECORD, pa.struct(columns.fields))) if columns.fields else SCHEMA
 
 
 def hour_of(timestamp_ms: int) -> int | None:
@@ -86,6 +98,8 @@ class _OpenFile:
     first_offset: int
     writer: ParquetWriter
     rows: list[tuple[Any, ...]] = field(default_factory=list)
+    records: list[Row | None] = field(default_factory=list)
+    unfit: int = 0
     last_offset: int = -1
     count: int = 0
     bytes: int = 0
@@ -95,8 +109,10 @@ class _OpenFile:
 class FileSet:
     """The files of one task. `add` and then `finish`; or `abandon`."""
 
-    def __init__(self, place: LakePlace, topic: str, partition: int) -> None:
+    def __init__(self, place: LakePlace, topic: str, partition: int, columns: Columns = NO_COLUMNS) -> None:
         self._place = place
+        self._columns = columns
+        self._schema = schema_of(columns)
         self._topic = topic
         self._partition = partition
         self._open: dict[int, _OpenFile] = {}
@@ -121,9 +137,15 @@ class FileSet:
         file.rows.append((
             key, value, [{"key": name, "value": each} for name, each in headers], self._partition, offset, timestamp_ms,
         ))  # fmt: skip
+        held = size
+        if self._columns.fields:
+            row = self._columns.row(value)
+            file.records.append(row)
+            file.unfit += row is None and value is not None
+            held += len(value or b"") + BYTES_PER_COLUMN * len(self._columns.fields)
         file.last_offset, file.count, file.bytes = offset, file.count + 1, file.bytes + size
         file.content_sum += row_sum(offset, timestamp_ms, key, value, headers)
-        self._buffered_bytes, self._buffered_records = self._buffered_bytes + size, self._buffered_records + 1
+        self._buffered_bytes, self._buffered_records = self._buffered_bytes + held, self._buffered_records + 1
         if self._buffered_bytes > limits.BUFFERED_BYTES_MAX or self._buffered_records > limits.BUFFERED_RECORDS_MAX:
             self._flush_all()
         return size
@@ -156,16 +178,28 @@ class FileSet:
         full = self._place.path(path)
         if self._place.files.type_name == "local":  # a bucket has no folders
             self._place.files.create_dir(full.rpartition("/")[0], recursive=True)
-        return _OpenFile(path, offset, ParquetWriter(_unfinished(full), SCHEMA, compression="zstd",
+        return _OpenFile(path, offset, ParquetWriter(_unfinished(full), self._schema, compression="zstd",
                                                      filesystem=self._place.files))  # fmt: skip
 
     def _flush_all(self) -> None:
         for file in self._open.values():
-            _flush(file)
+            self._flush(file)
         self._buffered_bytes = self._buffered_records = 0
 
+    def _flush(self, file: _OpenFile) -> None:
+        if not file.rows:
+            return
+        columns: list[pa.Array] = [
+            pa.array(column, type=each.type) for column, each in zip(zip(*file.rows, strict=True), SCHEMA, strict=True)
+        ]
+        if self._columns.fields:
+            columns.append(self._columns.array(file.records))
+        file.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        file.rows.clear()
+        file.records.clear()
+
     def _close(self, file: _OpenFile) -> None:
-        _flush(file)
+        self._flush(file)
         full = self._place.path(file.path)
         file.writer.add_key_value_metadata({
             "penstock.topic": self._topic, "penstock.partition": str(self._partition),
@@ -178,7 +212,7 @@ class FileSet:
             Written(
                 path=file.path, partition=self._partition, first_offset=file.first_offset,
                 last_offset=file.last_offset, rows=file.count, bytes=size or 0,
-                content_sum=file.content_sum % SUM_MODULUS,
+                content_sum=file.content_sum % SUM_MODULUS, unfit=file.unfit,
             )
         )  # fmt: skip
 
@@ -186,13 +220,3 @@ class FileSet:
 def _unfinished(full: str) -> str:
     folder, _, name = full.rpartition("/")
     return f"{folder}/.{name}.new"
-
-
-def _flush(file: _OpenFile) -> None:
-    if not file.rows:
-        return
-    columns = [
-        pa.array(column, type=each.type) for column, each in zip(zip(*file.rows, strict=True), SCHEMA, strict=True)
-    ]
-    file.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
-    file.rows.clear()

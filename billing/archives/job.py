@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,7 +15,7 @@ from django.db.models import F
 
 from billing.archives import limits, reading, sweeping
 from billing.archives.address import Store, open_place
-from billing.archives.plan import Gap, Range, next_range
+from billing.archives.plan import Gap, Range, in_turn, next_range, pace_of
 from billing.archives.reading import Source, Stopped, TaskResult
 from billing.models import Archive, ArchiveFile, ArchivePartition, ArchiveState, OnTrouble
 from billing.models.archives import ERROR_CHARS_MAX
@@ -60,70 +61,103 @@ def run(
     """
     reached = at_point or (lambda _point: None)
     try:
-        ranges, troubles = _plan(archive, reading.available_offsets(source), store)
+        available = reading.available_offsets(source)
+        rows = _swept_rows(archive, store)
     except (Stopped, OSError) as stop:
         return note_failure(archive, now, str(stop))
+    ranges, troubles = _wanted(archive, rows, available)
+    _write_down(archive, rows, available, ranges, troubles)
     reached("planned")
     results: Sequence[TaskResult] = ()
     if ranges:
-        task = partial(reading.archive_range, source, store, skips_bad=archive.on_bad_record == OnTrouble.SKIP)
         context = make_session().sparkContext
+        ends_s = time.time() + limits.TASKS_S
+        pace = pace_of(archive.bytes_per_s_max, len(ranges), context.defaultParallelism, ends_s)
+        task = partial(reading.archive_range, source, store, pace)
         results = context.parallelize(ranges, len(ranges)).map(task).collect()
         reached("written")
-        _commit(archive, results, reached)
+        _commit(archive, results, now, reached)
         reached("committed")
-    troubles += [each.error for each in results if each.error]
+    errors = [*troubles.values(), *(each.error for each in results if each.error)]
     report = RunReport(
         records=sum(file.rows for each in results for file in each.files),
         files=sum(len(each.files) for each in results),
-        caught_up=not troubles and all(each.reached == each.range.stop for each in results),
-        error=troubles[0] if troubles else "",
+        caught_up=not errors and all(each.reached == each.range.stop for each in results),
+        error=errors[0] if errors else "",
     )
-    return _note(archive, now, report)
+    return _note(archive, now, report, sum(each.bytes_read for each in results))
 
 
-def _plan(archive: Archive, available: Mapping[int, tuple[int, int]], store: Store) -> tuple[list[Range], list[str]]:
-    """What to read, and what is the matter with partitions that are not read. It is written down before a file is: of a
-    run that was killed, files that no row names are deleted first.
+def _swept_rows(archive: Archive, store: Store) -> dict[int, ArchivePartition]:
+    """How far each partition is. Of a run that was killed, files that no row names are deleted first.
+
+    Raises:
+        OSError: the place does not answer.
     """
     rows = {row.partition: row for row in ArchivePartition.objects.filter(archive=archive)}
     if dirty := {number: row.next_offset for number, row in rows.items() if row.planned_end is not None}:
         with open_place(store) as place:
             sweeping.delete_strays(archive, place, dirty)
+    return rows
+
+
+def _wanted(
+    archive: Archive, rows: Mapping[int, ArchivePartition], available: Mapping[int, tuple[int, int]]
+) -> tuple[list[Range], dict[int, str]]:
+    """What to read, who waits longest first, and what is the matter with partitions that are not read."""
     ranges: list[Range] = []
-    troubles: list[str] = []
+    troubles: dict[int, str] = {}
     for number, (low, stop) in available.items():
-        row = rows.get(number)
-        error, wanted = "", None
+        stored = rows[number].next_offset if number in rows else None
         try:
-            wanted = next_range(
-                number, row.next_offset if row else None, low, stop, skips_gaps=archive.on_gap == OnTrouble.SKIP
-            )  # fmt: skip
+            wanted = next_range(number, stored, low, stop, skips_gaps=archive.on_gap == OnTrouble.SKIP)
         except Gap as gap:
-            error = str(gap)
-            troubles.append(error)
+            troubles[number] = str(gap)
+            continue
         if wanted is not None:
             ranges.append(wanted)
-        noted = {"end_offset": stop, "planned_end": wanted.stop if wanted else None, "error": error}
-        ArchivePartition.objects.update_or_create(
-            archive=archive, partition=number, defaults=noted, create_defaults={**noted, "next_offset": low}
-        )
-    return ranges, troubles
+    return in_turn(ranges, {number: row.read_at for number, row in rows.items()}), troubles
+
+
+def _write_down(
+    archive: Archive,
+    rows: Mapping[int, ArchivePartition],
+    available: Mapping[int, tuple[int, int]],
+    ranges: Sequence[Range],
+    troubles: Mapping[int, str],
+) -> None:
+    """The plan, before a file is written: it says which files to sweep where the run is killed."""
+    ends = {each.partition: each.stop for each in ranges}
+    ArchivePartition.objects.bulk_create(
+        [
+            ArchivePartition(
+                archive=archive, partition=number, end_offset=stop, planned_end=ends.get(number),
+                error=troubles.get(number, ""), next_offset=rows[number].next_offset if number in rows else low,
+            )
+            for number, (low, stop) in available.items()
+        ],
+        update_conflicts=True,
+        unique_fields=["archive", "partition"],
+        update_fields=["end_offset", "planned_end", "error", "updated_at"],
+    )  # fmt: skip
 
 
 @transaction.atomic
-def _commit(archive: Archive, results: Sequence[TaskResult], reached: Callable[[str], None]) -> None:
+def _commit(archive: Archive, results: Sequence[TaskResult], now: datetime, reached: Callable[[str], None]) -> None:
     """The rows of the files and the next offsets at once: from here on the files count."""
     locked = Archive.objects.select_for_update().get(pk=archive.pk)
     for each in results:
         row = ArchivePartition.objects.filter(archive=locked, partition=each.range.partition)
         if each.error:
             # `planned_end` stays: what was written is swept before the next try.
-            row.update(error=each.error[:ERROR_CHARS_MAX])
+            row.update(error=each.error[:ERROR_CHARS_MAX], read_at=now)
             continue
+        if each.reached > each.range.start:
+            row.update(read_at=now)
         moved = row.filter(next_offset=each.range.start - each.range.missed).update(
             next_offset=each.reached, planned_end=None, error="",
             skipped_records=F("skipped_records") + each.skipped, missed_offsets=F("missed_offsets") + each.range.missed,
+            unfit_values=F("unfit_values") + sum(file.unfit for file in each.files),
         )  # fmt: skip
         if not moved:
             raise OffsetsMoved(f"{archive.pk}-{each.range.partition} is not at {each.range.start} any more")
@@ -142,11 +176,15 @@ def note_failure(archive: Archive, now: datetime, error: str) -> RunReport:
     return _note(archive, now, RunReport(records=0, files=0, caught_up=False, error=error))
 
 
-def _note(archive: Archive, now: datetime, report: RunReport) -> RunReport:
-    """When it is due again: at once where there is more to read, soon where something is the matter."""
+def _note(archive: Archive, now: datetime, report: RunReport, bytes_read: int = 0) -> RunReport:
+    """When it is due again: at once where there is more to read, soon where something is the matter, and never before
+    its pace allows it: one large record may be ahead of that.
+    """
     minutes = archive.interval_minutes if report.caught_up else (limits.RETRY_MINUTES if report.error else 0)
+    paced_s = bytes_read / archive.bytes_per_s_max if archive.bytes_per_s_max else 0.0
+    due_at = now + max(timedelta(minutes=minutes), timedelta(seconds=paced_s))
     Archive.objects.filter(pk=archive.pk).exclude(state=ArchiveState.DELETING).update(
-        last_run_at=now, next_run_at=now + timedelta(minutes=minutes), error=report.error[:ERROR_CHARS_MAX]
+        last_run_at=now, next_run_at=due_at, error=report.error[:ERROR_CHARS_MAX]
     )
     if report.error:
         log.warning("archive_failed", archive_id=archive.pk, reason=report.error[:ERROR_CHARS_MAX])

@@ -12,10 +12,19 @@ FILE_BYTES_PER_TENANT_MAX: Final = 100_000_000_000
 # Of one partition in one run: the rest is for the next one.
 RECORDS_PER_TASK_MAX: Final = 2_000_000
 BYTES_PER_TASK_MAX: Final = 512_000_000
-# A task ends with what it has after so long: a reader that is throttled keeps nobody waiting.
-TASK_S: Final = 30.0
+# The tasks of a run end with what they have after so long: a reader that is throttled keeps nobody waiting. Partitions
+# that had no turn come first in the next one.
+TASKS_S: Final = 30.0
+# Who keeps a pace waits no shorter than this.
+WAIT_S_MIN: Final = 0.05
 # Nothing came for so long: the partition is tried again in the next run.
 STALLED_S: Final = 20.0
+
+# Of one archive, all partitions together; and what an archive may be set to run after.
+BYTES_PER_S_MIN: Final = 10_000
+BYTES_PER_S_MAX: Final = 10_000_000_000
+RUN_AFTER_BYTES_MIN: Final = 1_000_000
+RUN_AFTER_BYTES_MAX: Final = 1_000_000_000_000
 METADATA_TIMEOUT_S: Final = 10.0
 # A task has so many hours of event time open at once; the record of one more begins the next run.
 HOURS_PER_TASK_MAX: Final = 48

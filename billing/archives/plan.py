@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,27 @@ def next_range(partition: int, stored: int | None, low: int, stop: int, *, skips
     return Range(partition=partition, start=low, stop=stop, missed=low - start)
 
 
-def total_lag(ends: Mapping[int, int], nexts: Mapping[int, int]) -> int:
-    """Offsets that are not archived yet."""
-    return sum(max(0, end - nexts.get(partition, 0)) for partition, end in ends.items())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """All tasks of a run end at `ends_s` (of the epoch); each reads at most `bytes_per_s` (None: what it is given)."""
+
+    ends_s: float
+    bytes_per_s: int | None = None
+
+    def wait_s(self, began_s: float, now_s: float, size: int) -> float:
+        """How long who has read `size` bytes since `began_s` waits before it goes on."""
+        return 0.0 if self.bytes_per_s is None else max(0.0, size / self.bytes_per_s - (now_s - began_s))
+
+
+def pace_of(bytes_per_s_max: int | None, ranges: int, slots: int, ends_s: float) -> Pace:
+    """Those that run at once share the pace of the archive."""
+    at_once = max(1, min(ranges, slots))
+    return Pace(ends_s=ends_s, bytes_per_s=None if bytes_per_s_max is None else max(1, bytes_per_s_max // at_once))
+
+
+def in_turn(ranges: Sequence[Range], read_at: Mapping[int, datetime | None]) -> list[Range]:
+    """Who waits longest comes first: what was never read, and then what was read (`read_at`, by partition) before the
+    others. A run may end before the last ones have begun.
+    """
+    never = datetime.min.replace(tzinfo=UTC)
+    return sorted(ranges, key=lambda each: read_at.get(each.partition) or never)

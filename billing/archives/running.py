@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from cryptography.fernet import InvalidToken
 from django.conf import settings
-from django.db.models import QuerySet, Sum
+from django.db.models import F, OuterRef, QuerySet, Subquery, Sum
 
 from billing.archives import address, job, limits, sweeping
 from billing.archives.reading import Source, Stopped, consumer_conf
-from billing.models import Archive, ArchiveFile, ArchiveState
+from billing.models import Archive, ArchiveFile, ArchiveState, Direction, OnTrouble, UsageMinute
 from brokers.infra.locks import Busy, only_one
-from instances.lifecycle.phases import REACHABLE
+from instances.lifecycle.phases import REACHABLE, Phase
 from instances.models import Instance, Route
 from instances.routes.kinds import PLAINTEXT, WITH_SASL, WITH_TLS
 from tenants import outbound
@@ -38,12 +38,39 @@ def run_due(make_session: Callable[[], SparkSession], now: datetime) -> int:
     nothing more is begun: bills wait for the same worker.
     """
     ends_s = time.monotonic() + limits.RUN_S
+    bring_forward(now)
     clusters = _due(now).values_list("instance__placement__cluster_id", flat=True).order_by("next_run_at")
     return sum(_run_cluster(make_session, cluster_id, now, ends_s) for cluster_id in dict.fromkeys(clusters))
 
 
 def _due(now: datetime) -> QuerySet[Archive]:
-    return Archive.objects.filter(next_run_at__lte=now).exclude(state=ArchiveState.PAUSED)
+    return Archive.objects.filter(next_run_at__lte=now, state__in=(ArchiveState.ACTIVE, ArchiveState.DELETING))
+
+
+def bring_forward(now: datetime) -> int:
+    """Archives that wait for their time, though their topic has taken what they are to run after; how many there were.
+    What was taken is what the minutes of usage say.
+    """
+    taken = (
+        UsageMinute.objects.filter(
+            instance_id=OuterRef("instance_id"),
+            topic=OuterRef("topic"),
+            direction=Direction.PRODUCE,
+            minute__gte=OuterRef("last_run_at"),
+        )
+        .order_by()
+        .values("instance_id")
+        .annotate(sum=Sum("bytes"))
+        .values("sum")
+    )
+    waiting = Archive.objects.filter(
+        state=ArchiveState.ACTIVE,
+        run_after_bytes__isnull=False,
+        last_run_at__isnull=False,
+        next_run_at__gt=now,
+        error="",
+    )
+    return waiting.annotate(taken=Subquery(taken)).filter(taken__gte=F("run_after_bytes")).update(next_run_at=now)
 
 
 def _run_cluster(make_session: Callable[[], SparkSession], cluster_id: str | None, now: datetime, ends_s: float) -> int:
@@ -68,6 +95,9 @@ def run_one(make_session: Callable[[], SparkSession], archive: Archive, now: dat
         if archive.state == ArchiveState.DELETING:
             _delete(archive)
             return nothing
+        if archive.instance.current_phase is Phase.DELETED:
+            _end(archive)
+            return nothing
         _require_room(archive)
         return job.run(make_session, archive, source_of(archive), store_of(archive), now, **options)
     except (Stopped, address.AddressRefused, outbound.OutboundFailed) as stop:
@@ -85,8 +115,13 @@ def source_of(archive: Archive) -> Source:
     for route in instance.routes_in_order:
         # A host that the tenant named may be anybody's, also one inside our network.
         if route.bootstrap_servers and not route.advertised_host and _opens(route, archive.username):
-            conf = consumer_conf(route.bootstrap_servers, _security(route, archive))
-            return Source(topic=archive.topic, conf=conf)
+            return Source(
+                topic=archive.topic,
+                conf=consumer_conf(route.bootstrap_servers, _security(route, archive)),
+                value_format=archive.value_format,
+                value_schema=archive.value_schema,
+                skips_bad=archive.on_bad_record == OnTrouble.SKIP,
+            )
     raise Stopped(
         "No route of the instance, at the brokers' own hosts, lets a user in by a password." if archive.username
         else "Every route of the instance at the brokers' own hosts asks for a user. Give the archive one."
@@ -156,6 +191,12 @@ def _require_room(archive: Archive) -> None:
     if archive.is_on_our_disks and bytes_on_our_disks(archive.tenant) >= limits.FILE_BYTES_PER_TENANT_MAX:
         gigabytes = limits.FILE_BYTES_PER_TENANT_MAX // 10**9
         raise Stopped(f"The tenant's archives on the disks here have {gigabytes} GB, which is the most.")
+
+
+def _end(archive: Archive) -> None:
+    """There is nothing to read any more; the files stay."""
+    Archive.objects.filter(pk=archive.pk, state=ArchiveState.ACTIVE).update(state=ArchiveState.ENDED, error="")
+    log.info("archive_ended", archive_id=archive.pk, instance_id=archive.instance_id)
 
 
 def _delete(archive: Archive) -> None:

@@ -1,13 +1,12 @@
-"""Reads of archives, for the page."""
+"""Reads of archives, for their pages. Partitions are summed by the database: an archive may have a thousand."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count, Sum
-from django.db.models.functions import Coalesce
+from django.db.models import Count, F, Q, QuerySet, Sum
+from django.db.models.functions import Coalesce, Greatest
 
 from billing import access
 from billing.archives.address import parse
@@ -17,55 +16,76 @@ from tenants.models import Tenant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveProgress:
-    """An archive, how far it is, and the line by which its files are read."""
+    """An archive, what it has, and what is not archived yet. `lag` counts offsets, `ends` those of the whole log."""
 
     archive: Archive
-    partitions: list[ArchivePartition]
-    files: int
-    rows: int
-    bytes: int
-    one_liner: str
+    partitions: int = 0
+    troubled: int = 0
+    lag: int = 0
+    ends: int = 0
+    skipped: int = 0
+    missed: int = 0
+    unfit: int = 0
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
 
     @property
-    def lag(self) -> int:
-        return sum(each.lag for each in self.partitions)
+    def percent(self) -> float:
+        """Of the log as it was last seen."""
+        return 100.0 * (self.ends - self.lag) / self.ends if self.ends else 100.0
 
 
 def with_progress(tenant: Tenant) -> list[ArchiveProgress]:
     """All of the tenant's, the earliest first."""
-    archives = list(
-        access.archives_of(tenant)
-        .select_related("instance")
-        .prefetch_related("partitions")
-        .order_by("created_at", "id")
-    )  # fmt: skip
-    sums = {
-        row["archive_id"]: row
-        for row in ArchiveFile.objects.filter(archive__in=archives)
-        .order_by()
-        .values("archive_id")
-        .annotate(files=Count("id"), all_rows=Coalesce(Sum("rows"), 0), all_bytes=Coalesce(Sum("bytes"), 0))
-    }
-    return [_progress(each, sums.get(each.pk, {})) for each in archives]
+    return _progress(access.archives_of(tenant).select_related("instance").order_by("created_at", "id"))
 
 
-def _progress(archive: Archive, sums: Mapping[str, Any]) -> ArchiveProgress:
-    return ArchiveProgress(
-        archive=archive,
-        partitions=sorted(archive.partitions.all(), key=lambda row: row.partition),
-        files=sums.get("files", 0),
-        rows=sums.get("all_rows", 0),
-        bytes=sums.get("all_bytes", 0),
-        one_liner=one_liner(archive),
-    )
+def progress_of(archive: Archive) -> ArchiveProgress:
+    return _progress(Archive.objects.filter(pk=archive.pk).select_related("instance"))[0]
 
 
-def one_liner(archive: Archive) -> str:
+def _progress(archives: QuerySet[Archive]) -> list[ArchiveProgress]:
+    found = list(archives)
+    sums: dict[str, dict[str, Any]] = {each.pk: {} for each in found}
+    of_files = ArchiveFile.objects.filter(archive__in=found).order_by().values("archive_id")
+    for filed in of_files.annotate(
+        files=Count("id"), all_rows=Coalesce(Sum("rows"), 0), all_bytes=Coalesce(Sum("bytes"), 0)
+    ):  # fmt: skip
+        sums[filed["archive_id"]] |= {"files": filed["files"], "rows": filed["all_rows"], "bytes": filed["all_bytes"]}
+    of_partitions = ArchivePartition.objects.filter(archive__in=found).order_by().values("archive_id")
+    for row in of_partitions.annotate(
+        partitions=Count("id"),
+        troubled=Count("id", filter=~Q(error="")),
+        behind=Sum(Greatest(F("end_offset") - F("next_offset"), 0)),
+        ends=Sum("end_offset"),
+        skipped=Sum("skipped_records"),
+        missed=Sum("missed_offsets"),
+        unfit=Sum("unfit_values"),
+    ):
+        sums[row["archive_id"]] |= {
+            "partitions": row["partitions"], "troubled": row["troubled"], "lag": row["behind"], "ends": row["ends"],
+            "skipped": row["skipped"], "missed": row["missed"], "unfit": row["unfit"],
+        }  # fmt: skip
+    return [ArchiveProgress(archive=each, **sums[each.pk]) for each in found]
+
+
+def pyarrow_line(archive: Archive) -> str:
     """Reads all of an archive into a table of pyarrow. Keys come from AWS' usual variables."""
     found = parse(archive.url)
-    folder = f"{found.path}/{archive.pk}/{archive.topic}".lstrip("/")
-    place = folder
+    place = _folder(archive)
     if found.bucket:
         endpoint = f"&endpoint_override={found.endpoint.removeprefix('https://')}" if found.endpoint else ""
-        place = f"s3://{found.bucket}/{folder}?region={found.region}{endpoint}"
+        place = f"s3://{found.bucket}/{place}?region={found.region}{endpoint}"
     return f'import pyarrow.dataset as ds; table = ds.dataset("{place}", partitioning="hive").to_table()'
+
+
+def spark_line(archive: Archive) -> str:
+    """The same for a session of Spark, which knows a bucket by its Hadoop file system."""
+    found = parse(archive.url)
+    place = f"s3a://{found.bucket}/{_folder(archive)}" if found.bucket else _folder(archive)
+    return f'frame = spark.read.parquet("{place}")'
+
+
+def _folder(archive: Archive) -> str:
+    return f"{parse(archive.url).path}/{archive.pk}/{archive.topic}".lstrip("/")

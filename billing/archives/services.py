@@ -10,6 +10,8 @@ from django.utils import timezone
 from django.utils.translation import gettext_noop
 
 from billing.archives import address, limits, running
+from billing.archives.columns import SchemaRefused
+from billing.archives.values import columns_of
 from billing.models import Archive, ArchiveState
 from instances.models import Instance
 from instances.naming import is_valid_topic_name
@@ -21,8 +23,11 @@ from tenants.models import Tenant
 from tenants.second_factor.adapter import cipher
 
 SECRETS = ("password", "secret_access_key")
-SHOWN = ("url", "state", "interval_minutes", "on_gap", "on_bad_record", "username", "access_key_id")
-CHANGEABLE = ("interval_minutes", "on_gap", "on_bad_record", "username", "access_key_id", *SECRETS)
+CHANGEABLE = (
+    "interval_minutes", "run_after_bytes", "bytes_per_s_max", "on_gap", "on_bad_record", "username", "access_key_id",
+    *SECRETS,
+)  # fmt: skip
+SHOWN = ("url", "state", "value_format", *(name for name in CHANGEABLE if name not in SECRETS))
 
 
 @transaction.atomic
@@ -48,8 +53,11 @@ def create(*, acting: Actor, instance: Instance, topic: str, url: str, **given: 
 
 @transaction.atomic
 def change(*, acting: Actor, archive: Archive, changes: Mapping[str, Any]) -> Archive:
-    """Its pace, policies and passwords, and with `is_paused` whether it runs. `archive` is locked."""
+    """Its pace, policies and passwords, and with `is_paused` whether it runs. `archive` is locked. Raises `Conflict`,
+    `Invalid`.
+    """
     access.require(acting, Scope.ARCHIVES_WRITE)
+    _require_not_ended(archive)
     before = _shown(archive)
     values = _sealed({name: value for name, value in changes.items() if name in CHANGEABLE})
     if "is_paused" in changes:
@@ -68,6 +76,7 @@ def change(*, acting: Actor, archive: Archive, changes: Mapping[str, Any]) -> Ar
 def run_now(*, acting: Actor, archive: Archive) -> Archive:
     """The next look of the runner begins with it. `archive` is locked. Raises `Conflict` while it is paused."""
     access.require(acting, Scope.ARCHIVES_WRITE)
+    _require_not_ended(archive)
     if archive.state == ArchiveState.PAUSED:
         raise Conflict(gettext_noop("The archive is paused. Resume it first."), code="paused")
     archive.next_run_at = timezone.now()
@@ -85,7 +94,16 @@ def delete(*, acting: Actor, archive: Archive) -> None:
     archive.save_changes(["state", "next_run_at"])
 
 
+def _require_not_ended(archive: Archive) -> None:
+    if archive.state == ArchiveState.ENDED:
+        raise Conflict(gettext_noop("The archive has ended with its instance. Its files stay."), code="ended")
+
+
 def _require_whole(archive: Archive) -> None:
+    try:
+        columns_of(archive.value_format, archive.value_schema)
+    except SchemaRefused as refusal:
+        raise Invalid.at("/value_schema", str(refusal), code="schema") from None
     try:
         found = running.require_allowed(archive.url)
     except address.AddressRefused as refusal:

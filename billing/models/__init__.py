@@ -11,7 +11,7 @@ from billing.models.alerts import (
     MailNotice,
     NoticeKind,
 )
-from billing.models.archives import Archive, ArchiveFile, ArchivePartition, ArchiveState, OnTrouble
+from billing.models.archives import Archive, ArchiveFile, ArchivePartition, ArchiveState, OnTrouble, ValueFormat
 from billing.models.budgets import Budget, BudgetAlert
 from billing.models.dunning import InvoiceReminder, UnpaidSuspension
 from billing.models.idle import IdleWarning
@@ -75,6 +75,7 @@ __all__ = [
     "UsageMinute",
     "UsageOffset",
     "UsagePoint",
+    "ValueFormat",
     "WebhookDelivery",
     "WebhookEndpoint",
     "WebhookEvent",

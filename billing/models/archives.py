@@ -22,7 +22,17 @@ INTERVAL_MINUTES = 60
 class ArchiveState(models.TextChoices):
     ACTIVE = "active", _("Active")
     PAUSED = "paused", _("Paused")
+    ENDED = "ended", _("Ended with its instance")
     DELETING = "deleting", _("Being deleted")
+
+
+class ValueFormat(models.TextChoices):
+    """What columns are made of a record's value, beside its bytes."""
+
+    RAW = "raw", _("Bytes alone")
+    JSON = "json", _("Columns of JSON")
+    AVRO = "avro", _("Columns of Avro")
+    FRAMED_AVRO = "framed_avro", _("Columns of Avro behind a schema registry's five bytes")
 
 
 class OnTrouble(models.TextChoices):
@@ -45,7 +55,11 @@ class Archive(Versioned):
     topic = models.CharField(_("topic"), max_length=TOPIC_NAME_LENGTH_MAX)
     url = models.CharField(_("address"), max_length=ARCHIVE_URL_CHARS_MAX)
     state = models.CharField(_("state"), max_length=10, choices=ArchiveState.choices, default=ArchiveState.ACTIVE)
+    value_format = models.CharField(_("values as"), max_length=20, choices=ValueFormat.choices, default=ValueFormat.RAW)
+    value_schema = models.JSONField(_("columns"), null=True, blank=True, default=None)
     interval_minutes = models.PositiveIntegerField(_("every so many minutes"), default=INTERVAL_MINUTES)
+    run_after_bytes = models.PositiveBigIntegerField(_("or after so many bytes"), null=True, blank=True)
+    bytes_per_s_max = models.PositiveBigIntegerField(_("at most so many bytes a second"), null=True, blank=True)
     on_gap = models.CharField(
         _("records that retention deleted before"), max_length=4, choices=OnTrouble.choices, default=OnTrouble.FAIL
     )
@@ -69,7 +83,11 @@ class Archive(Versioned):
                 fields=("instance", "topic", "url"), condition=~models.Q(state="deleting"), name="archive_once"
             ),
         )
-        indexes = (models.Index(fields=("next_run_at",), condition=~models.Q(state="paused"), name="archive_due"),)
+        indexes = (
+            models.Index(
+                fields=("next_run_at",), condition=models.Q(state__in=("active", "deleting")), name="archive_is_due"
+            ),
+        )  # fmt: skip
 
     def __str__(self) -> str:
         return f"{self.instance_id}/{self.topic}"
@@ -92,6 +110,8 @@ class ArchivePartition(models.Model):
     planned_end = models.BigIntegerField(null=True, editable=False)
     skipped_records = models.BigIntegerField(_("records skipped"), default=0)
     missed_offsets = models.BigIntegerField(_("offsets missed"), default=0)
+    unfit_values = models.BigIntegerField(_("values without columns"), default=0)
+    read_at = models.DateTimeField(null=True, editable=False)
     error = models.CharField(_("error"), max_length=ERROR_CHARS_MAX, blank=True, default="")
     updated_at = models.DateTimeField(_("changed"), auto_now=True)
 

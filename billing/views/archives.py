@@ -6,36 +6,44 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_POST
+from django.utils.translation import gettext_noop
+from django.views.decorators.http import require_http_methods, require_POST
 
 from billing import access as billing_access
+from billing import call_limits
+from billing.archive_forms import ArchiveChangeForm, ArchiveForm, values_of
 from billing.archives import selectors, services
-from billing.forms import ArchiveForm
 from billing.models import Archive
 from instances import access as instances_access
 from tenants import access
+from tenants.api.pages import page_of_rows
 from tenants.choices import Scope
 from tenants.errors import DomainError
-from tenants.views.base import add_errors, console_page, render_page, wording
+from tenants.limits import PAGE_SIZE_DEFAULT
+from tenants.views.base import Crumb, add_errors, console_page, render_page, wording
 
 
 @console_page(Scope.ARCHIVES_READ)
+@require_http_methods(["GET", "POST"])
 def archives_page(request: HttpRequest) -> HttpResponse:
-    """Archives with their progress, and the form for another one."""
+    """Archives, how far each is, and the form for another one."""
     acting = request.actor  # type: ignore[attr-defined]
     tenant = access.tenant_of(acting)
     form = ArchiveForm(request.POST or None, instances=billing_access.names_of_present(tenant))
     if form.is_bound and form.is_valid():
-        given = dict(form.cleaned_data)
+        given = form.given()
         try:
+            call_limits.charge_write(acting)
             instance = instances_access.instance(acting, given.pop("instance_id"))
             made = services.create(acting=acting, instance=instance, **given)
             said = _("%(topic)s is archived to %(url)s.") % {"topic": made.topic, "url": made.url}
             messages.success(request, said)
-            return redirect("page-archives")
+            return redirect("page-archive", made.pk)
         except DomainError as error:
             add_errors(form, error)
     context = {"rows": selectors.with_progress(tenant), "form": form}
@@ -45,19 +53,63 @@ def archives_page(request: HttpRequest) -> HttpResponse:
     )  # fmt: skip
 
 
+@console_page(Scope.ARCHIVES_READ)
+@require_http_methods(["GET", "POST"])
+def archive_page(request: HttpRequest, archive_id: str) -> HttpResponse:
+    """One archive: its partitions, 50 on a page, how its files are read, and the form that changes it."""
+    acting = request.actor  # type: ignore[attr-defined]
+    found = billing_access.archive(acting, archive_id)
+    form = ArchiveChangeForm(request.POST or None, initial=values_of(found))
+    if form.is_bound and form.is_valid():
+        try:
+            call_limits.charge_write(acting)
+            with transaction.atomic():
+                locked = billing_access.archive(acting, archive_id, lock=True)
+                services.change(acting=acting, archive=locked, changes=form.changes())
+            messages.success(request, _("The archive of %(topic)s is changed.") % {"topic": found.topic})
+            return redirect("page-archive", found.pk)
+        except DomainError as error:
+            if error.http_status == 404:
+                raise
+            add_errors(form, error)
+    partitions, next_token = page_of_rows(
+        found.partitions.all(), order=("partition",), page_size=PAGE_SIZE_DEFAULT,
+        page_token=request.GET.get("page_token") or None, binding=f"partitions of {found.pk}",
+    )  # fmt: skip
+    context = {
+        "row": selectors.progress_of(found), "archive": found, "pyarrow_line": selectors.pyarrow_line(found),
+        "spark_line": selectors.spark_line(found), "partitions": partitions, "next_token": next_token,
+        "is_first": "page_token" not in request.GET, "form": form,
+    }  # fmt: skip
+    crumbs: list[Crumb] = [(_("Archives"), reverse("page-archives")), (found.topic, None)]
+    return render_page(
+        request,
+        "billing/archive.html",
+        context,
+        section="archives",
+        crumbs=crumbs,
+        status=422 if form.is_bound else 200,
+    )
+
+
 @console_page(Scope.ARCHIVES_WRITE)
 @require_POST
 def change_archive(request: HttpRequest, archive_id: str, act: str) -> HttpResponse:
     """`act`: run, pause, resume or delete."""
     acting = request.actor  # type: ignore[attr-defined]
-    archive = billing_access.archive(acting, archive_id, lock=True)
     done, said = _ACTS[act]
     try:
-        done(acting=acting, archive=archive)
+        call_limits.charge_write(acting)
+        with transaction.atomic():
+            archive = billing_access.archive(acting, archive_id, lock=True)
+            done(acting=acting, archive=archive)
         messages.success(request, _(said) % {"topic": archive.topic})
     except DomainError as error:
+        if error.http_status == 404:
+            raise
         messages.error(request, wording(error))
-    return redirect("page-archives")
+        return redirect("page-archive", archive_id)
+    return redirect("page-archives") if act == "delete" else redirect("page-archive", archive_id)
 
 
 def _pause(*, acting: Any, archive: Archive) -> None:
@@ -69,8 +121,8 @@ def _resume(*, acting: Any, archive: Archive) -> None:
 
 
 _ACTS: dict[str, tuple[Callable[..., Any], str]] = {
-    "run": (services.run_now, "The archive of %(topic)s runs within half a minute."),
-    "pause": (_pause, "The archive of %(topic)s is paused."),
-    "resume": (_resume, "The archive of %(topic)s goes on."),
-    "delete": (services.delete, "The archive of %(topic)s is deleted."),
+    "run": (services.run_now, gettext_noop("The archive of %(topic)s runs within half a minute.")),
+    "pause": (_pause, gettext_noop("The archive of %(topic)s is paused.")),
+    "resume": (_resume, gettext_noop("The archive of %(topic)s goes on.")),
+    "delete": (services.delete, gettext_noop("The archive of %(topic)s is deleted.")),
 }

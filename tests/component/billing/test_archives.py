@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from django.utils import timezone
 from django.utils.html import escape
 
 from billing.archives import address, limits, running, services
-from billing.models import Archive, ArchiveFile, ArchivePartition, ArchiveState
+from billing.models import Archive, ArchiveFile, ArchivePartition, ArchiveState, UsageMinute
 from tenants.actors import member_actor
 from tenants.choices import Scope
 from tenants.models import AuditEntry, Member
@@ -137,6 +138,60 @@ def test_half_an_archive_is_refused(owner: Member, given: dict[str, Any]) -> Non
     assert not Archive.objects.exists()
 
 
+ORDERS = [{"name": "id", "type": "integer"}, {"name": "at", "type": "timestamp"}]
+
+
+def test_columns_pace_and_size_are_kept_as_they_were_given(owner: Member) -> None:
+    api = Api.of(owner)
+    given = {"value_format": "json", "value_schema": ORDERS, "run_after_bytes": 5_000_000, "bytes_per_s_max": 10_000}
+    made = api.post("/archives", body(owner, **given))
+    assert made.status_code == 201, made.content
+    assert {name: made.json()[name] for name in given} == given
+    changed = api.patch(f"/archives/{made.json()['id']}", {"run_after_bytes": None, "bytes_per_s_max": 2_000_000})
+    assert (changed.json()["run_after_bytes"], changed.json()["bytes_per_s_max"]) == (None, 2_000_000)
+    assert_problem(api.patch(f"/archives/{made.json()['id']}", {"value_format": "raw"}), 400, "invalid_request")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"value_format": "json"}, {"value_format": "json", "value_schema": []}, {"value_schema": ORDERS},
+        {"value_format": "avro", "value_schema": ORDERS}, {"value_format": "protobuf", "value_schema": ORDERS},
+        {"value_format": "json", "value_schema": ORDERS * 2_000},
+        {"bytes_per_s_max": 9_999}, {"bytes_per_s_max": 10**12}, {"run_after_bytes": 1}, {"run_after_bytes": "5 MB"},
+    ],
+)  # fmt: skip
+def test_columns_and_paces_that_cannot_be_are_refused(owner: Member, given: dict[str, Any]) -> None:
+    assert_problem(Api.of(owner).post("/archives", body(owner, **given)), 400, "invalid_request")
+    assert not Archive.objects.exists()
+
+
+def test_an_archive_is_due_as_soon_as_its_topic_has_taken_enough(owner: Member) -> None:
+    """Of the minutes behind its last run, what was produced to this topic alone."""
+    archive = make_archive(owner, run_after_bytes=5_000_000)
+    now = timezone.now()
+    Archive.objects.update(last_run_at=now - timedelta(minutes=10), next_run_at=now + timedelta(minutes=50))
+
+    def count(topic: str, minutes_ago: int, size: int, direction: str = "produce") -> None:
+        minute = (now - timedelta(minutes=minutes_ago)).replace(second=0, microsecond=0)
+        UsageMinute.objects.create(
+            instance_id=archive.instance_id, minute=minute, topic=topic, user="", client_id=f"{size}-{minutes_ago}",
+            direction=direction, bytes=size, requests=1,
+        )  # fmt: skip
+
+    for topic, minutes_ago, size, direction in (
+        ("orders", 30, 9_000_000, "produce"), ("orders", 3, 9_000_000, "consume"), ("others", 3, 9_000_000, "produce"),
+        ("orders", 3, 2_500_000, "produce"), ("orders", 2, 2_499_999, "produce"),
+    ):  # fmt: skip
+        count(topic, minutes_ago, size, direction)
+    assert running.bring_forward(now) == 0
+    count("orders", 4, 1)
+    assert running.bring_forward(now) == 1
+    archive.refresh_from_db()
+    assert archive.next_run_at == now
+    assert running.bring_forward(now) == 0, "it is due"
+
+
 def test_passwords_and_keys_are_sealed_and_shown_to_nobody(owner: Member) -> None:
     api = Api.of(owner)
     wanted = body(owner, url=BUCKET, username="ada", password="opensesame", **KEYS)
@@ -257,22 +312,43 @@ def test_the_page_shows_progress_errors_and_how_the_files_are_read(
     archive = make_archive(owner, BUCKET, **KEYS)
     Archive.objects.update(error="The bucket is <gone>.")
     ArchivePartition.objects.create(archive=archive, partition=3, next_offset=40, end_offset=1_040, skipped_records=7)
-    page = browse(owner).get(reverse("page-archives")).content.decode()
-    assert "The bucket is &lt;gone&gt;." in page and "1000" in page
+    pages = browse(owner)
+    table = pages.get(reverse("page-archives")).content.decode()
+    assert "The bucket is &lt;gone&gt;." in table and "1,000" in table and "orders" in table
+    page = pages.get(reverse("page-archive", args=[archive.pk])).content.decode()
+    assert "The bucket is &lt;gone&gt;." in page and "1,000" in page
+    assert escape(f'spark.read.parquet("s3a://acme-lake/orders/{archive.pk}/orders")') in page
     place = f"s3://acme-lake/orders/{archive.pk}/orders?region=eu-central-1"
     assert escape(f'ds.dataset("{place}", partitioning="hive").to_table()') in page
     assert KEYS["secret_access_key"] not in page
+
+
+ID = '{"name": "id", "type": "long"}'
 
 
 def test_an_archive_is_made_paused_resumed_and_deleted_on_the_page(
     owner: Member, browse: Callable[[Member], Client]
 ) -> None:
     pages = browse(owner)
-    form = body(owner, interval_minutes=5, on_gap="skip", on_bad_record="fail")
-    assert pages.post(reverse("page-archives"), form | {"url": "file:../x"}).status_code == 422
+    form = body(
+        owner, interval_minutes=5, on_gap="skip", on_bad_record="fail", value_format="json", mb_per_s_max=3,
+        value_schema='[{"name": "id", "type": "integer"}]',
+    )  # fmt: skip
+    for wrong in (
+        {"url": "file:../x"},
+        {"value_schema": "[" * 20_000},
+        {"value_schema": "{"},
+        {"mb_per_s_max": 0},
+        *(
+            {"value_format": "avro", "value_schema": f'{{"type": "record", "doc": "{text}", "fields": [{ID}]}}'}
+            for text in ("\\u0000", "\\ud800", "x" * 20_000)
+        ),
+    ):
+        assert pages.post(reverse("page-archives"), form | wrong).status_code == 422
     assert pages.post(reverse("page-archives"), form).status_code == 302
     archive = Archive.objects.get()
     assert (archive.interval_minutes, archive.on_gap, archive.on_bad_record) == (5, "skip", "fail")
+    assert (archive.value_schema, archive.bytes_per_s_max) == ([{"name": "id", "type": "integer"}], 3_000_000)
     for act, state in (("pause", "paused"), ("run", "paused"), ("resume", "active"), ("delete", "deleting")):
         assert pages.post(reverse("page-archive-act", args=[archive.pk, act])).status_code == 302
         archive.refresh_from_db()
@@ -286,6 +362,50 @@ def test_another_tenants_archive_cannot_be_changed_on_the_page(
     pages = browse(make_member())
     for act in ("run", "pause", "resume", "delete"):
         assert pages.post(reverse("page-archive-act", args=[archive.pk, act])).status_code == 404
+    own_page = reverse("page-archive", args=[archive.pk])
+    assert pages.get(own_page).status_code == pages.post(own_page, {"interval_minutes": 1}).status_code == 404
     assert archive.pk not in pages.get(reverse("page-archives")).content.decode()
     archive.refresh_from_db()
     assert archive.state == ArchiveState.ACTIVE
+
+
+def test_what_is_changed_on_the_page_leaves_empty_secrets_as_they_are(
+    owner: Member, browse: Callable[[Member], Client]
+) -> None:
+    archive = make_archive(owner, BUCKET, username="ada", password="opensesame", **KEYS)
+    pages = browse(owner)
+    form = {
+        "interval_minutes": 7, "run_after_mb": 5, "on_gap": "skip", "on_bad_record": "skip", "username": "ada",
+        "access_key_id": KEYS["access_key_id"],
+    }  # fmt: skip
+    assert pages.post(reverse("page-archive", args=[archive.pk]), form).status_code == 302
+    archive.refresh_from_db()
+    assert (archive.interval_minutes, archive.run_after_bytes, archive.bytes_per_s_max) == (7, 5_000_000, None)
+    assert running.opened(archive.password) == "opensesame"
+    assert running.opened(archive.secret_access_key) == KEYS["secret_access_key"]
+    assert pages.post(reverse("page-archive", args=[archive.pk]), form | {"access_key_id": ""}).status_code == 422
+    assert pages.post(reverse("page-archive", args=[archive.pk]), form | {"username": ""}).status_code == 302
+    archive.refresh_from_db()
+    assert (archive.username, archive.password) == ("", "")
+
+
+def test_a_thousand_partitions_are_pages_of_fifty(
+    owner: Member, browse: Callable[[Member], Client], django_assert_max_num_queries: Any
+) -> None:
+    archive = make_archive(owner)
+    ArchivePartition.objects.bulk_create(
+        ArchivePartition(archive=archive, partition=number, next_offset=0, end_offset=7) for number in range(1_000)
+    )
+    pages = browse(owner)
+    with django_assert_max_num_queries(30):
+        page = pages.get(reverse("page-archive", args=[archive.pk])).content.decode()
+    assert page.count('<td class="num">') == 50 and "7,000" in page
+
+
+def test_an_archive_that_has_ended_is_neither_run_nor_changed(owner: Member) -> None:
+    archive = make_archive(owner)
+    Archive.objects.update(state=ArchiveState.ENDED)
+    api = Api.of(owner)
+    assert_problem(api.post(f"/archives/{archive.pk}/run"), 409, "ended")
+    assert_problem(api.patch(f"/archives/{archive.pk}", {"is_paused": False}), 409, "ended")
+    assert api.delete(f"/archives/{archive.pk}").status_code == 204

@@ -10,20 +10,16 @@ import subprocess
 import sys
 import threading
 import time
-import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from functools import partial
+from dataclasses import replace
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from django.db import connection
 from django.utils import timezone
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -31,153 +27,33 @@ from pyarrow.fs import S3FileSystem
 from pyspark.sql import SparkSession
 from werkzeug.serving import make_server
 
-from billing.archives import job, limits, reading, running, services
-from billing.archives.files import SUM_MODULUS, row_sum
-from billing.archives.plan import Range
+from billing.archives import limits, reading, running, services
+from billing.archives.plan import Pace, Range
 from billing.models import Archive, ArchiveFile, ArchivePartition
 from config.embedded.java import Java
 from config.environment import BASE_DIR
 from instances.models import Instance
 from tenants.actors import member_actor
-from tests.testkit.api_cases import make_tenant, owner_of
+from tests.component.pipeline.archived import (
+    BEFORE_ELEVEN_MS,
+    INSTANCE,
+    Sender,
+    assert_holds,
+    folder_of,
+    make_archive,
+    records_of,
+    run,
+    run_here,
+    table_of,
+)
+from tests.testkit.api_cases import owner_of
 from tests.testkit.engine import EngineCluster
-from tests.testkit.fleet import make_running
 from tests.testkit.tls import make_certificate
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600), pytest.mark.usefixtures("root")]
 
-INSTANCE = "ins-archived"
 RUN_TIMEOUT_S = 180
 MS_PER_HOUR = 3_600_000
-# Of the 14th of March 2026, 10:59.
-BEFORE_ELEVEN_MS = int(datetime(2026, 3, 14, 10, 59, tzinfo=UTC).timestamp()) * 1_000
-
-Record = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
-
-
-@pytest.fixture(scope="module")
-def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineCluster]:
-    with EngineCluster(zookeeper_address, tmp_path_factory.mktemp("archived"), size=1) as running_cluster:
-        running_cluster.create_instance(INSTANCE)
-        yield running_cluster
-
-
-@pytest.fixture()
-def bootstrap(cluster: EngineCluster) -> str:
-    return cluster.instances[INSTANCE].bootstrap
-
-
-@pytest.fixture()
-def instance(bootstrap: str) -> Instance:
-    made = make_running(make_tenant(), id=INSTANCE)
-    made.routes.update(endpoints={"1": bootstrap})
-    return made
-
-
-@pytest.fixture(autouse=True)
-def root(settings: Any, tmp_path: Path) -> Path:
-    settings.ARCHIVE_ROOT = tmp_path / "archives"
-    return settings.ARCHIVE_ROOT
-
-
-@pytest.fixture()
-def topic(bootstrap: str, request: pytest.FixtureRequest) -> str:
-    """Of three partitions, named after the test. Its records are of last March: retention would delete them."""
-    name = f"orders-{zlib.crc32(request.node.name.encode())}"
-    client = AdminClient({"bootstrap.servers": bootstrap})
-    for future in client.create_topics([NewTopic(name, 3, 1, config={"retention.ms": "-1"})]).values():
-        future.result(30)
-    return name
-
-
-@dataclass
-class Sender:
-    """Produces, and keeps what was accepted: (partition, offset, timestamp in ms, key, value, headers)."""
-
-    bootstrap: str
-    topic: str
-    records: list[Record]
-    codec: str = "lz4"
-
-    def send(self, count: int, producer: Producer | None = None, *, keeps: bool = True, **options: Any) -> None:
-        mine = producer or Producer({"bootstrap.servers": self.bootstrap, "compression.type": self.codec})
-
-        def accepted(number: int, failure: Any, message: Any) -> None:
-            assert failure is None, failure
-            if keeps:
-                at_ms = self.timestamp_ms(number, **options)
-                self.records.append((message.partition(), message.offset(), at_ms, *self.content(number)))
-
-        for number in range(count):
-            key, value, headers = self.content(number)
-            mine.produce(
-                self.topic, value, key, number % 3, on_delivery=partial(accepted, number),
-                timestamp=self.timestamp_ms(number, **options), headers=list(headers),
-            )  # fmt: skip
-        assert mine.flush(30) == 0
-
-    @staticmethod
-    def timestamp_ms(number: int, *, first_ms: int = BEFORE_ELEVEN_MS) -> int:
-        """Half of a minute each: they cross an hour, and go back and forth over it."""
-        return first_ms + (number % 7) * 30_000
-
-    @staticmethod
-    def content(number: int) -> tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]:
-        key = None if number % 5 == 0 else b"\xffkey-%d" % number
-        value = None if number % 11 == 0 else b"\x00value" * (number % 90)
-        return key, value, (("trace", b"\xfe%d" % number), ("nothing", None)) if number % 3 else ()
-
-
-@pytest.fixture()
-def sender(bootstrap: str, topic: str) -> Sender:
-    return Sender(bootstrap, topic, [])
-
-
-def make_archive(instance: Instance, topic: str, **given: Any) -> Archive:
-    acting = member_actor(owner_of(instance.tenant))
-    return services.create(acting=acting, instance=instance, topic=topic, url="file:lake", **given)
-
-
-def run(archive: Archive, spark: SparkSession, **options: Any) -> job.RunReport:
-    return running.run_one(lambda: spark, Archive.objects.get(pk=archive.pk), timezone.now(), **options)
-
-
-def folder_of(archive: Archive, root: Path) -> Path:
-    return root / archive.tenant_id / "lake" / archive.pk / archive.topic
-
-
-def table_of(archive: Archive, root: Path) -> pa.Table:
-    """All there is in the folder, as the page says that it is read."""
-    return ds.dataset(folder_of(archive, root), format="parquet", partitioning="hive").to_table()
-
-
-def records_of(table: pa.Table) -> list[Record]:
-    rows = table.to_pylist()
-    return sorted(
-        (
-            row["partition"], row["offset"], int(row["timestamp"].timestamp() * 1_000), row["key"], row["value"],
-            tuple((each["key"], each["value"]) for each in row["headers"]),
-        )
-        for row in rows
-    )  # fmt: skip
-
-
-def content_sum(records: list[Record]) -> int:
-    return sum(row_sum(offset, at_ms, key, value, headers) for _, offset, at_ms, key, value, headers in records)
-
-
-def assert_holds(archive: Archive, root: Path, records: list[Record]) -> None:
-    """The files that are there, and their rows in the database, say these records and no others."""
-    found = records_of(table_of(archive, root)) if records else []
-    assert [row[:2] for row in found] == sorted(row[:2] for row in records)
-    assert found == sorted(records)
-    files = ArchiveFile.objects.filter(archive=archive)
-    assert sum(each.rows for each in files) == len(records)
-    assert sum(each.content_sum for each in files) % SUM_MODULUS == content_sum(records) % SUM_MODULUS
-    folder = folder_of(archive, root)
-    on_disk = sorted(str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file())
-    assert on_disk == sorted(each.path for each in files)
-    assert all((folder / each.path).stat().st_size == each.bytes for each in files)
 
 
 class Driver:
@@ -350,31 +226,6 @@ def test_very_many_hours_large_files_and_long_backlogs_are_cut_and_nothing_is_lo
     assert_holds(archive, root, sender.records)
 
 
-def run_here(archive: Archive) -> job.RunReport:
-    session: Any = InThisProcess()
-    return running.run_one(lambda: session, Archive.objects.get(pk=archive.pk), timezone.now())
-
-
-class InThisProcess:
-    """As much of a session as a run asks for, without Spark."""
-
-    def __init__(self, tasks: Any = None) -> None:
-        self.tasks = tasks
-
-    @property
-    def sparkContext(self) -> InThisProcess:
-        return self
-
-    def parallelize(self, ranges: list[Any], _count: int) -> InThisProcess:
-        return InThisProcess(ranges)
-
-    def map(self, task: Any) -> InThisProcess:
-        return InThisProcess([task(each) for each in self.tasks])
-
-    def collect(self) -> list[Any]:
-        return self.tasks
-
-
 @pytest.fixture()
 def s3(tmp_path: Path, settings: Any) -> Iterator[int]:
     """The port of a server that speaks S3 over TLS, with the bucket `acme-lake`."""
@@ -426,9 +277,8 @@ def test_a_bucket_that_has_come_to_lie_inside_our_network_is_not_connected_to(
     archive = make_s3_archive(instance, sender.topic, s3)
     sender.send(1)
     store = replace(running.store_of(archive), private=())
-    result = reading.archive_range(
-        running.source_of(archive), store, Range(partition=0, start=0, stop=1), skips_bad=True
-    )  # fmt: skip
+    pace = Pace(ends_s=time.time() + limits.TASKS_S)
+    result = reading.archive_range(running.source_of(archive), store, pace, Range(partition=0, start=0, stop=1))
     assert "cannot be written to" in result.error and not result.files
 
 

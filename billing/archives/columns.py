@@ -1,0 +1,77 @@
+"""What columns of values are, of whatever they are made. Pure.
+
+A value that does not fit has no columns, whatever is wrong with it. Its bytes are archived all the same.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+COLUMNS_MAX: Final = 100
+SCHEMA_CHARS_MAX: Final = 20_000
+
+MS: Final = pa.timestamp("ms", tz="UTC")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}\Z")
+
+Row = tuple[Any, ...]
+
+
+class SchemaRefused(ValueError):
+    """No columns can be made so. The message is for who named them."""
+
+
+class Unfit(ValueError):
+    """A value has not what a column takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Names and types, and what makes a row of one value: it raises whatever a decoder raises, where nothing fits."""
+
+    fields: tuple[pa.Field, ...]
+    decode: Callable[[bytes], Row] | None = None
+
+    def row(self, value: bytes | None) -> Row | None:
+        """None: the value does not fit, or there is none."""
+        if value is None or self.decode is None:
+            return None
+        try:
+            return self.decode(value)
+        except (ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, RecursionError, struct.error):
+            return None
+
+    def array(self, rows: Sequence[Row | None]) -> pa.StructArray:
+        """One struct a record; null where its value does not fit."""
+        empty = (None,) * len(self.fields)
+        columns = list(zip(*(empty if row is None else row for row in rows), strict=True))
+        return pa.StructArray.from_arrays(
+            [pa.array(column, type=each.type) for column, each in zip(columns, self.fields, strict=True)],
+            fields=list(self.fields),
+            mask=pa.array([row is None for row in rows]),
+        )
+
+
+NO_COLUMNS: Final = Columns(fields=())
+
+
+def column_name(name: Any, others: Mapping[str, Any]) -> str:
+    """Spark knows no capital letters apart."""
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise SchemaRefused("A column is named by 1 to 100 letters, digits, _ and -, and does not begin with a digit.")
+    if name.lower() in {other.lower() for other in others}:
+        raise SchemaRefused(f"Two columns are named {name}.")
+    if len(others) >= COLUMNS_MAX:
+        raise SchemaRefused(f"There are more than {COLUMNS_MAX} columns.")
+    return name
+
+
+def fields_of(named: Mapping[str, pa.DataType]) -> tuple[pa.Field, ...]:
+    if not named:
+        raise SchemaRefused("Name the columns.")
+    return tuple(pa.field(name, kind) for name, kind in named.items())

@@ -1,0 +1,39 @@
+"""How an archive reads values, and which columns that makes of them. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from billing.archives.avro_columns import avro_columns
+from billing.archives.columns import NO_COLUMNS, SCHEMA_CHARS_MAX, Columns, SchemaRefused
+from billing.archives.json_columns import json_columns
+
+RAW, JSON, AVRO, FRAMED_AVRO = "raw", "json", "avro", "framed_avro"
+
+# Confluent's wire format: a zero byte and the number of a schema, four bytes (its registry is not asked).
+FRAME_BYTES: Final = 5
+
+
+def columns_of(value_format: str, schema: Any) -> Columns:
+    """`schema` is None for `raw`; a list of `{"name", "type"}` for `json`; a schema of a record for Avro.
+
+    Raises:
+        SchemaRefused: see the message.
+    """
+    if value_format == RAW:
+        if schema is not None:
+            raise SchemaRefused("Raw values have no schema.")
+        return NO_COLUMNS
+    if schema is None:
+        raise SchemaRefused("Name the columns.")
+    try:
+        written = json.dumps(schema, allow_nan=False, ensure_ascii=False)
+        written.encode()
+    except (ValueError, RecursionError):
+        raise SchemaRefused("The schema is no JSON.") from None
+    if len(written) > SCHEMA_CHARS_MAX or "\\u0000" in written:
+        raise SchemaRefused(f"The schema has more than {SCHEMA_CHARS_MAX} characters, or one that is not allowed.")
+    if value_format == JSON:
+        return json_columns(schema)
+    return avro_columns(schema, FRAME_BYTES if value_format == FRAMED_AVRO else 0)

@@ -1,0 +1,142 @@
+"""Topics with records that are known, archives of them, and what is to be in their files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from confluent_kafka import Producer
+from django.utils import timezone
+from pyspark.sql import SparkSession
+
+from billing.archives import job, running, services
+from billing.archives.files import SUM_MODULUS, row_sum
+from billing.models import Archive, ArchiveFile
+from instances.models import Instance
+from tenants.actors import member_actor
+from tests.testkit.api_cases import owner_of
+
+INSTANCE = "ins-archived"
+# Of the 14th of March 2026, 10:59.
+BEFORE_ELEVEN_MS = int(datetime(2026, 3, 14, 10, 59, tzinfo=UTC).timestamp()) * 1_000
+
+Record = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+
+
+@dataclass
+class Sender:
+    """Produces, and keeps what was accepted: (partition, offset, timestamp in ms, key, value, headers)."""
+
+    bootstrap: str
+    topic: str
+    records: list[Record]
+    codec: str = "lz4"
+
+    def send(self, count: int, producer: Producer | None = None, *, keeps: bool = True, **options: Any) -> None:
+        mine = producer or Producer({"bootstrap.servers": self.bootstrap, "compression.type": self.codec})
+
+        def accepted(number: int, failure: Any, message: Any) -> None:
+            assert failure is None, failure
+            if keeps:
+                at_ms = self.timestamp_ms(number, **options)
+                self.records.append((message.partition(), message.offset(), at_ms, *self.content(number)))
+
+        for number in range(count):
+            key, value, headers = self.content(number)
+            mine.produce(
+                self.topic, value, key, number % 3, on_delivery=partial(accepted, number),
+                timestamp=self.timestamp_ms(number, **options), headers=list(headers),
+            )  # fmt: skip
+        assert mine.flush(30) == 0
+
+    @staticmethod
+    def timestamp_ms(number: int, *, first_ms: int = BEFORE_ELEVEN_MS) -> int:
+        """Half of a minute each: they cross an hour, and go back and forth over it."""
+        return first_ms + (number % 7) * 30_000
+
+    @staticmethod
+    def content(number: int) -> tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]:
+        key = None if number % 5 == 0 else b"\xffkey-%d" % number
+        value = None if number % 11 == 0 else b"\x00value" * (number % 90)
+        return key, value, (("trace", b"\xfe%d" % number), ("nothing", None)) if number % 3 else ()
+
+
+def make_archive(instance: Instance, topic: str, **given: Any) -> Archive:
+    acting = member_actor(owner_of(instance.tenant))
+    return services.create(acting=acting, instance=instance, topic=topic, url="file:lake", **given)
+
+
+def run(archive: Archive, spark: SparkSession, **options: Any) -> job.RunReport:
+    return running.run_one(lambda: spark, Archive.objects.get(pk=archive.pk), timezone.now(), **options)
+
+
+def folder_of(archive: Archive, root: Path) -> Path:
+    return root / archive.tenant_id / "lake" / archive.pk / archive.topic
+
+
+def table_of(archive: Archive, root: Path) -> pa.Table:
+    """All there is in the folder, as the page says that it is read."""
+    return ds.dataset(folder_of(archive, root), format="parquet", partitioning="hive").to_table()
+
+
+def records_of(table: pa.Table) -> list[Record]:
+    rows = table.to_pylist()
+    return sorted(
+        (
+            row["partition"], row["offset"], int(row["timestamp"].timestamp() * 1_000), row["key"], row["value"],
+            tuple((each["key"], each["value"]) for each in row["headers"]),
+        )
+        for row in rows
+    )  # fmt: skip
+
+
+def content_sum(records: list[Record]) -> int:
+    return sum(row_sum(offset, at_ms, key, value, headers) for _, offset, at_ms, key, value, headers in records)
+
+
+def assert_holds(archive: Archive, root: Path, records: list[Record]) -> None:
+    """The files that are there, and their rows in the database, say these records and no others."""
+    found = records_of(table_of(archive, root)) if records else []
+    assert [row[:2] for row in found] == sorted(row[:2] for row in records)
+    assert found == sorted(records)
+    files = ArchiveFile.objects.filter(archive=archive)
+    assert sum(each.rows for each in files) == len(records)
+    assert sum(each.content_sum for each in files) % SUM_MODULUS == content_sum(records) % SUM_MODULUS
+    folder = folder_of(archive, root)
+    on_disk = sorted(str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file())
+    assert on_disk == sorted(each.path for each in files)
+    assert all((folder / each.path).stat().st_size == each.bytes for each in files)
+
+
+def run_here(archive: Archive) -> job.RunReport:
+    session: Any = InThisProcess()
+    return running.run_one(lambda: session, Archive.objects.get(pk=archive.pk), timezone.now())
+
+
+class InThisProcess:
+    """As much of a session as a run asks for, without Spark."""
+
+    def __init__(self, tasks: Any = None) -> None:
+        self.tasks = tasks
+
+    @property
+    def sparkContext(self) -> InThisProcess:
+        return self
+
+    @property
+    def defaultParallelism(self) -> int:
+        return 1
+
+    def parallelize(self, ranges: list[Any], _count: int) -> InThisProcess:
+        return InThisProcess(ranges)
+
+    def map(self, task: Any) -> InThisProcess:
+        return InThisProcess([task(each) for each in self.tasks])
+
+    def collect(self) -> list[Any]:
+        return self.tasks
