@@ -83,11 +83,14 @@ def offsets_of(path: str) -> tuple[int, int] | None:
 
 def row_sum(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> int:
     """A hash of one record, to be summed."""
-    digest = hashlib.blake2b(b"%d %d" % (offset, timestamp_ms), digest_size=8)
-    for part in (key, value, *(piece for name, each in headers for piece in (name.encode(), each))):
-        digest.update(b"-" if part is None else b"%d:" % len(part))
-        digest.update(part or b"")
-    return int.from_bytes(digest.digest(), "big") % SUM_MODULUS
+    parts = [b"%d %d" % (offset, timestamp_ms), *_measured(key), *_measured(value)]
+    for name, each in headers:
+        parts += (*_measured(name.encode()), *_measured(each))
+    return int.from_bytes(hashlib.blake2b(b"".join(parts), digest_size=8).digest(), "big") % SUM_MODULUS
+
+
+def _measured(part: bytes | None) -> tuple[bytes, bytes]:
+    return (b"-", b"") if part is None else (b"%d:" % len(part), part)
 
 
 @dataclass(slots=True)

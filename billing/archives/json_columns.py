@@ -27,7 +27,7 @@ def json_columns(schema: Any) -> Columns:
         named[column_name(each["name"], named)] = _TYPES[each["type"]]
 
     def decode(value: bytes) -> Row:
-        found = json.loads(value.decode(), parse_constant=_no_constant)
+        found = _DECODER.decode(value.decode())
         if not isinstance(found, dict):
             raise Unfit("not an object")
         return tuple(
@@ -80,6 +80,7 @@ def _text_of(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), default=str)
 
 
+_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
 _TYPES: Final[dict[str, tuple[pa.DataType, Convert]]] = {
     "string": (pa.string(), _string),
     "integer": (pa.int64(), _integer),

@@ -1,0 +1,195 @@
+"""An archive of a large topic whose worker is killed on the way: is each record there once, and what did it cost.
+
+  python -m benchmarks.archives [--gb 10] [--kills 2] [--format raw|json]
+
+The product as `make run` starts it, a topic of six partitions, and an archive at `file:` made by REST. The pipeline's
+worker runs it as in operation, and all its processes are killed with SIGKILL when a third and when two thirds of the
+rows are there. At last all files are read with pyarrow: rows against records, and the sum of a hash of the values
+against the producer's. One JSON line: MB/s from the archive's creation to its end, of which `down_s` went by while the
+worker was away, and seconds of the processor for each GB of values, of the worker and of the brokers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pyarrow.dataset as ds
+import xxhash
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks import environment
+from benchmarks.product import Product, bootstrap_of, running
+
+TOPIC: Final = "orders"
+PARTITIONS: Final = 6
+RECORD_BYTES: Final = 1_000
+FIRST_MS: Final = 1_780_000_000_000
+MODULUS: Final = 2**64
+POLL_S: Final = 0.5
+TIMEOUT_S: Final = 3_600.0
+ROOT_VARIABLE: Final = "PENSTOCK_ARCHIVE_ROOT"
+COLUMNS: Final = [{"name": "id", "type": "integer"}, {"name": "text", "type": "string"}]
+
+
+@dataclass
+class Spent:
+    """Seconds of the processor of processes that come and go."""
+
+    seen: dict[tuple[int, float], float] = field(default_factory=dict)
+
+    def look(self, processes: Iterable[psutil.Process]) -> None:
+        for process in processes:
+            try:
+                times = process.cpu_times()
+                self.seen[process.pid, process.create_time()] = times.user + times.system
+            except psutil.Error:
+                continue
+
+    @property
+    def cpu_s(self) -> float:
+        return sum(self.seen.values())
+
+
+def value_of(number: int, noise: bytes, *, as_json: bool) -> bytes:
+    """No two alike, and half of it does not compress."""
+    at = number * 7 % (len(noise) - RECORD_BYTES)
+    if as_json:
+        text = noise[at : at + RECORD_BYTES // 4].hex()
+        return b'{"id":%d,"text":"%s","more":"%s"}' % (number, text.encode(), b"." * (RECORD_BYTES // 2 - 40))
+    return b"%016d" % number + noise[at : at + RECORD_BYTES // 2] + b"." * (RECORD_BYTES // 2 - 16)
+
+
+def fill(bootstrap: str, size_bytes: int, *, as_json: bool) -> tuple[int, int, int]:
+    """How many records, their values' bytes, and the sum of a hash of the values."""
+    producer = Producer({
+        "bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.kbytes": 200_000, "acks": "1",
+        "compression.type": "lz4",
+    })  # fmt: skip
+    noise = os.urandom(1_000_000)
+    number = total = sum_of_hashes = 0
+    while total < size_bytes:
+        value = value_of(number, noise, as_json=as_json)
+        while True:
+            try:
+                producer.produce(
+                    TOPIC, value, b"%d" % (number % 1_000), number % PARTITIONS, timestamp=FIRST_MS + number // 50
+                )
+                break
+            except BufferError:
+                producer.poll(0.01)
+        producer.poll(0)
+        sum_of_hashes += xxhash.xxh64_intdigest(value)
+        number, total = number + 1, total + len(value)
+    if producer.flush(120):
+        raise SystemExit("the topic was not written")
+    return number, total, sum_of_hashes % MODULUS
+
+
+def pipeline(product: Product) -> list[psutil.Process]:
+    """The worker, its child with the session of Spark, Java, and Spark's own workers."""
+    for process in product.supervisor.children():
+        try:
+            if "pipeline" in process.cmdline():
+                return [process, *process.children(recursive=True)]
+        except psutil.Error:
+            continue
+    return []
+
+
+def archive(product: Product, instance_id: str, records: int, given: argparse.Namespace) -> dict[str, Any]:
+    """Until all of it is archived, with kills on the way."""
+    brokers = [psutil.Process(pid) for pid in product.broker_pids()]
+    brokers_before = sum(sum(broker.cpu_times()[:2]) for broker in brokers)
+    spent, before = Spent(), Spent()
+    before.look(pipeline(product))
+    columns = {"value_format": "json", "value_schema": COLUMNS} if given.format == "json" else {}
+    wanted = {"instance_id": instance_id, "topic": TOPIC, "url": "file:lake", "interval_minutes": 1, **columns}
+    made, began = product.call("POST", "/archives", wanted), time.monotonic()
+    marks = [records * part // (given.kills + 1) for part in range(1, given.kills + 1)]
+    down_s, killed_at = 0.0, None
+    while time.monotonic() - began < TIMEOUT_S:
+        time.sleep(POLL_S)
+        processes = pipeline(product)
+        spent.look(processes)
+        shown = product.call("GET", f"/archives/{made['id']}")
+        done = sum(each["next_offset"] for each in shown["partitions"])
+        if killed_at is not None and done > killed_at[1]:
+            down_s, killed_at = down_s + time.monotonic() - killed_at[0], None
+        if marks and done >= marks[0]:
+            marks.pop(0)
+            for process in processes:
+                process.kill()
+            killed_at = (time.monotonic(), done)
+        elif done >= records and not any(each["lag"] for each in shown["partitions"]):
+            break
+    else:
+        raise SystemExit(f"not archived in time: {shown}")
+    return {
+        "archive_id": made["id"],
+        "seconds": time.monotonic() - began,
+        "down_s": round(down_s, 1),
+        "pipeline_cpu_s": spent.cpu_s - before.cpu_s,
+        "brokers_cpu_s": sum(sum(broker.cpu_times()[:2]) for broker in brokers) - brokers_before,
+    }
+
+
+def read_back(root: Path, archive_id: str) -> tuple[int, int, int]:
+    """Rows, files, and the sum of the values' hashes."""
+    (folder,) = root.glob(f"*/lake/{archive_id}/{TOPIC}")
+    found = ds.dataset(folder, format="parquet", partitioning="hive")
+    rows = sum_of_hashes = 0
+    for batch in found.to_batches(columns=["value"]):
+        rows += batch.num_rows
+        sum_of_hashes += sum(xxhash.xxh64_intdigest(value.as_buffer()) for value in batch.column(0))
+    return rows, len(found.files), sum_of_hashes % MODULUS
+
+
+def measure(product: Product, root: Path, given: argparse.Namespace) -> dict[str, Any]:
+    """The line of figures. Raises `SystemExit` where the files do not have what was sent."""
+    instance_id = product.create_instance(name="archived", bandwidth_mb_s=1_800, storage_gb=100)
+    bootstrap = bootstrap_of(product.wait_running(instance_id))
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    config = {"retention.ms": "-1"}
+    client.create_topics([NewTopic(TOPIC, PARTITIONS, 1, config=config)])[TOPIC].result(30)
+    records, size, hashes = fill(bootstrap, int(given.gb * 1e9), as_json=given.format == "json")
+    figures = archive(product, instance_id, records, given)
+    rows, files, found = read_back(root, figures.pop("archive_id"))
+    if (rows, found) != (records, hashes):
+        raise SystemExit(f"{rows} rows of {records} records, hashes {found} and {hashes}")
+    gb = size / 1e9
+    return {
+        "benchmark": "archive", "format": given.format, "gb": round(gb, 2), "kills": given.kills, "records": records,
+        "rows": rows, "equal": True, "files": files, "seconds": round(figures["seconds"], 1),
+        "down_s": figures["down_s"], "mb_s": round(gb * 1_000 / figures["seconds"], 1),
+        "mb_s_without_down": round(gb * 1_000 / max(0.1, figures["seconds"] - figures["down_s"]), 1),
+        "pipeline_cpu_s_per_gb": round(figures["pipeline_cpu_s"] / gb, 1),
+        "brokers_cpu_s_per_gb": round(figures["brokers_cpu_s"] / gb, 1),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gb", type=float, default=10.0, help="values of records to archive")
+    parser.add_argument("--kills", type=int, default=2, help="how often the worker is killed on the way")
+    parser.add_argument("--format", choices=["raw", "json"], default="raw", help="with columns of JSON, or without any")
+    given = parser.parse_args()
+    print(environment.line(), flush=True)
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
+        root = Path(scratch) / "archives"
+        os.environ[ROOT_VARIABLE] = str(root)
+        with running(Path(scratch) / "state") as product:
+            print(json.dumps(measure(product, root, given)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
