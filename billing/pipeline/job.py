@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-RECORDS_PER_RUN_AND_PARTITION_MAX = 500_000
+# Of all partitions together: a backlog is worked off in runs that fit into the memory of the session, however long the
+# names are that its records count by.
+RECORDS_PER_RUN_MAX = 300_000
+BYTES_PER_RUN_MAX = 40_000_000
 METADATA_TIMEOUT_S = 10.0
 
 # The points of a run at which a fault test may stop the process, in order.
@@ -37,7 +40,7 @@ class UsageLost(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """What one run did; `caught_up` is False when a range was cut at `RECORDS_PER_RUN_AND_PARTITION_MAX`."""
+    """What one run did; `caught_up` is False when a range was cut at what a run takes at most."""
 
     records: int
     minute_rows: int
@@ -47,8 +50,9 @@ class RunReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Aggregated:
-    """What the planned ranges come to: rows for `sink.commit`, and how many records they were."""
+    """What was read of the planned ranges, and what it comes to: rows for `sink.commit`, and how many records."""
 
+    ranges: dict[int, tuple[int, int]]
     records: int
     malformed: int
     minutes: list[tuple[Any, ...]]
@@ -63,14 +67,15 @@ def plan(stored: Mapping[int, int], available: Mapping[int, tuple[int, int]]) ->
         UsageLost: a stored offset lies outside what the partition holds (retention ran ahead of the pipeline, or the
             log went back), so that continuing would bill too little without anyone noticing.
     """
-    ranges = {}
+    starts = {}
     for partition, (low, high) in sorted(available.items()):
         start = stored.get(partition, low)
         if not low <= start <= high:
             raise UsageLost(f"{USAGE_TOPIC}-{partition}: stored offset {start}, but the log holds [{low}, {high})")
         if start < high:
-            ranges[partition] = (start, min(high, start + RECORDS_PER_RUN_AND_PARTITION_MAX))
-    return ranges
+            starts[partition] = start
+    share = max(1, RECORDS_PER_RUN_MAX // max(1, len(starts)))
+    return {partition: (start, min(available[partition][1], start + share)) for partition, start in starts.items()}
 
 
 def available_offsets(cluster: Cluster) -> dict[int, tuple[int, int]]:
@@ -112,16 +117,14 @@ def run(
     reached = at_point or (lambda _point: None)
     with sink.exclusive(dsn, cluster.cluster_id) as connection:
         looked_at = datetime.now(UTC)
-        ranges = plan(sink.stored_offsets(connection, cluster.cluster_id), offsets := available_offsets(cluster))
+        planned = plan(sink.stored_offsets(connection, cluster.cluster_id), offsets := available_offsets(cluster))
         ends = {partition: high for partition, (_, high) in offsets.items()}
-        if not ranges:
+        if not planned:
             sink.note_complete(connection, cluster.cluster_id, ends, looked_at)
             return RunReport(records=0, minute_rows=0, malformed=0, caught_up=True)
         reached("planned")
-        result = _aggregate(make_session(), connection, cluster, ranges)
-        expected = sum(stop - start for start, stop in ranges.values())
-        if result.records != expected:
-            raise UsageLost(f"read {result.records} of {expected} planned usage records of {cluster.cluster_id}")
+        result = _aggregate(make_session(), connection, cluster, planned)
+        ranges = result.ranges
         reached("aggregated")
         kept = [] if lake is None else files.write(lake, cluster.cluster_id, ranges, result.reports)
         reached("kept")
@@ -154,18 +157,30 @@ def _aggregate(
     cluster: Cluster,
     ranges: Mapping[int, tuple[int, int]],
 ) -> _Aggregated:
-    """Reads the ranges and adds them up; nothing is written."""
+    """Reads the ranges, as far as `BYTES_PER_RUN_MAX` lets it, and adds up what was read; nothing is written.
+
+    Raises:
+        UsageLost: records within what was read are not there.
+    """
+    from pyspark.sql import functions as F  # noqa: N812  (its name in every Spark text)
+
     spark.dataSource.register(UsageSource)
     events = (
         spark.read.format("penstock_usage")
         .options(bootstrap=cluster.bootstrap, **cluster.login)
         .option("ranges", json.dumps([[partition, *span] for partition, span in ranges.items()]))
+        .option("bytes_max", str(BYTES_PER_RUN_MAX // len(ranges)))
         .load()
         .persist()
     )
     try:
         good = transforms.well_formed(events)
-        records, kept = events.count(), good.count()
+        read = events.groupBy("partition").agg(F.count("*").alias("records"), F.max("offset").alias("last")).collect()
+        stops = {row.partition: row.last + 1 for row in read}
+        records, expected = sum(row.records for row in read), sum(stops[each] - ranges[each][0] for each in stops)
+        if records != expected or stops.keys() != ranges.keys():
+            raise UsageLost(f"read {records} of {expected} usage records of {cluster.cluster_id}")
+        kept = good.count()
         incarnations = {
             (row.broker_id, row.broker_epoch) for row in good.select("broker_id", "broker_epoch").distinct().collect()
         }
@@ -180,5 +195,10 @@ def _aggregate(
     finally:
         events.unpersist()
     return _Aggregated(
-        records=records, malformed=records - kept, minutes=minute_rows, counters=counter_rows, reports=reports
+        ranges={partition: (start, stops[partition]) for partition, (start, _) in ranges.items()},
+        records=records,
+        malformed=records - kept,
+        minutes=minute_rows,
+        counters=counter_rows,
+        reports=reports,
     )

@@ -1,14 +1,15 @@
 """A Spark data source that reads ranges of a usage topic through a Kafka client and yields Arrow batches.
 
-Options: `bootstrap`, those of `cluster.Cluster.login` (what opens the internal listener) and `ranges`, a JSON list of
-`[partition, start, stop)` triples. Each range is one Spark task.
+Options: `bootstrap`, those of `cluster.Cluster.login` (what opens the internal listener), `ranges`, a JSON list of
+`[partition, start, stop)` triples, and `bytes_max`. Each range is one Spark task. It ends behind the record with which
+it has read `bytes_max`, or at its stop: whoever wants to know where asks for the highest offset.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +17,19 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from billing.pipeline import schema
-from brokers.contract.usage import COUNTED_THINGS, USAGE_TOPIC, UsageEvent, counted_name
+from brokers.contract.usage import (
+    COUNTED_THINGS,
+    FIELD_NAMES,
+    NAME_CHARACTERS_MAX,
+    USAGE_TOPIC,
+    VERSION,
+    UsageEvent,
+    counted_name,
+)
 
 ROWS_PER_BATCH = 20_000
 READ_TIMEOUT_S = 60.0
+_COUNTED = frozenset(COUNTED_THINGS)
 
 ARROW_SCHEMA = pa.schema([(column.name, getattr(pa, column.kind.arrow)()) for column in schema.EVENT])
 
@@ -41,7 +51,42 @@ def _checked(column: schema.Column, value: Any) -> Any:
     """The value as its column holds it; what is counted in a way nobody knows is None."""
     if column.name == "direction":
         return value if value in COUNTED_THINGS else None
-    return counted_name(value) if column.kind is schema.STRING else int(value)
+    if column.kind is schema.STRING:
+        return counted_name(value)
+    number = int(value)
+    if not -(2**63) <= number < 2**63 or (column.kind is schema.INT32 and not -(2**31) <= number < 2**31):
+        raise ValueError(f"{column.name} does not fit")
+    return number
+
+
+def batch_of(partition: int, offsets: Sequence[int], raws: Sequence[bytes | None]) -> pa.RecordBatch:
+    """Rows of `schema.EVENT`, as `row_of` makes each. What all brokers write is read at once, a fourth of the price."""
+    try:
+        return _read_at_once(partition, offsets, raws)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return as_batch([row_of(partition, offset, raw) for offset, raw in zip(offsets, raws, strict=True)])
+
+
+def _read_at_once(partition: int, offsets: Sequence[int], raws: Sequence[Any]) -> pa.RecordBatch:
+    """Raises `ValueError`, `TypeError`, `OverflowError`: one of the records is not as brokers write it."""
+    joined = b",".join(raws)
+    # With these, and all of them flat, records are elements: none of them can lend another one a bracket.
+    if not all(raw[:1] == b"[" and raw[-1:] == b"]" for raw in raws) or b"\\u0000" in joined:
+        raise ValueError("no events")
+    rows = json.loads(b"[%b]" % joined)
+    if len(rows) != len(raws):
+        raise ValueError("not one event each")
+    versions, *values = zip(*rows, strict=True)
+    if versions.count(VERSION) != len(rows) or len(values) != len(FIELD_NAMES):
+        raise ValueError("another version")
+    arrays = [pa.array([partition] * len(rows), pa.int32()), pa.array(offsets, pa.int64())]
+    for column, each in zip(schema.EVENT[2:], values, strict=True):
+        arrays.append(array := pa.array(each, type=getattr(pa, column.kind.arrow)()))
+        if array.null_count or (column.kind is schema.STRING and max(map(len, each)) > NAME_CHARACTERS_MAX):
+            raise ValueError(f"{column.name} is not as it is counted")
+        if column.name == "direction" and not set(each) <= _COUNTED:
+            raise ValueError("counted in a way nobody knows")
+    return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
 
 
 @dataclass
@@ -58,6 +103,7 @@ class UsageReader(DataSourceReader):
 
     def __init__(self, options: dict[str, str]) -> None:
         self.conf = consumer_conf(options["bootstrap"], options)
+        self.bytes_max = int(options["bytes_max"])
         self.ranges = [OffsetRange(*triple) for triple in json.loads(options["ranges"])]
 
     def partitions(self) -> list[OffsetRange]:
@@ -72,11 +118,13 @@ class UsageReader(DataSourceReader):
         from confluent_kafka import Consumer, KafkaException, TopicPartition
 
         consumer = Consumer(self.conf)
-        rows: list[tuple[Any, ...]] = []
+        offsets: list[int] = []
+        raws: list[bytes | None] = []
         try:
             consumer.assign([TopicPartition(USAGE_TOPIC, partition.partition, partition.start)])
             position, deadline = partition.start, time.monotonic() + READ_TIMEOUT_S
-            while position < partition.stop:
+            size = 0
+            while position < partition.stop and size < self.bytes_max:
                 messages = consumer.consume(ROWS_PER_BATCH, 0.5)
                 if messages:
                     deadline = time.monotonic() + READ_TIMEOUT_S
@@ -88,15 +136,17 @@ class UsageReader(DataSourceReader):
                         if failure.retriable():
                             continue
                         raise KafkaException(failure)
-                    if offset is None or offset >= partition.stop:
+                    if offset is None or offset >= partition.stop or size >= self.bytes_max:
                         break
-                    rows.append(row_of(partition.partition, offset, message.value()))
+                    offsets.append(offset)
+                    raws.append(raw := message.value())
+                    size += len(raw or b"")
                     position = offset + 1
-                if len(rows) >= ROWS_PER_BATCH:
-                    yield as_batch(rows)
-                    rows = []
-            if rows:
-                yield as_batch(rows)
+                if len(raws) >= ROWS_PER_BATCH:
+                    yield batch_of(partition.partition, offsets, raws)
+                    offsets, raws = [], []
+            if raws:
+                yield batch_of(partition.partition, offsets, raws)
         finally:
             consumer.close()
 

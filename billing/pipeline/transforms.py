@@ -21,9 +21,13 @@ def well_formed(events: DataFrame) -> DataFrame:
 
 
 def distinct_reports(events: DataFrame) -> DataFrame:
-    """One row per key and sequence; of repeats the largest counter, which is the latest."""
+    """One row per key and sequence; of repeats the largest counter, which is the latest.
+
+    Reports of one counter are brought together once, for this step and for those behind it.
+    """
     return (
-        events.groupBy(*COUNTER_KEY, "sequence")
+        events.repartition(*COUNTER_KEY)
+        .groupBy(*COUNTER_KEY, "sequence")
         .agg(F.max("at_ms").alias("at_ms"), F.max("bytes").alias("bytes"), F.max("requests").alias("requests"))
         .select(*COUNTER_KEY, "sequence", "at_ms", "bytes", "requests")
     )

@@ -4,7 +4,7 @@ import pytest
 
 from billing.models import UsageCounter, UsageMinute
 from billing.pipeline import schema
-from billing.pipeline.job import RECORDS_PER_RUN_AND_PARTITION_MAX, UsageLost, plan
+from billing.pipeline.job import RECORDS_PER_RUN_MAX, UsageLost, plan
 from billing.pipeline.source import row_of
 from brokers.contract.usage import NAME_CHARACTERS_MAX, UsageEvent, counted_name
 
@@ -18,7 +18,9 @@ def test_a_run_continues_at_the_stored_offset_and_skips_what_is_done():
 
 
 def test_a_long_backlog_is_taken_in_bounded_pieces():
-    assert plan({}, {0: (0, 10**9)}) == {0: (0, RECORDS_PER_RUN_AND_PARTITION_MAX)}
+    assert plan({}, {0: (0, 10**9)}) == {0: (0, RECORDS_PER_RUN_MAX)}
+    shared = plan({}, dict.fromkeys(range(4), (0, 10**9)))
+    assert shared == dict.fromkeys(range(4), (0, RECORDS_PER_RUN_MAX // 4))
 
 
 @pytest.mark.parametrize("available", [(8, 20), (0, 6)])

@@ -1,0 +1,112 @@
+"""A backlog of usage is worked off in runs that fit into memory, and every report counts as it would by itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from django.db.models import Sum
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from billing import dsn
+from billing.lake.address import open_lake
+from billing.models import UsageHour
+from billing.pipeline import job
+from billing.pipeline.cluster import Cluster
+from billing.pipeline.source import as_batch, batch_of, consumer_conf, row_of
+from brokers.contract.process import CLUSTER_USER
+from brokers.contract.usage import COUNTED_THINGS, NAME_CHARACTERS_MAX, USAGE_TOPIC, UsageEvent
+from tests.testkit.engine import EngineCluster, eventually
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+
+AT_MS = 1_795_000_000_000
+
+NUMBERS = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.booleans() | st.none() | st.text(max_size=3)
+NAMES = st.text(max_size=6) | st.just("x" * 300) | st.sampled_from(["\x00", "\ud800", '"],[1'])
+EVENTS = st.builds(
+    lambda head, names, counted, tail: [1, *head, *names, counted, *tail],
+    st.lists(st.integers(0, 2**31 - 1), min_size=4, max_size=4), st.lists(NAMES, min_size=4, max_size=4),
+    st.sampled_from(COUNTED_THINGS), st.lists(st.integers(0, 2**62), min_size=2, max_size=2),
+)  # fmt: skip
+ODD = st.lists(NUMBERS | NAMES | st.sampled_from(COUNTED_THINGS) | st.lists(NUMBERS, max_size=2), max_size=14)
+RAWS = (
+    (EVENTS | ODD.map(lambda values: [1, *values]) | NUMBERS).map(lambda value: json.dumps(value).encode())
+    | st.none() | st.binary(max_size=8) | st.sampled_from([b"[1],[1]", b"[[1]", b"[1]]", b"[]", b"[NaN]"])
+)  # fmt: skip
+
+
+@given(st.lists(EVENTS.map(lambda value: json.dumps(value).encode()) | RAWS, min_size=1, max_size=6))
+def test_records_that_are_read_at_once_are_the_rows_that_they_are_one_by_one(raws: list[bytes | None]) -> None:
+    offsets = list(range(len(raws)))
+    one_by_one = as_batch([row_of(3, offset, raw) for offset, raw in zip(offsets, raws, strict=True)])
+    assert batch_of(3, offsets, raws).equals(one_by_one)
+
+
+def report(conf: dict[str, Any], count: int, instance_id: str, client_id: str) -> int:
+    """So many reports of one counter; what they come to."""
+    wanted = ("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password", "bootstrap.servers")
+    login = {name: value for name, value in conf.items() if name in wanted}
+    client = AdminClient(login)
+
+    def is_made() -> bool:
+        return bool(client.list_topics(USAGE_TOPIC, timeout=10).topics[USAGE_TOPIC].partitions)
+
+    eventually(is_made, "the broker has made the topic")
+    producer = Producer(login)
+    for sequence in range(1, count + 1):
+        event = UsageEvent(
+            broker_id=9, broker_epoch=1, sequence=sequence, at_ms=AT_MS + sequence * 1_000, instance_id=instance_id,
+            topic="orders", user="app", client_id=client_id, direction="produce", bytes=sequence * 7, requests=sequence,
+        )  # fmt: skip
+        producer.produce(USAGE_TOPIC, event.to_json(), partition=0)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    return count * 7
+
+
+def runs_until_caught_up(cluster: EngineCluster, spark: SparkSession, lake: Path) -> int:
+    settings = cluster.brokers[0].settings
+    source = Cluster(
+        cluster_id=cluster.cluster_id, bootstrap=f"{settings.internal_host}:{settings.internal_port}",
+        username=CLUSTER_USER, password=cluster.secret,
+    )  # fmt: skip
+    for runs in range(1, 100):
+        if job.run(lambda: spark, source, dsn.conninfo(), lake=open_lake(lake.as_uri())).caught_up:
+            return runs
+    raise AssertionError("not caught up after 99 runs")
+
+
+def conf_of(cluster: EngineCluster) -> dict[str, Any]:
+    settings = cluster.brokers[0].settings
+    login = {"username": CLUSTER_USER, "password": cluster.secret}
+    return consumer_conf(f"{settings.internal_host}:{settings.internal_port}", login)
+
+
+def billed(instance_id: str) -> int:
+    return UsageHour.objects.filter(instance_id=instance_id).aggregate(sum=Sum("bytes"))["sum"] or 0
+
+
+def test_a_backlog_is_worked_off_in_runs_of_so_many_bytes(
+    cluster: EngineCluster, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "BYTES_PER_RUN_MAX", 3_000)
+    expected = report(conf_of(cluster), 150, "ins-backlog1", "short")
+    assert runs_until_caught_up(cluster, spark, tmp_path) >= 3
+    assert billed("ins-backlog1") == expected
+
+
+@pytest.mark.long("billing/pipeline")
+def test_a_backlog_of_the_longest_names_fits_into_the_memory_of_the_session(
+    cluster: EngineCluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    """More than one run takes."""
+    expected = report(conf_of(cluster), 70_000, "ins-backlog2", "\U0001f600" * NAME_CHARACTERS_MAX)
+    assert runs_until_caught_up(cluster, spark, tmp_path) >= 2
+    assert billed("ins-backlog2") == expected
