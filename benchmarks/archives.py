@@ -34,6 +34,8 @@ TOPIC: Final = "orders"
 PARTITIONS: Final = 6
 RECORD_BYTES: Final = 1_000
 FIRST_MS: Final = 1_780_000_000_000
+# Neighbours have no noise in common.
+SCATTER: Final = 2_654_435_761
 MODULUS: Final = 2**64
 POLL_S: Final = 0.5
 TIMEOUT_S: Final = 3_600.0
@@ -62,7 +64,7 @@ class Spent:
 
 def value_of(number: int, noise: bytes, *, as_json: bool) -> bytes:
     """No two alike, and half of it does not compress."""
-    at = number * 7 % (len(noise) - RECORD_BYTES)
+    at = number * SCATTER % (len(noise) - RECORD_BYTES)
     if as_json:
         text = noise[at : at + RECORD_BYTES // 4].hex()
         return b'{"id":%d,"text":"%s","more":"%s"}' % (number, text.encode(), b"." * (RECORD_BYTES // 2 - 40))

@@ -3,9 +3,9 @@
   python -m benchmarks.flood --bootstrap HOST:PORT --kind produce --client-id C --topic T --batch-bytes N \\
       --clients 10 --seconds 60 [--moves-every 10]
 
-prints one JSON line: what was answered in each tenth of a second since the first answer (bytes of produces, otherwise
-answers), by error code how often, and how long the broker said to wait. No client library stands in between, so 100
-clients are 100 sockets and no threads.
+prints one JSON line at its end, or earlier when SIGTERM ends it: what was answered in each tenth of a second since the
+first answer (bytes of produces, otherwise answers), by error code how often, and how long the broker said to wait. No
+client library stands in between, so 100 clients are 100 sockets and no threads.
 
   produce      batches of one record to every partition of the topic, or to one after the other
   requests     ApiVersions, 1,000,000 a minute
@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -88,10 +90,17 @@ class Tally:
         if error:
             self.errors[error] += 1
             return
-        slot = int((now_s - self.began_s) * 1000 / SLOT_MS)
-        while len(self.slots) <= slot:
-            self.slots.append(0)
-        self.slots[slot] += weight
+        self.slots[self._reach(now_s)] += weight
+
+    def _reach(self, now_s: float) -> int:
+        """The slot of the moment. Those before it in which nothing came are there as well."""
+        slot = int((now_s - (self.began_s or now_s)) * 1000 / SLOT_MS)
+        self.slots += [0] * (slot + 1 - len(self.slots))
+        return slot
+
+    def end(self, now_s: float) -> None:
+        """Nothing is counted any more."""
+        self._reach(now_s)
 
     def summary(self) -> dict[str, Any]:
         ordered = sorted(self.throttles_ms) or [0]
@@ -193,6 +202,7 @@ class Flood:
             await self._connect()
         await self._until_over()
         self.is_over = True
+        self.tally.end(self.now_s())
         for task in work:
             task.cancel()
         await asyncio.gather(*work, return_exceptions=True)
@@ -203,7 +213,11 @@ class Flood:
     async def _until_over(self) -> None:
         async with asyncio.timeout(FIRST_ANSWER_S):
             await self._has_begun.wait()
-        await asyncio.sleep(self.given.seconds)
+        told = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.given.seconds):
+                await told.wait()
 
     async def _connect(self) -> None:
         loop, given = asyncio.get_running_loop(), self.given
@@ -294,9 +308,13 @@ def begin(bootstrap: str, kind: str, client_id: str, *, seconds: float, **more: 
     )  # fmt: skip
 
 
-def finish(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """Raises SystemExit when the flood did not come to its end."""
-    out, _ = process.communicate()
+def finish(process: subprocess.Popen[bytes], after_s: float | None = None) -> dict[str, Any]:
+    """What it answered; it is told to end after so long. Raises SystemExit when it did not come to its end."""
+    try:
+        out, _ = process.communicate(timeout=after_s)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        out, _ = process.communicate()
     if process.returncode:
         raise SystemExit(f"a flood ended with {process.returncode}")
     result: dict[str, Any] = json.loads(out)

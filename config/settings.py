@@ -9,7 +9,16 @@ import dj_database_url
 from django.utils.translation import gettext_lazy as _
 
 from brokers.contract.zookeeper_tls import zookeeper_tls
-from config.environment import BASE_DIR, Environment, flag, named_networks, positive, trusted_proxies, whole_days
+from config.environment import (
+    BASE_DIR,
+    PROCESS_VARIABLE,
+    Environment,
+    flag,
+    named_networks,
+    positive,
+    trusted_proxies,
+    whole_days,
+)
 from config.logging import logging_settings
 from config.public_url import is_loopback
 from config.schedule import BEAT_SCHEDULE
@@ -129,6 +138,10 @@ DATABASES["default"]["OPTIONS"] = {
     "keepalives_count": 2,
     **DATABASES["default"].get("OPTIONS", {}),
 }
+# Nobody waits for an answer longer (`config.web.limits.ANSWER_S`), and a request holds neither a thread nor rows.
+WEB_STATEMENT_TIMEOUT_MS = 20_000
+if os.environ.get(PROCESS_VARIABLE) == "web":
+    DATABASES["default"]["OPTIONS"].setdefault("options", f"-c statement_timeout={WEB_STATEMENT_TIMEOUT_MS}")
 CACHES = {
     "default": {
         "BACKEND": "config.cache.ForgivingRedisCache",

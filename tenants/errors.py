@@ -164,6 +164,16 @@ class Unavailable(DomainError):
     title = "A part of the service does not answer"
 
 
+class TookTooLong(Unavailable):
+    """The database was given up: nothing was changed."""
+
+    code = "took_too_long"
+    title = "The answer takes too long to work out"
+
+    def __init__(self) -> None:
+        super().__init__("Ask for less at once, or again in a few seconds. Nothing was changed.", retry_after_s=5)
+
+
 class OutcomeUnknown(Unavailable):
     """What was asked for may have been carried out: it was sent, and no answer has come that says.
 

@@ -13,9 +13,11 @@ from django.shortcuts import redirect, render
 from django.utils import timezone, translation
 
 from tenants import sessions
+from tenants.errors import TookTooLong, Unavailable
 from tenants.hashing import Busy
 from tenants.requests import client_ip
 from tenants.second_factor.gate import lacks_operators_factor
+from tenants.slow_queries import is_given_up
 from tenants.views.base import ask_again
 
 OPERATOR_PREFIX = "/operator/"
@@ -63,7 +65,7 @@ class OperatorMiddleware:
 
 
 class BusyMiddleware:
-    """A page that waited in vain for its turn to hash a password says so, and when to come again."""
+    """A page that waited in vain for its turn to hash a password, or for the database, says when to come again."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -72,10 +74,14 @@ class BusyMiddleware:
         return self.get_response(request)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        if not isinstance(exception, Busy):
+        if is_given_up(exception):
+            error: Unavailable = TookTooLong()
+        elif isinstance(exception, Busy):
+            error = exception
+        else:
             return None
-        response = render(request, "console/busy.html", status=exception.http_status)
-        response["Retry-After"] = str(exception.retry_after_s)
+        response = render(request, "console/busy.html", {"is_slow": is_given_up(exception)}, status=error.http_status)
+        response["Retry-After"] = str(error.retry_after_s)
         return response
 
 

@@ -13,10 +13,12 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied as DjangoPermissionDenied
 from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
+from django.db import OperationalError
 from django.http import Http404, HttpResponse
 from rest_framework import exceptions as drf
 
-from tenants.errors import DomainError, FieldError
+from tenants.errors import DomainError, FieldError, TookTooLong
+from tenants.slow_queries import is_given_up
 
 logger = logging.getLogger(__name__)
 
@@ -115,6 +117,8 @@ def domain_error(exception: BaseException) -> DomainError | None:
             return error_for_status(413)
         case SuspiciousOperation():
             return error_for_status(400)
+        case OperationalError() if is_given_up(exception):
+            return TookTooLong()
     return None
 
 
