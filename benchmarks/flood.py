@@ -213,11 +213,11 @@ class Flood:
     async def _until_over(self) -> None:
         async with asyncio.timeout(FIRST_ANSWER_S):
             await self._has_begun.wait()
-        told = asyncio.Event()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
+        ended = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.given.seconds):
-                await told.wait()
+                await ended.wait()
 
     async def _connect(self) -> None:
         loop, given = asyncio.get_running_loop(), self.given

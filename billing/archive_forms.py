@@ -22,7 +22,9 @@ SECRETS = ("secret_access_key", "password")
 
 
 class ArchiveChangeForm(forms.Form):
-    """When an archive runs, how fast, and as whom it reads and writes. An empty secret stays as it is."""
+    """When an archive runs, how fast, and as whom it reads and writes. An empty secret stays as it is; one on our disks
+    has no keys.
+    """
 
     interval_minutes = forms.IntegerField(
         label=_("Every, minutes"), min_value=1, max_value=INTERVAL_MINUTES_MAX, initial=INTERVAL_MINUTES
@@ -68,8 +70,13 @@ class ArchiveChangeForm(forms.Form):
     def changes(self) -> dict[str, Any]:
         """As the service takes it, without secrets that are to stay as they are."""
         values = self.given()
-        keeps = {"secret_access_key": values["access_key_id"], "password": values["username"]}
+        keeps = {"secret_access_key": values.get("access_key_id"), "password": values["username"]}
         return {name: value for name, value in values.items() if name not in SECRETS or value or not keeps[name]}
+
+    def without_keys(self) -> None:
+        """Asks for none."""
+        for name in ("access_key_id", "secret_access_key"):
+            del self.fields[name]
 
 
 def values_of(archive: Archive) -> dict[str, Any]:

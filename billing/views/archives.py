@@ -60,6 +60,8 @@ def archive_page(request: HttpRequest, archive_id: str) -> HttpResponse:
     acting = request.actor  # type: ignore[attr-defined]
     found = billing_access.archive(acting, archive_id)
     form = ArchiveChangeForm(request.POST or None, initial=values_of(found))
+    if found.is_on_our_disks:
+        form.without_keys()
     if form.is_bound and form.is_valid():
         try:
             call_limits.charge_write(acting)

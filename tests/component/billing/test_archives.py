@@ -389,6 +389,16 @@ def test_what_is_changed_on_the_page_leaves_empty_secrets_as_they_are(
     assert (archive.username, archive.password) == ("", "")
 
 
+def test_an_archive_on_our_disks_is_changed_without_keys(owner: Member, browse: Callable[[Member], Client]) -> None:
+    archive = make_archive(owner)
+    pages = browse(owner)
+    assert "access_key_id" not in pages.get(reverse("page-archive", args=[archive.pk])).content.decode()
+    form = {"interval_minutes": 9, "on_gap": "skip", "on_bad_record": "skip"}
+    assert pages.post(reverse("page-archive", args=[archive.pk]), form).status_code == 302
+    archive.refresh_from_db()
+    assert (archive.interval_minutes, archive.on_gap, archive.access_key_id) == (9, "skip", "")
+
+
 def test_a_thousand_partitions_are_pages_of_fifty(
     owner: Member, browse: Callable[[Member], Client], django_assert_max_num_queries: Any
 ) -> None:
