@@ -17,6 +17,7 @@ from typing import Any, Final
 import structlog
 
 from brokers.contract import documents, paths
+from brokers.contract.documents import InstanceDocument
 from brokers.engine.cluster import broker_config_loader, changes, loader, reservations
 from brokers.engine.cluster import instance_documents_loader as documents_loader
 from brokers.engine.cluster.current import CurrentImage
@@ -35,6 +36,8 @@ RETRY_DELAY_S = 0.5
 # second in the long run, changes that follow each other are read together.
 READINGS_BURST: Final = 20
 READINGS_PER_S: Final = 50
+# Instances that one image may bring: whoever subscribed looks at each of them within one turn of the loop.
+INSTANCES_PER_IMAGE: Final = 250
 # Both logs speak of `brokers/<id>`: the one of registrations, the other of what operators set. This is the other's.
 _BROKER_CONFIG = "config/brokers/"
 
@@ -176,6 +179,8 @@ class ClusterWatcher:
             path.removeprefix(_BROKER_CONFIG) for path in entities if path.startswith(_BROKER_CONFIG)
         )
         broker_configs = await broker_config_loader.read(self._tree, configured) if configured else {}
+        changed = await loader.read_instances(self._tree, instances) if instances else {}
+        image = await self._publish_all_but_the_last_of(changed)
         self._current.publish(
             image.with_changes(
                 controller_id=controller,
@@ -184,7 +189,7 @@ class ClusterWatcher:
                 flow_master_epoch=flow_master_epoch,
                 brokers=brokers,
                 topics=result or None,
-                instances=await loader.read_instances(self._tree, instances) if instances else None,
+                instances=changed or None,
                 quotas=image.quotas.with_changes(quotas) if quotas else None,
                 **documents,
                 broker_configs=image.broker_configs.with_changes(broker_configs) if broker_configs else None,
@@ -193,6 +198,14 @@ class ClusterWatcher:
                 not_understood=not_understood,
             )
         )
+
+    async def _publish_all_but_the_last_of(self, changed: dict[str, InstanceDocument | None]) -> ClusterImage:
+        """Takes out of `changed` what one image may not bring as well, and answers the image that is published by then."""
+        while len(changed) > INSTANCES_PER_IMAGE:
+            some = {id: changed.pop(id) for id in list(changed)[:INSTANCES_PER_IMAGE]}
+            self._current.publish(self._current.image.with_changes(instances=some))
+            await asyncio.sleep(0)
+        return self._current.image
 
     async def _changed_documents(self, image: ClusterImage, entities: Collection[str]) -> dict[str, Any]:
         """What instances keep in documents of their own, as it is by now; None where nothing was announced."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -30,7 +31,7 @@ from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.instance_documents import ACLS, USERS, change_of
 from brokers.engine.cluster.quota_image import IpEntity, QuotaEntity
 from brokers.engine.cluster.tree import Create, Delete, Operation, Set, Tree
-from brokers.engine.cluster.watcher import READINGS_PER_S, ClusterWatcher, Part
+from brokers.engine.cluster.watcher import INSTANCES_PER_IMAGE, READINGS_PER_S, ClusterWatcher, Part
 from quotas.addresses import CONNECTION_CREATION_RATE
 from tests.testkit.cluster import CLUSTER_ID, Member, instance_document, is_complete, quiet
 from tests.testkit.fake_store import FakeEnsemble
@@ -248,6 +249,24 @@ async def test_a_burst_of_changes_becomes_few_images() -> None:
     )
     await member.until(lambda image: len(image.topics) == 102 and is_complete(image))
     assert len(images) < 20
+    await member.stop()
+
+
+async def test_very_many_instances_at_once_come_in_images_of_a_few_hundred() -> None:
+    """Whoever subscribed looks at each of an image's new instances within one turn of the loop."""
+    ensemble = FakeEnsemble()
+    member = Member(ensemble.connect(), broker_id=1, controls=False)
+    await member.start()
+    ids = [f"ins-{number:08}" for number in range(2 * INSTANCES_PER_IMAGE + 1)]
+    sizes = [0]
+    member.current.subscribe(lambda _before, after: sizes.append(len(after.instances)))
+    for id in ids:
+        await member.tree.commit([Create(paths.instance(id), instance_document([1]).to_json())])
+    announced = documents.change_to_json([f"instances/{id}" for id in ids])
+    await member.tree.commit([Create(paths.CHANGE_PREFIX, announced, sequence=True)])
+    await member.until(lambda image: len(image.instances) == len(ids))
+    assert max(after - before for before, after in pairwise(sizes)) <= INSTANCES_PER_IMAGE
+    assert member.image == await fresh_load(ensemble)
     await member.stop()
 
 
