@@ -18,6 +18,7 @@ from django.db.models import F
 from billing.alerts import figures, firings
 from billing.alerts.decide import AlertState, Progress, advance
 from billing.alerts.figures import Figures
+from billing.alerts.firings import Beginning, Ending
 from billing.alerts.limits import (
     FIRINGS_KEPT_FOR,
     FORGOTTEN_AT_ONCE_MAX,
@@ -108,6 +109,8 @@ def _decide(batch: Sequence[str], found: Figures, turn: Turn, now: datetime) -> 
         .order_by("pk")
     )
     changed: list[tuple[AlertRule, Progress]] = []
+    beginnings: list[Beginning] = []
+    endings: list[Ending] = []
     for rule in rules:
         before = rule.progress
         after = advance(before, rule.terms, found.of(rule), now)
@@ -118,11 +121,13 @@ def _decide(batch: Sequence[str], found: Figures, turn: Turn, now: datetime) -> 
         turn.unknown += after.is_unknown
         if after.fires and not before.fires:
             assert after.value is not None
-            firings.begin(rule, after.value, before.since or now, now)
-            turn.fired += 1
+            beginnings.append(Beginning(rule, after.value, before.since or now))
         elif after.state is AlertState.RESOLVED and before.fires:
-            firings.end(rule, FiringEnd.RESOLVED, after.value, now)
-            turn.resolved += 1
+            endings.append(Ending(rule, FiringEnd.RESOLVED, after.value))
+    firings.begin(beginnings, now)
+    firings.end(endings, now)
+    turn.fired += len(beginnings)
+    turn.resolved += len(endings)
     _write(changed)
 
 

@@ -1,41 +1,58 @@
-"""A rule begins or ends to fire: the row, webhooks and mail are written in the caller's transaction, all or none.
+"""Rules begin or end to fire: the rows, webhooks and mails are written in the caller's transaction, all or none.
 
 A rule has one firing at most that is open, and each of its two ends is told once: rows that are unique say so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from billing.models import AlertFiring, AlertRule, FiringEnd, MailNotice, NoticeKind, WebhookEvent
-from billing.webhooks.services import publish
+from billing.webhooks.services import News, publish_all
 
 
-def begin(rule: AlertRule, value: int, pending_at: datetime, now: datetime) -> AlertFiring | None:
-    """`rule` is locked. None: a firing of it is open already, and was told."""
-    if AlertFiring.objects.filter(rule_id=rule.pk, resolved_at=None).exists():
-        return None
-    firing = AlertFiring.objects.create(
-        tenant=rule.tenant, rule_id=rule.pk, rule_name=rule.name, kind=rule.kind, instance_id=rule.instance_id or "",
-        cluster_id=rule.cluster_id or "", of_name=_of(rule), group_id=rule.group_id, topic=rule.topic,
-        threshold=rule.threshold, for_minutes=rule.for_minutes, window_minutes=rule.window_minutes, value=value,
-        pending_at=pending_at, fired_at=now,
-    )  # fmt: skip
-    _tell(firing, WebhookEvent.ALERT_FIRING, NoticeKind.FIRING, now)
-    return firing
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """A rule that is locked has held since `pending_at` and fires; `value` in the unit of its kind."""
+
+    rule: AlertRule
+    value: int
+    pending_at: datetime
 
 
-def end(rule: AlertRule, why: FiringEnd, value: int | None, now: datetime) -> AlertFiring | None:
-    """`rule` is locked. None: no firing of it is open."""
-    firing = AlertFiring.objects.select_for_update().filter(rule_id=rule.pk, resolved_at=None).first()
-    if firing is None:
-        return None
-    firing.resolved_at, firing.resolved_value, firing.ended_by = now, value, why
-    firing.save(update_fields=["resolved_at", "resolved_value", "ended_by"])
-    _tell(firing, WebhookEvent.ALERT_RESOLVED, NoticeKind.RESOLVED, now)
-    return firing
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What is open of a rule that is locked ends; `value` in the unit of its kind, where it is known."""
+
+    rule: AlertRule
+    why: FiringEnd
+    value: int | None
+
+
+def begin(beginnings: Sequence[Beginning], now: datetime) -> list[AlertFiring]:
+    """Without those whose rule has a firing that is open already, and was told. A handful of queries, however many."""
+    rules = [each.rule.pk for each in beginnings]
+    open_of = set(AlertFiring.objects.filter(rule_id__in=rules, resolved_at=None).values_list("rule_id", flat=True))
+    begun = [_firing(each, now) for each in beginnings if each.rule.pk not in open_of]
+    AlertFiring.objects.bulk_create(begun)
+    _tell(begun, WebhookEvent.ALERT_FIRING, NoticeKind.FIRING, now)
+    return begun
+
+
+def end(endings: Sequence[Ending], now: datetime) -> list[AlertFiring]:
+    """Without those of whose rule no firing is open."""
+    by_rule = {each.rule.pk: each for each in endings}
+    still_open = AlertFiring.objects.select_for_update(of=("self",)).select_related("tenant")
+    ended = list(still_open.filter(rule_id__in=by_rule, resolved_at=None).order_by("pk"))
+    for firing in ended:
+        ending = by_rule[firing.rule_id]
+        firing.resolved_at, firing.resolved_value, firing.ended_by = now, ending.value, ending.why
+    AlertFiring.objects.bulk_update(ended, ["resolved_at", "resolved_value", "ended_by"])
+    _tell(ended, WebhookEvent.ALERT_RESOLVED, NoticeKind.RESOLVED, now)
+    return ended
 
 
 def forget(firings: Iterable[str]) -> int:
@@ -55,11 +72,22 @@ def payload(firing: AlertFiring) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _tell(firing: AlertFiring, event: WebhookEvent, kind: NoticeKind, now: datetime) -> None:
+def _tell(firings: Sequence[AlertFiring], event: WebhookEvent, kind: NoticeKind, now: datetime) -> None:
     """Operators' rules have no webhooks."""
-    if firing.tenant is not None:
-        publish(firing.tenant, event, payload(firing), now)
-    MailNotice.objects.create(tenant=firing.tenant, kind=kind, firing=firing, created_at=now, next_at=now)
+    publish_all([News(each.tenant, event, payload(each)) for each in firings if each.tenant is not None], now)
+    MailNotice.objects.bulk_create(
+        MailNotice(tenant=each.tenant, kind=kind, firing=each, created_at=now, next_at=now) for each in firings
+    )
+
+
+def _firing(beginning: Beginning, now: datetime) -> AlertFiring:
+    rule = beginning.rule
+    return AlertFiring(
+        tenant=rule.tenant, rule_id=rule.pk, rule_name=rule.name, kind=rule.kind, instance_id=rule.instance_id or "",
+        cluster_id=rule.cluster_id or "", of_name=_of(rule), group_id=rule.group_id, topic=rule.topic,
+        threshold=rule.threshold, for_minutes=rule.for_minutes, window_minutes=rule.window_minutes,
+        value=beginning.value, pending_at=beginning.pending_at, fired_at=now,
+    )  # fmt: skip
 
 
 def _of(rule: AlertRule) -> str:

@@ -12,6 +12,7 @@ from django.utils.translation import gettext_noop
 
 from billing.alerts import firings
 from billing.alerts.decide import AlertState
+from billing.alerts.firings import Ending
 from billing.alerts.limits import ALERT_RULES_PER_TENANT_MAX, LAG_MAX, PERCENT_MAX, WINDOW_MINUTES
 from billing.models import AlertKind, AlertRule, FiringEnd
 from brokers.limits import BROKERS_PER_CLUSTER_MAX
@@ -83,7 +84,7 @@ def change_rule(*, acting: Actor, rule: AlertRule, changes: Mapping[str, Any]) -
 def delete_rule(*, acting: Actor, rule: AlertRule) -> None:
     """Its history stays. A firing that is open ends, and whoever was told of it is told of that. `rule` is locked."""
     _require(acting, rule.kind)
-    firings.end(rule, FiringEnd.DELETED, rule.value, timezone.now())
+    firings.end([Ending(rule, FiringEnd.DELETED, rule.value)], timezone.now())
     audit.record(acting, "alert_rule.deleted", rule, _shown(rule), None)
     rule.delete()
 
@@ -92,14 +93,14 @@ def delete_rule(*, acting: Actor, rule: AlertRule) -> None:
 def delete_rule_of_cluster(*, acting: Actor, rule: AlertRule) -> None:
     """An operator's. What was told of it stays."""
     found = AlertRule.objects.select_for_update().get(pk=rule.pk)
-    firings.end(found, FiringEnd.DELETED, found.value, timezone.now())
+    firings.end([Ending(found, FiringEnd.DELETED, found.value)], timezone.now())
     audit.record(acting, "alert_rule.deleted", found, _shown(found), None)
     found.delete()
 
 
 def begin_anew(rule: AlertRule, why: FiringEnd, now: datetime) -> None:
     """`rule` is locked; the caller saves `EVALUATED`. When it fired last is kept: a change makes it fire no sooner."""
-    firings.end(rule, why, rule.value, now)
+    firings.end([Ending(rule, why, rule.value)], now)
     rule.state, rule.state_since, rule.held_ms = AlertState.OK.value, now, 0
     rule.value, rule.is_unknown, rule.evaluated_at = None, True, None
 

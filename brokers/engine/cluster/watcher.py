@@ -200,7 +200,7 @@ class ClusterWatcher:
         )
 
     async def _publish_all_but_the_last_of(self, changed: dict[str, InstanceDocument | None]) -> ClusterImage:
-        """Takes out of `changed` what one image may not bring as well, and answers the image that is published by then."""
+        """Takes out of `changed` what is too much for one image. Answers the image that is published by then."""
         while len(changed) > INSTANCES_PER_IMAGE:
             some = {id: changed.pop(id) for id in list(changed)[:INSTANCES_PER_IMAGE]}
             self._current.publish(self._current.image.with_changes(instances=some))

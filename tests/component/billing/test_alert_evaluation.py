@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from django.core import mail
 from django.core.cache import cache
-from django.db import connections
+from django.db import connection, connections
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from billing import outbox
@@ -98,6 +99,28 @@ def fill(owner: Member, instance: Instance, *gigabytes: int) -> datetime:
         store(instance, used, now)
         evaluating.evaluate(now)
     return now
+
+
+def test_rules_that_fire_and_end_at_once_take_as_many_queries_as_one(owner: Member, instance: Instance) -> None:
+    taken: list[tuple[int, ...]] = []
+    endpoint, _secret = webhooks.create_endpoint(acting=member_actor(owner), url="https://hooks.example.com/")
+    for more in (1, 40):
+        AlertRule.objects.all().delete()
+        for number in range(more):
+            rule_of(owner, instance, name=f"rule {more} {number}", for_minutes=0)
+        counts = []
+        for used in (17, 17, 10, 10, 10, 10):
+            now = START + (more + len(counts)) * MINUTE
+            store(instance, used, now)
+            with CaptureQueriesContext(connection) as queries:
+                evaluating.evaluate(now)
+            counts.append(len(queries))
+        ended = AlertFiring.objects.filter(rule_name__startswith=f"rule {more} ", ended_by="resolved")
+        assert ended.count() == more
+        taken.append(tuple(counts))
+    assert taken[0] == taken[1]
+    assert WebhookDelivery.objects.filter(endpoint=endpoint).count() == 2 * 41
+    assert MailNotice.objects.count() == 2 * 41
 
 
 def test_storage_fires_and_is_resolved_and_each_is_said_once_to_who_works_with_instances(

@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing.alerts import firings, services
+from billing.alerts.firings import Beginning
 from billing.models import AlertFiring, AlertRule
 from brokers.models import Cluster
 from tenants.actors import member_actor
@@ -49,7 +50,7 @@ def test_a_rule_is_made_changed_and_deleted_and_each_is_in_the_audit_log(panel: 
     assert (rule.cluster, rule.tenant, rule.threshold) == (cluster, None, 5)
 
     AlertRule.objects.update(state="firing", value=7)
-    firings.begin(rule, 7, timezone.now() - timedelta(minutes=10), timezone.now())
+    firings.begin([Beginning(rule, 7, timezone.now() - timedelta(minutes=10))], timezone.now())
     change = reverse("admin:billing_alertrule_change", args=[rule.pk])
     assert panel.post(change, form(cluster, threshold="9")).status_code == 302
     rule.refresh_from_db()
@@ -79,7 +80,7 @@ def test_rules_of_tenants_are_not_shown(panel: Client) -> None:
         acting=member_actor(owner), instance=make_instance(owner.tenant), name="secret plan", kind="storage_used",
         threshold=80,
     )  # fmt: skip
-    firings.begin(rule, 85, timezone.now(), timezone.now())
+    firings.begin([Beginning(rule, 85, timezone.now())], timezone.now())
     for page in (LIST, "admin:billing_alertfiring_changelist"):
         assert "secret plan" not in panel.get(reverse(page)).content.decode()
     answer = panel.get(reverse("admin:billing_alertrule_change", args=[rule.pk]))

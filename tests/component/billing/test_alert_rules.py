@@ -9,6 +9,7 @@ import pytest
 from django.utils import timezone
 
 from billing.alerts import firings, services
+from billing.alerts.firings import Beginning
 from billing.models import AlertFiring, AlertRule
 from instances.models import Instance
 from tenants import access
@@ -41,8 +42,7 @@ def rule_of(owner: Member, instance: Instance, **given: Any) -> AlertRule:
 
 def fire(rule: AlertRule) -> AlertFiring:
     AlertRule.objects.filter(pk=rule.pk).update(state="firing", value=85, is_unknown=False)
-    firing = firings.begin(rule, 85, timezone.now() - timedelta(minutes=5), timezone.now())
-    assert firing is not None
+    (firing,) = firings.begin([Beginning(rule, 85, timezone.now() - timedelta(minutes=5))], timezone.now())
     return firing
 
 

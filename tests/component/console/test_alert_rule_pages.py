@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing.alerts import firings, services
+from billing.alerts.firings import Beginning
 from billing.models import AlertFiring, AlertRule
 from instances.models import Instance
 from tenants.actors import member_actor
@@ -33,7 +34,7 @@ def fire(rule: AlertRule, times: int = 1) -> None:
     now = timezone.now()
     for number in range(times):
         AlertFiring.objects.filter(resolved_at=None).update(resolved_at=now, ended_by="resolved")
-        firings.begin(rule, 12_345, now, now + timedelta(seconds=number))
+        firings.begin([Beginning(rule, 12_345, now)], now + timedelta(seconds=number))
     AlertRule.objects.update(state="firing", value=12_345, is_unknown=False, evaluated_at=now)
 
 
