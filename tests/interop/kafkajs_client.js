@@ -42,6 +42,7 @@ async function main() {
 }
 
 main().then(
-  (values) => { console.log(JSON.stringify(values)); process.exit(0) },
+  // Written whole first: exit() drops what a pipe has not taken yet.
+  (values) => process.stdout.write(JSON.stringify(values), () => process.exit(0)),
   (error) => { console.error(error); process.exit(1) },
 )
