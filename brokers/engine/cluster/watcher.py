@@ -175,10 +175,6 @@ class ClusterWatcher:
         quota_paths = [path for path in entities if path.startswith(("users/", "clients/", "ips/"))]
         quotas = await loader.read_quotas(self._tree, quota_paths) if quota_paths else {}
         documents = await self._changed_documents(image, entities)
-        configured = broker_config_loader.ids_of(
-            path.removeprefix(_BROKER_CONFIG) for path in entities if path.startswith(_BROKER_CONFIG)
-        )
-        broker_configs = await broker_config_loader.read(self._tree, configured) if configured else {}
         changed = await loader.read_instances(self._tree, instances) if instances else {}
         image = await self._publish_all_but_the_last_of(changed)
         self._current.publish(
@@ -192,7 +188,6 @@ class ClusterWatcher:
                 instances=changed or None,
                 quotas=image.quotas.with_changes(quotas) if quotas else None,
                 **documents,
-                broker_configs=image.broker_configs.with_changes(broker_configs) if broker_configs else None,
                 config_change=config_change,
                 creations=reservations.versions_in(entities),
                 not_understood=not_understood,
@@ -200,24 +195,32 @@ class ClusterWatcher:
         )
 
     async def _publish_all_but_the_last_of(self, changed: dict[str, InstanceDocument | None]) -> ClusterImage:
-        """Takes out of `changed` what is too much for one image. Answers the image that is published by then."""
-        while len(changed) > INSTANCES_PER_IMAGE:
-            some = {id: changed.pop(id) for id in list(changed)[:INSTANCES_PER_IMAGE]}
-            self._current.publish(self._current.image.with_changes(instances=some))
+        """Takes out of `changed` what is too much for one image: not what is gone, for what else was read together
+        with them must not bring back anything of them. Answers the image that is published by then.
+        """
+        there = [id for id, document in changed.items() if document is not None]
+        for first in range(INSTANCES_PER_IMAGE, len(there), INSTANCES_PER_IMAGE):
+            some = there[first : first + INSTANCES_PER_IMAGE]
+            self._current.publish(self._current.image.with_changes(instances={id: changed.pop(id) for id in some}))
             await asyncio.sleep(0)
         return self._current.image
 
     async def _changed_documents(self, image: ClusterImage, entities: Collection[str]) -> dict[str, Any]:
-        """What instances keep in documents of their own, as it is by now; None where nothing was announced."""
+        """What instances and brokers keep in documents of their own; None where nothing was announced."""
         users = await documents_loader.read_users(self._tree, named_in(entities, USERS))
         acls = await documents_loader.read_acls(self._tree, named_in(entities, ACLS))
         certificates = await documents_loader.read_certificates(self._tree, named_in(entities, CERTIFICATES))
         oauth = await documents_loader.read_oauth(self._tree, named_in(entities, OAUTH))
+        configured = broker_config_loader.ids_of(
+            path.removeprefix(_BROKER_CONFIG) for path in entities if path.startswith(_BROKER_CONFIG)
+        )
+        broker_configs = await broker_config_loader.read(self._tree, configured) if configured else {}
         return {
             "users": image.users.with_changes(users) if users else None,
             "acls": image.acls.with_changes(acls) if acls else None,
             "certificates": image.certificates.with_changes(certificates) if certificates else None,
             "oauth": image.oauth.with_changes(oauth) if oauth else None,
+            "broker_configs": image.broker_configs.with_changes(broker_configs) if broker_configs else None,
         }
 
     async def _load_everything(self) -> ClusterImage:
