@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from typing import TYPE_CHECKING
 
 import structlog
@@ -19,6 +22,9 @@ log = structlog.get_logger(__name__)
 
 # A backlog is worked off in bounded runs; a task gives up its turn after this many.
 RUNS_PER_TASK_MAX = 20
+# The second is how a Celery worker that is asked to stop ends a task of its pool.
+ASKED_TO_END = (signal.SIGTERM, signal.SIGQUIT)
+EXIT_BY_SIGNAL = 128
 
 
 def apply_everywhere() -> None:
@@ -70,9 +76,21 @@ def _catch_up(cluster: Cluster) -> None:
 
 
 def spark_session() -> SparkSession:
-    """That of this process."""
+    """That of this process, which ends at once from now on when it is asked to."""
     from billing.pipeline import spark
 
+    _end_at_once_when_asked_to()
     local_dir = settings.STATE_DIR / "spark"
     local_dir.mkdir(parents=True, exist_ok=True)
     return spark.session(master=settings.SPARK_MASTER, local_dir=str(local_dir))
+
+
+def _end_at_once_when_asked_to() -> None:
+    """What has a session may end at any point, and has to.
+
+    Celery would raise SystemExit, but Python leaves no call into Java before Java answers, and a run that waits for
+    brokers that have stopped has no answer.
+    """
+    if threading.current_thread() is threading.main_thread():
+        for number in ASKED_TO_END:
+            signal.signal(number, lambda number, _frame: os._exit(EXIT_BY_SIGNAL + number))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.differential.test_differential import SHOWN_MAX
+from tests.differential.test_differential import SHOWN_MAX, of_day
 from tests.differential.trio.cluster import Trio
 from tests.differential.trio.meant_differences import DIFFERENCES, expected
 from tests.differential.trio.ours import OurTrio
@@ -22,7 +22,7 @@ def trio(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> It
         yield ours
 
 
-@pytest.mark.parametrize("script", sorted(SCRIPTS))
+@pytest.mark.parametrize("script", of_day(SCRIPTS))
 def test_our_brokers_answer_as_apache_kafka_did(script: str, trio: Trio) -> None:
     golden = recorded(script)
     answers = play(script, trio)

@@ -75,6 +75,7 @@ def moves_are_not_waited_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(World, "moved_ms", 0)
 
 
+@pytest.mark.long("tests/simulation", "tests/testkit/depth.py", "brokers/engine/capacity")
 @pytest.mark.parametrize(
     "plant",
     [

@@ -18,6 +18,7 @@ def test_shares_keep_their_promises_whatever_goes_wrong(chunk: range, capsys: py
     run_seeds("flow", chunk, capsys)
 
 
+@pytest.mark.long("tests/simulation", "tests/testkit/depth.py", "brokers/engine/flowmaster")
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_of_the_flow_master_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     PLANTED[name](monkeypatch)

@@ -1,0 +1,49 @@
+"""A worker that is asked to stop in the middle of a run ends at once, and so does its Java."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+from config.embedded.java import Java
+from config.environment import BASE_DIR
+from tests.testkit.engine import eventually
+
+BEGUN_WITHIN_S, END_WITHIN_S = 60, 10
+# SIGQUIT as a process of Celery's pool has it; then a call into Java that has no answer.
+RUN = """
+import pathlib, signal, sys, time
+import django
+django.setup()
+signal.signal(signal.SIGQUIT, lambda *_: sys.exit(1))
+from billing import catching_up
+def stand_still(file):
+    pathlib.Path(file).touch()
+    time.sleep(600)
+catching_up.spark_session().sparkContext.parallelize(sys.argv[1:]).map(stand_still).collect()
+"""
+
+
+def test_a_run_without_an_answer_ends_when_celery_asks_it_to(java: Java, tmp_path: Path) -> None:
+    environment = os.environ | {
+        "DJANGO_SETTINGS_MODULE": "config.settings", "PENSTOCK_STATE_DIR": str(tmp_path),
+        "JAVA_HOME": str(java.spark_home), "SPARK_MASTER": "local[1]",
+    }  # fmt: skip
+    begun = tmp_path / "begun"
+    command = [sys.executable, "-c", RUN, str(begun)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment, cwd=BASE_DIR) as process:
+        try:
+            eventually(begun.exists, "the call is under way", BEGUN_WITHIN_S)
+            below = psutil.Process(process.pid).children(recursive=True)
+
+            process.send_signal(signal.SIGQUIT)
+
+            process.wait(END_WITHIN_S)
+            eventually(lambda: not any(child.is_running() for child in below), "its Java ends", END_WITHIN_S)
+        finally:
+            process.kill()
