@@ -39,7 +39,7 @@ class Room(NamedTuple):
 
 # A room may be one module, and one below a room has turns of its own.
 ROOMS: Final[Mapping[str, Room]] = {
-    "tests/product/browser": Room(6, ("tenants/static",)),
+    "tests/product/browser": Room(8, ("tenants/static",)),
     "tests/product/quiet": Room(2, ("quotas", "brokers/engine/throttling", "config/web")),
     "tests/product/system": Room(4, ("config/embedded", "config/supervisor")),
     "tests/adversarial": Room(5, ("brokers/engine/network", "brokers/engine/throttling")),
@@ -48,13 +48,13 @@ ROOMS: Final[Mapping[str, Room]] = {
     "tests/component/brokers": Room(4, ("brokers/provisioning", "brokers/rebalancing")),
     "tests/component/config": Room(4, ("config",)),
     "tests/component/console": Room(
-        3, ("tenants/views", "tenants/templates", "instances/views", "instances/templates", "billing/views")
+        4, ("tenants/views", "tenants/templates", "instances/views", "instances/templates", "billing/views")
     ),
     "tests/component/engine": Room(4, ("brokers/engine/assembly",)),
     "tests/component/instances": Room(3, ("instances",)),
-    "tests/component/pipeline": Room(4, ("billing/pipeline",)),
+    "tests/component/pipeline": Room(6, ("billing/pipeline",)),
     "tests/component/tenants": Room(3, ("tenants",)),
-    "tests/unit/brokers/engine/handlers": Room(2),
+    "tests/unit/brokers/engine/handlers": Room(3),
     "tests/unit/brokers/engine/inspect": Room(2),
     "tests/unit/brokers/engine/partitions": Room(2),
     "tests/unit/brokers/engine/protocol": Room(3),
