@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ from benchmarks.product import Product, bootstrap_of, running
 
 BENCH_BANDWIDTH_MB_S_PER_BROKER = 600
 LOADS = "a,b,d,c,e,latency"
+# Needs no product: policies of sharing bandwidth, in a simulation.
+SIMULATED = "sharing"
 
 
 def say(figures: dict[str, Any] | str) -> None:
@@ -136,17 +138,27 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def named(only: str | None, known: Collection[str]) -> set[str]:
+    """Those that `--only` names, else all.
+
+    Raises:
+        SystemExit: one of them is not known.
+    """
+    wanted = set(only.split(",")) if only else set(known)
+    if unknown := wanted - set(known):
+        raise SystemExit(f"--only knows {', '.join(known)}; not {', '.join(sorted(unknown))}")
+    return wanted
+
+
 def main() -> None:
     given = parsed()
     known = steps(given)
-    wanted = set(given.only.split(",")) if given.only else known.keys()
-    if unknown := wanted - known.keys():
-        raise SystemExit(f"--only knows {', '.join(known)}; not {', '.join(sorted(unknown))}")
+    wanted = named(given.only, [SIMULATED, *known])
     print(environment.line(), flush=True)
-    if "sharing" in wanted:
+    if SIMULATED in wanted:
         for figures in sharing.measure():
             say(figures)
-    if wanted <= {"sharing"}:
+    if wanted <= {SIMULATED}:
         return
     with (
         tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch,
