@@ -36,6 +36,8 @@ instances = [Instance(tenant=tenant, name="bench", plan="river", bandwidth_mb_s=
 instances.append(Instance(tenant=demo.tenant, name="bench", plan="river", bandwidth_mb_s=80, storage_gb=600,
                           partitions_max=600, phase="failed", created_at=month.start))
 Instance.objects.bulk_create(instances, batch_size=1000)
+# Their creation is the time of the row, whatever it is given.
+Instance.objects.filter(name="bench").update(created_at=month.start)
 Operation.objects.bulk_create(
     [Operation(tenant=each.tenant, instance=each, type="instance.create", state="succeeded", generation=1, plan="river",
                bandwidth_mb_s=80, storage_gb=600, is_suspended=False, asked_by="bench",
@@ -63,22 +65,36 @@ with connection.cursor() as cursor:
 print(json.dumps({{"rows": rows, "filled_s": round(time.monotonic() - began, 1), "month": f"{{month.start:%Y-%m}}"}}))
 """
 
-ISSUE = """
+# The demo tenant's own invoice waits until the pipeline has read what its cluster counted.
+COMPLETE_WITHIN_S = 120
+
+ISSUE = f"""
 import json, resource, time
 from datetime import UTC, datetime
 from billing.invoices.closing import close_month
-before, began = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
+
+def cpu_s():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+before_s, began_s = cpu_s(), time.monotonic()
 done = close_month(datetime.now(UTC))
-after = resource.getrusage(resource.RUSAGE_SELF)
-print(json.dumps({"issued": done.issued, "waiting": len(done.waiting), "issued_s": round(time.monotonic() - began, 1),
-                  "cpu_s": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)}))
+figures = {{"issued": done.issued, "waiting": len(done.waiting), "issued_s": round(time.monotonic() - began_s, 1),
+           "cpu_s": round(cpu_s() - before_s, 1)}}
+while done.waiting and time.monotonic() - began_s < {COMPLETE_WITHIN_S}:
+    time.sleep(1)
+    done = close_month(datetime.now(UTC))
+print(json.dumps(figures | {{"waiting_at_the_end": len(done.waiting)}}))
 """
 
 
 def measure(product: Product, tenants: int) -> Iterator[dict[str, Any]]:
     """A line of figures; calls are made as the demo tenant, which has the same instance besides its own."""
     filled = run_in_shell(product, FILL.format(tenants=tenants, topics=TOPICS))
-    yield {"benchmark": "invoices of a month", "tenants": tenants, **filled, **run_in_shell(product, ISSUE)}
+    issued = run_in_shell(product, ISSUE)
+    yield {"benchmark": "invoices of a month", "tenants": tenants, **filled, **issued}
+    if issued["issued"] + issued["waiting"] != tenants + 1 or issued["waiting_at_the_end"]:
+        raise SystemExit(f"not each of {tenants + 1} tenants has an invoice")
     invoice = product.call("GET", "/invoices")["items"][0]["id"]
     span = f"start={filled['month']}-01T00:00:00Z&end={filled['month']}-28T00:00:00Z"
     for name, path, calls in (

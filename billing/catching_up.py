@@ -93,4 +93,8 @@ def _end_at_once_when_asked_to() -> None:
     """
     if threading.current_thread() is threading.main_thread():
         for number in ASKED_TO_END:
-            signal.signal(number, lambda number, _frame: os._exit(EXIT_BY_SIGNAL + number))
+            signal.signal(number, _end_at_once)
+
+
+def _end_at_once(number: int, _frame: object) -> None:
+    os._exit(EXIT_BY_SIGNAL + number)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from billing.catching_up import EXIT_BY_SIGNAL
 from config.embedded.java import Java
 from config.environment import BASE_DIR
 from tests.testkit.engine import eventually
@@ -43,7 +44,7 @@ def test_a_run_without_an_answer_ends_when_celery_asks_it_to(java: Java, tmp_pat
 
             process.send_signal(signal.SIGQUIT)
 
-            process.wait(END_WITHIN_S)
+            assert process.wait(END_WITHIN_S) == EXIT_BY_SIGNAL + signal.SIGQUIT
             eventually(lambda: not any(child.is_running() for child in below), "its Java ends", END_WITHIN_S)
         finally:
             process.kill()
