@@ -1,28 +1,26 @@
 """A month of many tenants: how long it takes to issue all their invoices, to work one out again, and to show a page.
 
 Tenants, instances, operations and minute rows are made by SQL as services and the pipeline write them: each tenant has
-one instance with ten topics, each with traffic once an hour.
+one instance with ten topics, each written to once an hour, and half of them read. What the lake has of it is worked out
+again as well (`benchmarks.lake_replay`).
 """
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.product import CLONE, Product
+from benchmarks import lake_replay
+from benchmarks.product import Product, run_in_shell
 
 TOPICS = 10
 CALLS = 60
 
 FILL = """
 import json, time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from django.db import connection
 from instances.models import Instance, Operation
 from tenants.models import Tenant
@@ -47,9 +45,10 @@ began = time.monotonic()
 with connection.cursor() as cursor:
     cursor.execute('''
         INSERT INTO billing_usageminute (instance_id, minute, topic, "user", client_id, direction, bytes, requests)
-        SELECT i.id, m, 'topic-' || t, 'app', 'client', 'produce', 1000000 + t, 10
-        FROM instances_instance i, generate_series(%s::timestamptz, %s, '1 hour') m, generate_series(1, {topics}) t
-        WHERE i.name = 'bench' ''', [month.start, month.end])
+        SELECT i.id, m, 'topic-' || t, 'app', 'client', d, 1000000 + t, 10
+        FROM instances_instance i, generate_series(%s::timestamptz, %s, '1 hour') m, generate_series(1, {topics}) t,
+             unnest(ARRAY['produce', 'consume']) d
+        WHERE i.name = 'bench' AND (d = 'produce' OR t %% 2 = 0)''', [month.start, month.end - timedelta(hours=1)])
     rows = cursor.rowcount
     cursor.execute('''
         INSERT INTO billing_usagehour (instance_id, hour, direction, bytes, requests)
@@ -106,6 +105,7 @@ def measure(product: Product, tenants: int) -> Iterator[dict[str, Any]]:
         ("the draft", "/invoices/draft", CALLS),
     ):
         yield {"benchmark": name, **_timed(product, path, calls)}
+    yield from lake_replay.measure(product, tenants + 1, TOPICS)
 
 
 def _timed(product: Product, path: str, calls: int) -> dict[str, float]:
@@ -119,14 +119,3 @@ def _timed(product: Product, path: str, calls: int) -> dict[str, float]:
         "p50_ms": round(statistics.median(took_ms), 1),
         "p95_ms": round(took_ms[min(len(took_ms) - 1, int(len(took_ms) * 0.95))], 1),
     }
-
-
-def run_in_shell(product: Product, code: str) -> dict[str, Any]:
-    """What the code prints last, as JSON; it runs in `manage.py shell` of the product."""
-    done = subprocess.run(
-        [sys.executable, str(CLONE / "manage.py"), "shell", "-v", "0", "-c", code],
-        check=True, cwd=CLONE, stdout=subprocess.PIPE,
-        env={**os.environ, "PENSTOCK_STATE_DIR": str(product.state_dir)},
-    )  # fmt: skip
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found

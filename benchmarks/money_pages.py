@@ -15,8 +15,7 @@ import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.invoices import run_in_shell
-from benchmarks.product import Product
+from benchmarks.product import Product, run_in_shell
 
 CALLS = 60
 FILES = 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -135,3 +136,14 @@ def running(state_dir: Path, *, brokers: int = 3, instances: int = 200) -> Itera
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def run_in_shell(product: Product, code: str) -> dict[str, Any]:
+    """What the code prints last, as JSON; it runs in `manage.py shell` of the product."""
+    done = subprocess.run(
+        [sys.executable, str(CLONE / "manage.py"), "shell", "-v", "0", "-c", code],
+        check=True, cwd=CLONE, stdout=subprocess.PIPE,
+        env={**os.environ, "PENSTOCK_STATE_DIR": str(product.state_dir)},
+    )  # fmt: skip
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found

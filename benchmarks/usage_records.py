@@ -21,8 +21,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from benchmarks import environment
-from benchmarks.invoices import run_in_shell
-from benchmarks.product import running
+from benchmarks.product import run_in_shell, running
 from billing.pipeline.source import consumer_conf
 from brokers.contract.process import CLUSTER_USER
 from brokers.contract.usage import DIRECTIONS, USAGE_INTERVAL_MS, USAGE_TOPIC, UsageEvent

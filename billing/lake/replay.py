@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from django.db.models import QuerySet
 
 from billing.lake.address import LakePlace
+from billing.lake.counters import CounterBroken, Counters
 from billing.lake.files import added_bytes, read
 from billing.models import LakeFile
-from brokers.contract.usage import COUNTER_KEY
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,8 +59,8 @@ def hours(place: LakePlace, instance_ids: Iterable[str] | None, start: datetime,
 
 
 def files_of(start: datetime, end: datetime) -> QuerySet[LakeFile]:
-    """Of all days that the span touches, in the order in which they are to be read."""
-    found = LakeFile.objects.filter(day__gte=start.date(), day__lte=end.date())
+    """Of all days that `[start, end)` touches, in the order in which they are to be read."""
+    found = LakeFile.objects.filter(day__gte=start.date(), day__lte=(end - timedelta.resolution).date())
     return found.order_by("day", "cluster_id", "id")
 
 
@@ -68,15 +68,20 @@ def _sums(place: LakePlace, files: Sequence[LakeFile], wanted: list[str] | None)
     """Bytes by instance, number of the hour and direction."""
     import pyarrow.compute as pc
 
-    last: dict[tuple[Any, ...], tuple[int, int]] = {}
+    counters = Counters()
     sums: dict[tuple[str, int, str], int] = defaultdict(int)
     for file in files:
         table = checked(place, file)
         if wanted is not None:
             table = table.filter(pc.is_in(table.column("instance_id"), value_set=_strings(wanted)))
-        for row in table.sort_by([("sequence", "ascending")]).to_pylist():
-            _follow(last, row, file.path)
-            sums[row["instance_id"], (row["at_ms"] - 1) // MS_PER_HOUR, row["direction"]] += row["added_bytes"]
+        try:
+            counters.follow(table)
+        except CounterBroken as broken:
+            raise LakeBroken(f"{file.path}: {broken}") from None
+        hour = pc.divide(pc.subtract(table.column("at_ms"), 1), MS_PER_HOUR)
+        by_hour = table.append_column("hour", hour).group_by(["instance_id", "hour", "direction"])
+        for row in by_hour.aggregate([("added_bytes", "sum")]).to_pylist():
+            sums[row["instance_id"], row["hour"], row["direction"]] += row["added_bytes_sum"]
     return sums
 
 
@@ -91,19 +96,6 @@ def checked(place: LakePlace, file: LakeFile) -> pa.Table:
         found = f"{table.num_rows} rows that add {added} bytes"
         raise LakeBroken(f"{file.path}: {found}, but {file.rows} and {file.added_bytes} were written")
     return table
-
-
-def _follow(last: dict[tuple[Any, ...], tuple[int, int]], row: dict[str, Any], path: str) -> None:
-    """What a report added is what its counter grew by since the one before, where that one is in the lake."""
-    key = tuple(row[name] for name in COUNTER_KEY)
-    before = last.get(key)
-    if before is not None:
-        if row["sequence"] <= before[0]:
-            return  # of a file that was merged while another one was written
-        grown = max(0, row["bytes"] - before[1])
-        if grown != row["added_bytes"]:
-            raise LakeBroken(f"{path}: a counter grew by {grown} bytes and {row['added_bytes']} were added")
-    last[key] = row["sequence"], row["bytes"]
 
 
 def _strings(values: list[str]) -> pa.Array:
