@@ -49,7 +49,8 @@ def apply_everywhere() -> None:
         except PipelineBusy:
             log.info("usage.busy", cluster_id=cluster.cluster_id)
         except job.UsageLost as lost:
-            # The other clusters' tenants are billed all the same; this one needs an operator (docs/OPERATIONS.md).
+            # The other clusters' tenants are billed all the same; this one needs an operator
+            # (docs/how-to/troubleshoot.md).
             log.error("usage.lost", cluster_id=cluster.cluster_id, reason=str(lost))
         except Exception as failure:  # a range that Spark's workers could not read comes as an exception of Spark's own
             log.error("usage.failed", cluster_id=cluster.cluster_id, reason=type(failure).__name__)

@@ -18,6 +18,8 @@ TOP = ("benchmarks", "billing", "brokers", "config", "docs", "instances", "local
 # `brokers/engine/config.py`, `tests/unit/`: below a top-level folder, or a module wherever it is said to lie.
 PATH = re.compile(rf"(?:(?:{'|'.join(TOP)})/[\w./-]*|[\w./-]+/[\w-]+\.py)")
 MADE_BY_THE_READER = {"tests/unit/quotas/test_limits.py": "the test that docs/CONTRIBUTING.md has written"}
+# Of this repository, not of an address.
+DOCUMENT = re.compile(r"(?<![\w/.])docs/[\w/.-]+\.md")
 QUESTIONS = 20
 FENCE = re.compile(r"^\s*```")
 NOT_PROSE = ("|", "#", "<", "!", "[!")
@@ -86,6 +88,13 @@ def test_prose_fits_the_page(file: Path) -> None:
 def test_paths_that_are_named_exist(file: Path) -> None:
     paths = named_paths(file.read_text(encoding="utf-8")) - set(MADE_BY_THE_READER)
     assert not [path for path in sorted(paths) if not (BASE_DIR / path).exists()]
+
+
+def test_documents_that_code_names_exist() -> None:
+    code = (file for top in TOP if top not in ("docs", "tests", "locale") for file in (BASE_DIR / top).rglob("*.py"))
+    named = {(file, found) for file in code for found in DOCUMENT.findall(file.read_text())}
+    assert named
+    assert [f"{file.relative_to(BASE_DIR)}: {found}" for file, found in named if not (BASE_DIR / found).exists()] == []
 
 
 def test_the_map_of_hacking_answers_twenty_questions_at_least() -> None:
