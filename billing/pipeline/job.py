@@ -67,15 +67,43 @@ def plan(stored: Mapping[int, int], available: Mapping[int, tuple[int, int]]) ->
         UsageLost: a stored offset lies outside what the partition holds (retention ran ahead of the pipeline, or the
             log went back), so that continuing would bill too little without anyone noticing.
     """
+    for partition in lost(stored, available):
+        low, high = available[partition]
+        raise UsageLost(
+            f"{USAGE_TOPIC}-{partition}: stored offset {stored[partition]}, but the log holds [{low}, {high})"
+        )
     starts = {}
     for partition, (low, high) in sorted(available.items()):
         start = stored.get(partition, low)
-        if not low <= start <= high:
-            raise UsageLost(f"{USAGE_TOPIC}-{partition}: stored offset {start}, but the log holds [{low}, {high})")
         if start < high:
             starts[partition] = start
     share = max(1, RECORDS_PER_RUN_MAX // max(1, len(starts)))
     return {partition: (start, min(available[partition][1], start + share)) for partition, start in starts.items()}
+
+
+def lost(stored: Mapping[int, int], available: Mapping[int, tuple[int, int]]) -> list[int]:
+    """Partitions whose stored offset lies outside what they hold."""
+    return [
+        partition
+        for partition, (low, high) in sorted(available.items())
+        if not low <= stored.get(partition, low) <= high
+    ]
+
+
+def skip_lost(cluster: Cluster, dsn: str) -> dict[int, tuple[int, int]]:
+    """Stored offsets that lie outside what their partitions hold become those logs' start offsets. Both, old and new,
+    by partition. Reports that are read a second time count once, for counters are stored as well.
+
+    Raises:
+        PipelineBusy: a run is at work on this cluster.
+    """
+    with sink.exclusive(dsn, cluster.cluster_id) as connection:
+        stored, available = sink.stored_offsets(connection, cluster.cluster_id), available_offsets(cluster)
+        moved = {partition: (stored[partition], available[partition][0]) for partition in lost(stored, available)}
+        sink.move_offsets(connection, cluster.cluster_id, {partition: new for partition, (_, new) in moved.items()})
+    for partition, (old, new) in moved.items():
+        log.error("usage.skipped", cluster_id=cluster.cluster_id, partition=partition, old=old, new=new)
+    return moved
 
 
 def available_offsets(cluster: Cluster) -> dict[int, tuple[int, int]]:

@@ -7,7 +7,7 @@ of its work or none, and nothing outside this database has to be kept for the ne
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -37,12 +37,17 @@ def exclusive(dsn: str, cluster_id: str) -> Iterator[psycopg.Connection[Any]]:
         PipelineBusy: another run holds it.
     """
     with psycopg.connect(dsn, autocommit=True) as connection:
-        row = connection.execute(
-            "SELECT pg_try_advisory_lock(%s, hashtext(%s))", (ADVISORY_LOCK_CLASS, cluster_id)
-        ).fetchone()
+        key = (ADVISORY_LOCK_CLASS, cluster_id)
+        row = connection.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", key).fetchone()
         if row is None or not row[0]:
             raise PipelineBusy(cluster_id)
-        yield connection
+        try:
+            yield connection
+        finally:
+            # The server notices a closed connection when it gets round to it, and the next run comes at once. With one
+            # that is lost the lock is, too.
+            with suppress(psycopg.OperationalError):
+                connection.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", key)
 
 
 def stored_offsets(connection: psycopg.Connection[Any], cluster_id: str) -> dict[int, int]:
@@ -108,6 +113,15 @@ def commit(
         )
         if before_commit is not None:
             before_commit()
+
+
+def move_offsets(connection: psycopg.Connection[Any], cluster_id: str, offsets: Mapping[int, int]) -> None:
+    """The next run begins at these, by partition."""
+    with connection.transaction(), connection.cursor() as cursor:
+        cursor.executemany(
+            "UPDATE billing_usageoffset SET next_offset = %s WHERE cluster_id = %s AND topic = %s AND partition = %s",
+            [(offset, cluster_id, USAGE_TOPIC, partition) for partition, offset in offsets.items()],
+        )
 
 
 def note_complete(

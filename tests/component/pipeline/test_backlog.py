@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from django.core.management import CommandError, call_command
 from django.db.models import Sum
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from billing import dsn
+from billing import dsn, selectors
 from billing.lake.address import open_lake
-from billing.models import UsageHour
-from billing.pipeline import job
+from billing.models import UsageHour, UsageOffset
+from billing.pipeline import job, sink
 from billing.pipeline.cluster import Cluster
 from billing.pipeline.source import as_batch, batch_of, consumer_conf, row_of
 from brokers.contract.process import CLUSTER_USER
@@ -51,8 +53,7 @@ def test_records_that_are_read_at_once_are_the_rows_that_they_are_one_by_one(raw
 
 def report(conf: dict[str, Any], count: int, instance_id: str, client_id: str) -> int:
     """So many reports of one counter; what they come to."""
-    wanted = ("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password", "bootstrap.servers")
-    login = {name: value for name, value in conf.items() if name in wanted}
+    login = _login_of(conf)
     client = AdminClient(login)
 
     def is_made() -> bool:
@@ -71,12 +72,16 @@ def report(conf: dict[str, Any], count: int, instance_id: str, client_id: str) -
     return count * 7
 
 
-def runs_until_caught_up(cluster: EngineCluster, spark: SparkSession, lake: Path) -> int:
+def source_of(cluster: EngineCluster) -> Cluster:
     settings = cluster.brokers[0].settings
-    source = Cluster(
+    return Cluster(
         cluster_id=cluster.cluster_id, bootstrap=f"{settings.internal_host}:{settings.internal_port}",
         username=CLUSTER_USER, password=cluster.secret,
     )  # fmt: skip
+
+
+def runs_until_caught_up(cluster: EngineCluster, spark: SparkSession, lake: Path) -> int:
+    source = source_of(cluster)
     for runs in range(1, 100):
         if job.run(lambda: spark, source, dsn.conninfo(), lake=open_lake(lake.as_uri())).caught_up:
             return runs
@@ -110,3 +115,47 @@ def test_a_backlog_of_the_longest_names_fits_into_the_memory_of_the_session(
     expected = report(conf_of(cluster), 70_000, "ins-backlog2", "\U0001f600" * NAME_CHARACTERS_MAX)
     assert runs_until_caught_up(cluster, spark, tmp_path) >= 2
     assert billed("ins-backlog2") == expected
+
+
+def test_reports_that_are_lost_stop_the_runs_until_an_operator_skips_them(
+    cluster: EngineCluster, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log went back, as that of a broker whose disk was lost. What is read a second time counts once."""
+    monkeypatch.setattr(selectors, "usage_sources", lambda: [source_of(cluster)])
+    report(conf_of(cluster), 10, "ins-backlog3", "short")
+    runs_until_caught_up(cluster, spark, tmp_path)
+    out = StringIO()
+    call_command("usage", "status", stdout=out)
+    assert f"{USAGE_TOPIC}-0: read up to" in out.getvalue() and "0 to go" in out.getvalue()
+    expected = report(conf_of(cluster), 30, "ins-backlog3", "short")
+    read = UsageOffset.objects.get(cluster_id=cluster.cluster_id, partition=0).next_offset
+    UsageOffset.objects.filter(cluster_id=cluster.cluster_id, partition=0).update(next_offset=read + 1_000)
+
+    with pytest.raises(job.UsageLost):
+        runs_until_caught_up(cluster, spark, tmp_path)
+    with pytest.raises(CommandError, match="1 partitions have lost reports"):
+        call_command("usage", "status", stdout=out)
+    assert f"read up to {read + 1_000}, LOST: the log holds [0, {read + 30})" in out.getvalue()
+    call_command("usage", "skip-lost", "--cluster", cluster.cluster_id, stdout=out)
+    assert f"was at {read + 1_000}, goes on at 0" in out.getvalue()
+    runs_until_caught_up(cluster, spark, tmp_path)
+
+    assert billed("ins-backlog3") == expected
+    call_command("usage", "skip-lost", stdout=out)
+    assert "nothing is lost" in out.getvalue()
+
+
+def test_offsets_are_moved_by_nobody_while_a_run_is_at_work_or_where_no_cluster_is(
+    cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = source_of(cluster)
+    monkeypatch.setattr(selectors, "usage_sources", lambda: [source])
+    with sink.exclusive(dsn.conninfo(), cluster.cluster_id), pytest.raises(CommandError, match="a run is at work"):
+        call_command("usage", "skip-lost")
+    with pytest.raises(CommandError, match="no cluster cl-other"):
+        call_command("usage", "status", "--cluster", "cl-other")
+
+
+def _login_of(conf: dict[str, Any]) -> dict[str, Any]:
+    wanted = ("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password", "bootstrap.servers")
+    return {name: value for name, value in conf.items() if name in wanted}

@@ -1,0 +1,62 @@
+"""`manage.py usage`: how far the pipeline has read, and how it goes on where reports are lost."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+import psycopg
+from confluent_kafka import KafkaException
+from django.core.management.base import BaseCommand, CommandError
+
+from billing import dsn, selectors
+from billing.pipeline import job, sink
+from billing.pipeline.cluster import Cluster
+from brokers.contract.usage import USAGE_TOPIC
+
+
+class Command(BaseCommand):
+    help = "Looks after the pipeline: what is read of the usage that brokers report."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        acts = parser.add_subparsers(dest="act", required=True, metavar="ACT")
+        status = acts.add_parser("status", help="offsets read and there; ends with 1 where reports are lost")
+        skip = acts.add_parser("skip-lost", help="go on at the start of each log whose stored offset it does not hold")
+        for each in (status, skip):
+            each.add_argument("--cluster", metavar="ID", help="default: all")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        found = [each for each in selectors.usage_sources() if options["cluster"] in (None, each.cluster_id)]
+        if options["cluster"] and not found:
+            raise CommandError(f"There is no cluster {options['cluster']} whose brokers run.")
+        act = self._skip_lost if options["act"] == "skip-lost" else self._status
+        lost = 0
+        for cluster in found:
+            try:
+                lost += act(cluster)
+            except KafkaException as trouble:
+                raise CommandError(f"{cluster.cluster_id}: its brokers do not answer ({trouble}).") from None
+            except sink.PipelineBusy:
+                raise CommandError(f"{cluster.cluster_id}: a run is at work on it; try again.") from None
+        if lost:
+            raise CommandError(f"{lost} partitions have lost reports: manage.py usage skip-lost goes on without them.")
+
+    def _status(self, cluster: Cluster) -> int:
+        """How many partitions have lost reports."""
+        with psycopg.connect(dsn.conninfo(), autocommit=True) as connection:
+            stored = sink.stored_offsets(connection, cluster.cluster_id)
+        available = job.available_offsets(cluster)
+        lost = job.lost(stored, available)
+        for partition, (low, high) in sorted(available.items()):
+            at = stored.get(partition, low)
+            state = f"LOST: the log holds [{low}, {high})" if partition in lost else f"{high - at} to go"
+            self.stdout.write(f"{cluster.cluster_id} {USAGE_TOPIC}-{partition}: read up to {at}, {state}")
+        return len(lost)
+
+    def _skip_lost(self, cluster: Cluster) -> int:
+        moved = job.skip_lost(cluster, dsn.conninfo())
+        for partition, (old, new) in moved.items():
+            self.stdout.write(f"{cluster.cluster_id} {USAGE_TOPIC}-{partition}: was at {old}, goes on at {new}")
+        if not moved:
+            self.stdout.write(f"{cluster.cluster_id}: nothing is lost")
+        return 0
