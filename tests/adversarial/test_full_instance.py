@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -240,10 +241,10 @@ def delete_topic(instance: TestInstance) -> None:
         future.result(30)
 
 
-@pytest.fixture(scope="module")
-def small(three: EngineCluster) -> TestInstance:
-    """One that has more than it bought."""
-    instance = with_topics(three, "ins-cccccccc", TOPIC)
+@pytest.fixture()
+def small(three: EngineCluster, request: pytest.FixtureRequest) -> TestInstance:
+    """One that has more than it bought; of each test its own, for some of them buy more."""
+    instance = with_topics(three, f"ins-{zlib.crc32(request.node.name.encode()):08x}", TOPIC)
     producer = Producer({"bootstrap.servers": instance.bootstrap, "acks": "all"})
     for _ in range(20):
         producer.produce(TOPIC, VALUE, partition=0)

@@ -37,9 +37,10 @@ def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
         yield running
 
 
-@pytest.fixture(scope="module")
-def attacked(cluster: EngineCluster) -> TestInstance:
-    instance = cluster.create_instance("ins-aaaaaaaa", security="sasl_plaintext")
+@pytest.fixture()
+def attacked(cluster: EngineCluster, mechanism: str) -> TestInstance:
+    """Another one for each mechanism: after the attack nobody signs in to it from this address for a while."""
+    instance = cluster.create_instance("ins-" + mechanism[:5].lower() + "aaa", security="sasl_plaintext")
     alter(cluster, instance, added("alice", "alice-secret"))
     return instance
 
@@ -49,13 +50,16 @@ def neighbour_port(cluster: EngineCluster) -> int:
     return next(iter(with_topic(cluster, "ins-bbbbbbbb").document.ports.values()))
 
 
-async def owner(port: int, signed_in: asyncio.Event, stop: asyncio.Event) -> int:
-    """Signed in before; how many of its requests were answered."""
+async def signed_in_owner(port: int) -> WireClient:
     client = await WireClient.connect(port)
     await client.call(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN"))
     token = SaslAuthenticateRequest(auth_bytes=b"\0alice\0alice-secret")
     assert (await client.call(ApiKey.SASL_AUTHENTICATE, 2, token)).error_code == 0
-    signed_in.set()
+    return client
+
+
+async def go_on(client: WireClient, stop: asyncio.Event) -> int:
+    """How many requests of a connection that has signed in are answered."""
     answered = 0
     while not stop.is_set():
         answered += bool((await client.call(ApiKey.METADATA, 12, MetadataRequest(topics=[]))).brokers)
@@ -80,9 +84,7 @@ async def test_wrong_passwords_cost_the_neighbour_nothing_and_the_owner_no_conne
     before = await _counts(cluster, attacked)
     neighbour, stop = Neighbour(neighbour_port, TOPIC), asyncio.Event()
     if mechanism == "PLAIN":  # afterwards this address has failed too often for anybody to sign in
-        signed_in = asyncio.Event()
-        owning = asyncio.create_task(owner(port, signed_in, stop))
-        await signed_in.wait()
+        owning = asyncio.create_task(go_on(await signed_in_owner(port), stop))
     producing = asyncio.create_task(neighbour.produce_until(stop))
     began_s = asyncio.get_running_loop().time()
     swarm = await asyncio.create_subprocess_exec(

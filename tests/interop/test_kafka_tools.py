@@ -23,6 +23,8 @@ TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 FORMATTERS = "org.apache.kafka.tools.consumer"
 TOPIC, PARTITIONS, RECORDS = "orders", 2, 10
+# Of transactions, whose markers take offsets as records do.
+TRANSACTED = "transfers"
 OVERRIDES = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.replication.factor": "1",
@@ -64,7 +66,8 @@ def place(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> I
     with EngineCluster(zookeeper_address, home, overrides=OVERRIDES) as cluster:
         bootstrap = cluster.create_instance("ins-tools000").bootstrap
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+        for future in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in (TOPIC, TRANSACTED)]).values():
+            future.result(30)
         producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
         for number in range(RECORDS * PARTITIONS):
             producer.produce(TOPIC, b"%d" % number, partition=number % PARTITIONS)
@@ -155,7 +158,7 @@ def open_transaction(place: Place, name: str, timeout_ms: int = 600_000) -> Prod
     )
     producer.init_transactions(30)
     producer.begin_transaction()
-    producer.produce(TOPIC, name.encode(), partition=0)
+    producer.produce(TRANSACTED, name.encode(), partition=0)
     assert producer.flush(30) == 0
     return producer
 
@@ -164,17 +167,17 @@ def test_transactions_are_listed_described_and_found_hanging(place: Place) -> No
     producer = open_transaction(place, "described")
     assert re.search(r"described\s+\d+\s+\d+\s+Ongoing", place.transactions("list"))
     text = place.transactions("describe", "--transactional-id", "described")
-    assert "Ongoing" in text and f"{TOPIC}-0" in text
-    text = place.transactions("describe-producers", "--topic", TOPIC, "--partition", "0")
+    assert "Ongoing" in text and f"{TRANSACTED}-0" in text
+    text = place.transactions("describe-producers", "--topic", TRANSACTED, "--partition", "0")
     assert len([line for line in text.splitlines() if line and line[0].isdigit()]) >= 1
-    assert "hanging" not in place.transactions("find-hanging", "--topic", TOPIC, "--max-transaction-timeout", "1")
+    assert "hanging" not in place.transactions("find-hanging", "--topic", TRANSACTED, "--max-transaction-timeout", "1")
     producer.abort_transaction(30)
     assert re.search(r"described\s+\d+\s+\d+\s+CompleteAbort", place.transactions("list"))
 
 
 def test_an_operator_aborts_an_open_transaction_with_kafkas_tool(place: Place) -> None:
     producer = open_transaction(place, "aborted")
-    inside = f"ins-tools000.{TOPIC}"
+    inside = f"ins-tools000.{TRANSACTED}"
     text = place.as_cluster("describe-producers", "--topic", inside, "--partition", "0")
     # ProducerId ProducerEpoch LatestCoordinatorEpoch LastSequence LastTimestamp CurrentTransactionStartOffset
     rows = [line.split() for line in text.splitlines() if line and line[0].isdigit()]
@@ -190,7 +193,7 @@ def last_stable(place: Place) -> int:
         {"bootstrap.servers": place.bootstrap, "group.id": "watch", "isolation.level": "read_committed"}
     )
     try:
-        return int(consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=30)[1])
+        return int(consumer.get_watermark_offsets(TopicPartition(TRANSACTED, 0), timeout=30)[1])
     finally:
         consumer.close()
 
