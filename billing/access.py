@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from billing.models import (
     Budget,
     BudgetAlert,
     DeliveryState,
+    Discount,
     Invoice,
     InvoiceLine,
     InvoiceState,
@@ -51,6 +53,16 @@ def open_amount(tenant: Tenant) -> Decimal:
     """Of all invoices that are not closed."""
     found = with_open_amount(Invoice.objects.filter(tenant=tenant, state=InvoiceState.ISSUED))
     return found.aggregate(sum=Sum("open_amount"))["sum"] or Decimal(0)
+
+
+def discounts_of(tenant: Tenant) -> QuerySet[Discount]:
+    """Those that are over included."""
+    return Discount.objects.filter(tenant=tenant)
+
+
+def discounts_in_force(tenant: Tenant, now: datetime) -> QuerySet[Discount]:
+    """Those to come included, in the order in which they are taken off."""
+    return discounts_of(tenant).filter(Q(ends_at=None) | Q(ends_at__gt=now)).order_by("pk")
 
 
 def budgets_of(tenant: Tenant) -> QuerySet[Budget]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
+from django.db.models import Count, QuerySet
 from django.http import HttpRequest
 from django.urls import URLPattern
 from django.utils import timezone
@@ -19,6 +20,7 @@ from billing.models import (
     AlertFiring,
     AlertRule,
     BillingProfile,
+    Coupon,
     Discount,
     FiringEnd,
     Invoice,
@@ -191,6 +193,33 @@ class DiscountAdmin(_AgreementAdmin):
     what = "discount"
     list_display = ("tenant", "code", "percent", "amount", "starts_at", "ends_at")
     search_fields = ("tenant__name", "code")
+
+
+@admin.register(Coupon)
+class CouponAdmin(_AgreementAdmin):
+    """Who has redeemed one has a discount of its code, which stays as it is."""
+
+    when_empty = _("No coupons. Tenants redeem the code of one on their page of invoices.")
+    symbol = "confirmation_number"
+    what = "coupon"
+    list_display = (
+        "code",
+        "percent",
+        "amount",
+        "currency",
+        "months",
+        "redeemed",
+        "redemptions_max",
+        "redeemable_until",
+    )
+    search_fields = ("code",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Coupon]:
+        return super().get_queryset(request).annotate(count=Count("discounts"))  # type: ignore[no-any-return]
+
+    @admin.display(description=_("redeemed"), ordering="count")
+    def redeemed(self, coupon: Coupon) -> int:
+        return coupon.count  # type: ignore[attr-defined, no-any-return]
 
 
 @admin.register(Seller)

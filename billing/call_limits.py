@@ -12,8 +12,11 @@ from tenants.models import Tenant
 RECOMPUTATIONS_PER_MINUTE_MAX = 6
 COSTS_PER_MINUTE_MAX = 120
 PDFS_PER_MINUTE_MAX = 30
+# Codes that are wrong as well as right ones: nobody finds one by trying.
+COUPONS_PER_MINUTE_MAX = 6
 # Rows of the lake that are read in a request; `manage.py invoices recompute` reads all of it.
 REPLAYED_ROWS_MAX = 2_000_000
+WORKED_OUT = gettext_noop("This is worked out a few times a minute. Wait before the next request.")
 
 
 def charge_recomputation(tenant: Tenant) -> None:
@@ -31,6 +34,14 @@ def charge_pdf(tenant: Tenant) -> None:
     _charge(f"pdf:{tenant.pk}", PDFS_PER_MINUTE_MAX)
 
 
+def charge_coupon(tenant: Tenant) -> None:
+    """Raises `RateLimited`."""
+    _charge(
+        f"coupon:{tenant.pk}", COUPONS_PER_MINUTE_MAX,
+        gettext_noop("Too many codes in a minute. Wait before the next one."),
+    )  # fmt: skip
+
+
 def charge_write(acting: Actor) -> None:
     """A change in the console counts as one over the API does. Raises `RateLimited`."""
     rate = rates.charge(acting.id, is_anonymous=False, is_write=True)
@@ -40,10 +51,7 @@ def charge_write(acting: Actor) -> None:
         )
 
 
-def _charge(name: str, limit: int) -> None:
+def _charge(name: str, limit: int, text: str = WORKED_OUT) -> None:
     rate = rates.charge_named(name, limit)
     if rate is not None and rate.is_exceeded:
-        raise RateLimited(
-            gettext_noop("This is worked out a few times a minute. Wait before the next request."),
-            retry_after_s=rate.reset_s,
-        )
+        raise RateLimited(text, retry_after_s=rate.reset_s)

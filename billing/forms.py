@@ -18,6 +18,7 @@ from billing.alerts.limits import (
 )
 from billing.alerts.limits import NAME_CHARS_MAX as RULE_NAME_CHARS_MAX
 from billing.models import OF_TENANTS, Plan
+from billing.models.agreements import DISCOUNT_CODE_CHARS_MAX
 from billing.models.budgets import NAME_CHARS_MAX as BUDGET_NAME_CHARS_MAX
 from billing.models.budgets import SMALLEST
 from billing.models.webhooks import URL_CHARS_MAX
@@ -141,6 +142,12 @@ class BudgetForm(forms.Form):
         super().__init__(*args, **more)
         chosen = cast(forms.ChoiceField, self.fields["instance_id"])
         chosen.choices = [("", _("All instances")), *sorted(instances.items(), key=lambda item: item[1])]
+
+
+class CouponForm(forms.Form):
+    """The code of a coupon."""
+
+    code = forms.CharField(label=_("Code"), max_length=DISCOUNT_CODE_CHARS_MAX)
 
 
 class AlertRuleChangeForm(forms.Form):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from billing.views import alert_rules, archives, budgets, buying, costs, invoices, payments, usage, webhooks
+from billing.views import alert_rules, archives, budgets, buying, costs, coupons, invoices, payments, usage, webhooks
 
 urlpatterns = [
     path("instances/new/", buying.create_page, name="page-instance-create"),
@@ -40,6 +40,7 @@ urlpatterns = [
         name="page-webhook-resend",
     ),
     path("invoices/", invoices.invoices_page, name="page-invoices"),
+    path("invoices/redeem/", coupons.redeem_coupon, name="page-coupon-redeem"),
     path("invoices/<str:invoice_id>/", invoices.invoice_page, name="page-invoice"),
     path("invoices/<str:invoice_id>/lines.csv", invoices.invoice_csv, name="page-invoice-csv"),
     path("invoices/<str:invoice_id>/invoice.pdf", invoices.invoice_pdf, name="page-invoice-pdf"),

@@ -2,12 +2,13 @@
 
 from django.urls import path
 
-from billing.api import alert_rules, archives, budgets, invoices, views, webhooks
+from billing.api import alert_rules, archives, budgets, discounts, invoices, views, webhooks
 
 urlpatterns = [
     path("plans", views.PlanCollection.as_view()),
     path("prices:quote", views.PriceQuote.as_view()),
     path("instances/<str:instance_id>/usage", views.InstanceUsage.as_view()),
+    path("discounts", discounts.DiscountCollection.as_view()),
     path("budgets", budgets.BudgetCollection.as_view()),
     path("budgets/<str:budget_id>", budgets.BudgetDetail.as_view()),
     path("alerts", budgets.AlertCollection.as_view()),

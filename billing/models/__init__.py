@@ -13,6 +13,7 @@ from billing.models.alerts import (
 )
 from billing.models.archives import Archive, ArchiveFile, ArchivePartition, ArchiveState, OnTrouble, ValueFormat
 from billing.models.budgets import Budget, BudgetAlert
+from billing.models.coupons import Coupon
 from billing.models.dunning import InvoiceReminder, UnpaidSuspension
 from billing.models.idle import IdleWarning
 from billing.models.invoices import OVERDUE, Invoice, InvoiceKind, InvoiceLine, InvoiceState, UntakenMail
@@ -46,6 +47,7 @@ __all__ = [
     "BillingProfile",
     "Budget",
     "BudgetAlert",
+    "Coupon",
     "DeliveryState",
     "Direction",
     "Discount",

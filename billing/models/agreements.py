@@ -15,6 +15,7 @@ from tenants.models import Tenant
 ADDRESS_CHARS_MAX = 400
 NAME_CHARS_MAX = 120
 TAX_ID_CHARS_MAX = 32
+DISCOUNT_CODE_CHARS_MAX = 32
 PAYMENT_DAYS_DEFAULT = 14
 FIRST_REMINDER_DAYS_DEFAULT = 3
 SECOND_REMINDER_DAYS_DEFAULT = 10
@@ -108,10 +109,16 @@ class BillingProfile(models.Model):
 
 
 class Discount(models.Model):
-    """Off the bill of each period that begins in `[starts_at, ends_at)`: a percentage, an amount, or both."""
+    """Off the bill of each period that begins in `[starts_at, ends_at)`: a percentage, an amount, or both. Agreed with
+    the tenant, or of a coupon that it redeemed.
+    """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="discounts", verbose_name=_("tenant"))
-    code = models.CharField(_("code"), max_length=32)
+    coupon = models.ForeignKey(
+        "billing.Coupon", on_delete=models.PROTECT, null=True, blank=True, editable=False, related_name="discounts",
+        verbose_name=_("coupon"),
+    )  # fmt: skip
+    code = models.CharField(_("code"), max_length=DISCOUNT_CODE_CHARS_MAX)
     percent = models.DecimalField(_("percent"), max_digits=5, decimal_places=2, default=0, validators=PERCENT)
     amount = models.DecimalField(
         _("amount"), max_digits=12, decimal_places=2, default=0, validators=(MinValueValidator(Decimal(0)),)

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_GET
 
 from billing import access as billing_access
 from billing import call_limits, downloads
+from billing.forms import CouponForm
 from billing.invoices import expansion
 from billing.invoices.charging import draft
 from billing.invoices.periods import month_of
@@ -27,6 +28,7 @@ from tenants.views.base import console_page, render_page
 from tenants.wording import localized
 
 LINES_SHOWN_MAX = 500
+DISCOUNTS_SHOWN_MAX = 50
 HEAD = (
     "invoice", "position", "kind", "instance_id", "plan", "meter", "from", "until", "quantity", "unit", "unit_price",
     "amount", "currency",
@@ -51,6 +53,7 @@ def invoices_page(request: HttpRequest) -> HttpResponse:
         "next_token": next_token, "is_first": "page_token" not in request.GET,
         "open_amount": billing_access.open_amount(tenant),
         "draft": running, "month": month_of(now), "currency": tenant.currency,
+        "discounts": billing_access.discounts_in_force(tenant, now)[:DISCOUNTS_SHOWN_MAX], "coupon_form": CouponForm(),
     }  # fmt: skip
     return render_page(request, "billing/invoices.html", context, section="invoices", crumbs=[(_("Invoices"), None)])
 

@@ -1,0 +1,73 @@
+"""Writes: a tenant redeems a coupon, and has a discount."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import transaction
+from django.utils.translation import gettext_noop
+
+from billing import call_limits
+from billing.invoices.periods import month_of
+from billing.models import Coupon, Discount
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Conflict, Invalid, Message
+from tenants.models import Tenant
+
+# The same whatever is wrong with it: nobody learns which codes there are.
+NOT_VALID = gettext_noop("This code is not valid, or not any more.")
+
+
+def redeem(*, acting: Actor, code: str, now: datetime) -> Discount:
+    """Off the bills of the month that runs and of those after it, as many as the coupon says.
+
+    Raises:
+        RateLimited: too many codes in a minute, right and wrong ones.
+        Invalid: there is no such coupon, its time is over, as many have it as may, or it is in another currency.
+        Conflict: the tenant has it already.
+    """
+    access.require(acting, Scope.BILLING_WRITE)
+    call_limits.charge_coupon(access.tenant_of(acting))
+    with transaction.atomic():
+        return _redeem(acting, code.strip().upper(), now)
+
+
+def _redeem(acting: Actor, code: str, now: datetime) -> Discount:
+    tenant = Tenant.objects.select_for_update().get(pk=access.tenant_of(acting).pk)
+    # Locked, so that no more tenants have it than may.
+    coupon = Coupon.objects.select_for_update().filter(code=code).first()
+    if Discount.objects.filter(tenant=tenant, code=code).exists():
+        raise Conflict(gettext_noop("This code is redeemed already."), code="already_redeemed")
+    if coupon is None or not _is_open(coupon, now):
+        raise Invalid.at("/code", NOT_VALID, code="not_valid")
+    if coupon.amount and coupon.currency != tenant.currency:
+        text = Message(gettext_noop("This code is for bills in %(currency)s."), currency=coupon.currency)
+        raise Invalid.at("/code", text, code="other_currency")
+    month = month_of(now.astimezone(UTC))
+    discount = Discount.objects.create(
+        tenant=tenant, coupon=coupon, code=coupon.code, percent=coupon.percent, amount=coupon.amount,
+        starts_at=month.start, ends_at=_months_after(month.start, coupon.months),
+    )  # fmt: skip
+    audit.record(acting, "discount.redeemed", discount, None, _shown(discount), tenant=tenant)
+    return discount
+
+
+def _is_open(coupon: Coupon, now: datetime) -> bool:
+    if coupon.redeemable_until is not None and now >= coupon.redeemable_until:
+        return False
+    return Discount.objects.filter(coupon=coupon).count() < coupon.redemptions_max
+
+
+def _months_after(start: datetime, months: int) -> datetime:
+    years, month = divmod(start.month - 1 + months, 12)
+    return start.replace(year=start.year + years, month=month + 1)
+
+
+def _shown(discount: Discount) -> dict[str, Any]:
+    return {
+        "code": discount.code, "percent": str(discount.percent), "amount": str(discount.amount),
+        "ends_at": discount.ends_at.isoformat() if discount.ends_at else None,
+    }  # fmt: skip
