@@ -161,7 +161,8 @@ class Attack:
         request = JoinGroupRequest(
             group_id=f"joined{number}",
             session_timeout_ms=1_800_000,
-            rebalance_timeout_ms=60_000,
+            # Longer than the attack: who has not synchronised by then makes room for another one.
+            rebalance_timeout_ms=600_000,
             member_id="",
             protocol_type="consumer",
             protocols=[protocol],

@@ -4,6 +4,7 @@ of it is had again by itself (CKA-20 ff).
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 import psutil
@@ -33,7 +34,7 @@ RETRIABLE = {str(int(code)) for code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, Error
 
 def test_services_are_killed_under_load_and_bandwidth_is_neither_lost_nor_without_limit(stack: Stack) -> None:
     caller = demo_tenant(stack)
-    instance = caller.instance("services-killed", bandwidth_mb_s=BOUGHT_MB_S, storage_gb=10)
+    instance = caller.instance(f"services-killed-{secrets.token_hex(2)}", bandwidth_mb_s=BOUGHT_MB_S, storage_gb=10)
     caller.topic(instance["id"], "hot", 3, replication_factor=1)
 
     def nearly_all_is_had() -> bool:
