@@ -14,8 +14,9 @@ COSTS_PER_MINUTE_MAX = 120
 PDFS_PER_MINUTE_MAX = 30
 # Codes that are wrong as well as right ones: nobody finds one by trying.
 COUPONS_PER_MINUTE_MAX = 6
-# Rows of the lake that are read in a request; `manage.py invoices recompute` reads all of it.
-REPLAYED_ROWS_MAX = 2_000_000
+# Rows of the lake that are read in a request: three seconds, if all of them are the tenant's. `manage.py invoices
+# recompute` reads all of it.
+REPLAYED_ROWS_MAX = 5_000_000
 WORKED_OUT = gettext_noop("This is worked out a few times a minute. Wait before the next request.")
 
 
