@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils.translation import gettext_noop
 
 from billing import call_limits
@@ -39,7 +40,9 @@ def _redeem(acting: Actor, code: str, now: datetime) -> Discount:
     tenant = Tenant.objects.select_for_update().get(pk=access.tenant_of(acting).pk)
     # Locked, so that no more tenants have it than may.
     coupon = Coupon.objects.select_for_update().filter(code=code).first()
-    if Discount.objects.filter(tenant=tenant, code=code).exists():
+    # By the coupon as well: an operator may have written another code since.
+    has_it = Q(code=code) if coupon is None else Q(code=code) | Q(coupon=coupon)
+    if Discount.objects.filter(has_it, tenant=tenant).exists():
         raise Conflict(gettext_noop("This code is redeemed already."), code="already_redeemed")
     if coupon is None or not _is_open(coupon, now):
         raise Invalid.at("/code", NOT_VALID, code="not_valid")
