@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import Count, OuterRef, QuerySet, Subquery
-from django.db.models.functions import Coalesce
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import URLPattern
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from unfold.admin import TabularInline
 
+from billing import selectors
 from billing.admin_views.urls import money_urls
 from billing.alerts import services as alerts
 from billing.invoices import issuing
@@ -216,14 +216,11 @@ class CouponAdmin(_AgreementAdmin):
     search_fields = ("code",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Coupon]:
-        # Counted for the rows that are shown alone: a join would count all of them first.
-        of_coupon = Discount.objects.filter(coupon=OuterRef("pk")).order_by().values("coupon")
-        count = Subquery(of_coupon.annotate(count=Count("pk")).values("count"))
-        return super().get_queryset(request).annotate(count=Coalesce(count, 0))  # type: ignore[no-any-return]
+        return selectors.with_redemptions(super().get_queryset(request))
 
     @admin.display(description=_("redeemed"))
     def redeemed(self, coupon: Coupon) -> int:
-        return coupon.count  # type: ignore[attr-defined, no-any-return]
+        return coupon.redemptions  # type: ignore[attr-defined, no-any-return]
 
 
 @admin.register(Seller)

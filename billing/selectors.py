@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from django.db.models import Max, Min, Prefetch, Q, QuerySet
+from django.db.models import Count, Max, Min, OuterRef, Prefetch, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from billing.models import NEVER, Plan, Price, UsageOffset
+from billing.models import NEVER, Coupon, Discount, Plan, Price, UsageOffset
 from billing.pipeline.cluster import Cluster as UsageSource
 from billing.rating.quotes import Quote, quote
 from brokers.choices import ProcessState
@@ -123,6 +124,13 @@ def plan_terms(
         storage_gb_max=plan.storage_gb_max,
         partitions_max=plan.partitions_max,
     )
+
+
+def with_redemptions(coupons: QuerySet[Coupon]) -> QuerySet[Coupon]:
+    """Each with its `redemptions`, counted for the rows that are shown alone: a join would count all of them first."""
+    of_coupon = Discount.objects.filter(coupon=OuterRef("pk")).order_by().values("coupon")
+    count = Subquery(of_coupon.annotate(count=Count("pk")).values("count"))
+    return coupons.annotate(redemptions=Coalesce(count, 0))
 
 
 def usage_sources() -> list[UsageSource]:
