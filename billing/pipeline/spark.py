@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CODE_ROOT = Path(__file__).resolve().parents[2]
+# For a heap of 512 MB. Java's default collector has threads of its own, which want the cores that Spark works on.
+LOCAL_JAVA_OPTIONS = "-XX:+UseSerialGC"
 
 
 def session(*, master: str, local_dir: str) -> SparkSession:
@@ -42,7 +44,9 @@ def session(*, master: str, local_dir: str) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.log.level", "ERROR")
     )
-    if not is_local:
+    if is_local:
+        builder = builder.config("spark.driver.extraJavaOptions", LOCAL_JAVA_OPTIONS)
+    else:
         builder = builder.config("spark.executorEnv.PYTHONPATH", str(CODE_ROOT))
         builder = builder.config("spark.executor.memory", "512m")
     with as_spark_driver():

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 from playwright.sync_api import Page, expect
 
+from billing.call_limits import COSTS_PER_MINUTE_MAX
 from instances.views.snippet_security import PLACEHOLDER_PASSWORD
 from tests.product.browser.conftest import OpenPage, press
 from tests.testkit.stack import Stack
@@ -80,7 +81,8 @@ def run_python(code: str, folder: Path) -> None:
 
 
 def has_cost(page: Page, topic: str) -> bool:
-    """Whether the page says what the topic's bytes come to, all of them."""
+    """Whether the page says what the topic's bytes come to, all of them. Who asks too often waits a minute."""
+    page.wait_for_timeout(60_000 / COSTS_PER_MINUTE_MAX)
     page.reload()
     row = page.get_by_role("row").filter(has_text=topic)
     if row.count() == 0:
