@@ -39,7 +39,9 @@ def has_long_requests(api_key: ApiKey, version: int, topic: str) -> bool:
 
 
 def longest_requests(api_key: ApiKey, version: int, topic: str) -> Iterator[tuple[str, bytes]]:
-    """For each array in a request of this API, a frame in which it is as long as a request may have it."""
+    """For each array in a request of this API, a frame in which it is as long as a request may have it; and another
+    one, if there are arrays in its items, in which those are empty.
+    """
     limit = limit_of(api_key)
     for path, request in _requests_of_one(api_key, version, topic):
         count = (limit.items_max - SPARE_ITEMS) // _stretch(request, path, 1)
@@ -59,8 +61,12 @@ def _requests_of_one(api_key: ApiKey, version: int, topic: str) -> Iterator[tupl
         request = filled(cls, version, topic, bytes(16))
         if api_key is ApiKey.SYNC_GROUP:  # `filled` gives it none
             request.assignments = [filled(SyncGroupRequestAssignment, version, topic, bytes(16))]
-        if not _is_left_empty(request, path):
-            yield path, request
+        if _is_left_empty(request, path):
+            continue
+        yield path, request
+        hollow = copy.deepcopy(request)
+        if _empty_within(_item_at(hollow, path)):
+            yield path, hollow
 
 
 def _arrays(cls: type[Any], version: int) -> Iterator[FieldPath]:
@@ -86,11 +92,25 @@ def _is_left_empty(request: Any, path: FieldPath) -> bool:
     return False
 
 
+def _item_at(request: Any, path: FieldPath) -> Any:
+    for name in path:
+        value = getattr(request, name)
+        request = value[0] if isinstance(value, list) and value else value
+    return request
+
+
+def _empty_within(item: Any) -> bool:
+    """Leaves the arrays of an item empty; whether it has any that were not."""
+    names = [name for name in getattr(item, "__slots__", ()) if isinstance(getattr(item, name), list)]
+    had = any(getattr(item, name) for name in names)
+    for name in names:
+        setattr(item, name, [])
+    return had
+
+
 def _stretch(request: Any, path: FieldPath, count: int) -> int:
     """Makes the array at `path` so long; how many items of arrays each of its items is."""
-    for name in path[:-1]:
-        value = getattr(request, name)
-        request = value[0] if isinstance(value, list) else value
+    request = _item_at(request, path[:-1])
     items = getattr(request, path[-1]) or [0]
     setattr(request, path[-1], [_numbered(items[0], number) for number in range(count)])
     return 1 + _items_within(items[0])

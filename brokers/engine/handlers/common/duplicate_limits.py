@@ -52,4 +52,5 @@ class DuplicateLimits:
                 known.update([(name, index) for index in part])
                 self._count += len(part) - (len(known) - before)
                 await turns.take()
+            await turns.take()  # a topic may be named without partitions
         return self._count > REPEATED_LINES_MAX

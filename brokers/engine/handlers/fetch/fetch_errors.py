@@ -49,6 +49,7 @@ async def refused(version: int, correlation_id: int, error: int, frame: FetchFra
     if version < TOPIC_IDS_FROM:
         turns = TurnBudget()
         for key, wanted in frame.topics:
+            await turns.take()  # a topic may be named without partitions
             lines = []
             for line in wanted:
                 await turns.take()

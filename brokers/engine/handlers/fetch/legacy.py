@@ -144,6 +144,7 @@ class _OldFetch:
     async def _complete(self, topics: list[tuple[str, list[_Part]]]) -> None:
         turns = TurnBudget()
         for _, parts in topics:
+            await turns.take()  # a topic may be named without partitions
             for part in parts:
                 await turns.take()
                 converted = part.converted
@@ -191,6 +192,7 @@ class _OldFetch:
             for topic in self.request.topics:
                 parts: list[_Part] = []
                 topics.append((topic.topic, parts))
+                await turns.take()
                 for wanted in topic.partitions:
                     await turns.take()
                     client = self.session.client(self.client_id)

@@ -165,9 +165,9 @@ def _fetched(call: Call, asked: _Asked, error: int, found: Found) -> OffsetFetch
 
 def partitions_fetched(response: OffsetFetchResponse) -> int:
     """How long an answer is."""
-    lines = sum(len(topic.partitions) for topic in response.topics)
-    lines += max(len(response.groups) - 1, 0)
-    return lines + sum(len(topic.partitions) for group in response.groups for topic in group.topics)
+    lines = sum(1 + len(topic.partitions) for topic in response.topics)
+    lines += len(response.groups)
+    return lines + sum(1 + len(topic.partitions) for group in response.groups for topic in group.topics)
 
 
 async def _fetch_groups(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
@@ -198,13 +198,15 @@ async def _fetched_groups(
     """Those that have to wait do so together."""
     later = [reply for _, reply in replies if isinstance(reply, Awaitable)]
     late = iter(await asyncio.gather(*later))
+    turns = TurnBudget()
     groups = []
     for group_id, reply in replies:
         error, result = next(late) if isinstance(reply, Awaitable) else reply
-        topics = [
-            OffsetFetchResponseTopics(name=name, partitions=lined(OffsetFetchResponsePartitions, lines))
-            for name, lines in result
-        ]
+        topics = []
+        for name, lines in result:
+            partitions = lined(OffsetFetchResponsePartitions, lines)
+            topics.append(OffsetFetchResponseTopics(name=name, partitions=partitions))
+            await turns.take()
         groups.append(OffsetFetchResponseGroup(group_id=group_id, topics=topics, error_code=error))
     return groups
 

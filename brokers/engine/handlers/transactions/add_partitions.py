@@ -137,6 +137,7 @@ async def _by_topic(
     result = []
     turns = TurnBudget()
     for topic in topics:
+        await turns.take()  # a topic may be named without partitions
         lines = []
         for index in topic.partitions:
             await turns.take()

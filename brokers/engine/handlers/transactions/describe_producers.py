@@ -51,12 +51,14 @@ async def describe_producers(call: Call, request: DescribeProducersRequest) -> D
                 described += len(partitions[-1].active_producers)
             await turns.take()
         topics.append(DescribeProducersTopicResult(name=wanted.name, partitions=partitions))
+        await turns.take()  # a topic may be named without partitions
     return DescribeProducersResponse(topics=topics)
 
 
 def settings_described(response: DescribeProducersResponse) -> int:
     """How long an answer is."""
-    return sum(len(line.active_producers) + 1 for topic in response.topics for line in topic.partitions)
+    lines = [line for topic in response.topics for line in topic.partitions]
+    return len(response.topics) + sum(len(line.active_producers) + 1 for line in lines)
 
 
 def _error(call: Call, name: str, topic: TopicImage | None) -> int:

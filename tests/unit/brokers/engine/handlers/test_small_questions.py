@@ -6,9 +6,11 @@ import asyncio
 
 import pytest
 
+from brokers.engine.handlers.common.duplicate_limits import DuplicateLimits
 from brokers.engine.handlers.configs import describe_configs
 from brokers.engine.handlers.fetch import list_offsets_legacy
 from brokers.engine.handlers.fetch.delayed_fetch import DELAYED_UNCOUNTED_MAX
+from brokers.engine.handlers.offsets.offsets import partitions_fetched
 from brokers.engine.handlers.topics import topics
 from brokers.engine.handlers.transactions import describe_producers
 from brokers.engine.protocol.apis import ApiKey
@@ -22,9 +24,15 @@ from brokers.engine.protocol.messages.configs import (
 )
 from brokers.engine.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from brokers.engine.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from brokers.engine.protocol.messages.offsets import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponseTopics,
+)
 from brokers.engine.protocol.messages.producers import DescribeProducersRequest, DescribeProducersTopic
 from brokers.engine.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from tests.testkit.records import batch, fetch_request, produce
+from tests.testkit.turns import counted_turns
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 
 TOPIC, BROKER = 2, 4
@@ -160,3 +168,25 @@ async def test_a_fetch_of_more_partitions_than_there_are_is_kept_nowhere(house: 
     await house.mine.send(ApiKey.FETCH, version, request)
     waits = [house.broker.broker.table.get(f"{MINE}.orders", 0)]
     await house.broker.until(lambda: all(partition is not None and partition.waits for partition in waits))
+
+
+HOLLOW = [f"topic-{number:05}" for number in range(20_000)]
+
+
+async def test_producers_of_very_many_topics_without_partitions_are_described_in_turns(house: House) -> None:
+    asked = [DescribeProducersTopic(name=name, partition_indexes=[]) for name in HOLLOW]
+    request = DescribeProducersRequest(topics=asked)
+    answer = await house.mine.call(ApiKey.DESCRIBE_PRODUCERS, 0, request)
+    assert [topic.name for topic in answer.topics] == HOLLOW
+    assert describe_producers.settings_described(answer) == len(HOLLOW)  # so its encoding goes in turns too
+    received = await turns_taken_by_others(house, ApiKey.DESCRIBE_PRODUCERS, 0, DescribeProducersRequest(topics=[]))
+    assert await turns_taken_by_others(house, ApiKey.DESCRIBE_PRODUCERS, 0, request) > received + 10
+
+
+async def test_offsets_of_very_many_topics_without_partitions_are_looked_through_in_turns() -> None:
+    async with counted_turns() as turns:
+        assert not await DuplicateLimits().are_too_many_of([(name, []) for name in HOLLOW])
+    assert turns() > 1
+    found = [OffsetFetchResponseTopics(name=name, partitions=[]) for name in HOLLOW]
+    group = OffsetFetchResponseGroup(group_id="g", topics=found, error_code=0)
+    assert partitions_fetched(OffsetFetchResponse(topics=[], groups=[group])) >= len(HOLLOW)
