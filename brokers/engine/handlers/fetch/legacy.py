@@ -265,9 +265,11 @@ class _OldFetch:
     async def _answer(self, topics: list[tuple[str, list[_Part]]]) -> None:
         """Charges the answer as it would be sent; too much, and it goes without data and uncounted (QUO-20)."""
         engine = self.session.engine
-        responses = [
-            FetchableTopicResponse(topic=name, partitions=[part.line for part in parts]) for name, parts in topics
-        ]
+        turns = TurnBudget()
+        responses = []
+        for name, parts in topics:
+            await turns.take()
+            responses.append(FetchableTopicResponse(topic=name, partitions=[part.line for part in parts]))
         frame = await self._encoded(FetchResponse(responses=responses))
         client = self.session.client(self.client_id)
         limited = [
@@ -293,7 +295,7 @@ class _OldFetch:
         self.session.channel.respond(frame, delay_ms)
 
     async def _encoded(self, response: FetchResponse) -> bytes:
-        if sum(len(topic.partitions) for topic in response.responses) > LINES_AT_ONCE_MAX:
+        if sum(1 + len(topic.partitions) for topic in response.responses) > LINES_AT_ONCE_MAX:
             body = (await encoded_in_chunks(ApiKey.FETCH, self.version, response)).body
         else:
             body = encode_response(ApiKey.FETCH, self.version, response)

@@ -86,7 +86,9 @@ def _recompressed(request: ProduceRequest) -> None:
 
 def append(request: ProduceRequest) -> None:
     raw, batches = request.raw, request.batch_count
-    if batches > BATCHES_AT_ONCE_MAX or (batches > 1 and raw.end - raw.start > BYTES_AT_ONCE_MAX):
+    # A long one may name very many topics, and have few batches.
+    is_long = request.is_long or batches > BATCHES_AT_ONCE_MAX
+    if is_long or (batches > 1 and raw.end - raw.start > BYTES_AT_ONCE_MAX):
         append_in_turns(request, append_topics, complete, charge_for)
     else:
         client = request.client()

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, parts_of
+from brokers.engine.handlers.common.chunked_encoding import encoded_in_chunks
 from brokers.engine.handlers.common.duplicate_limits import DuplicateLimits
 from brokers.engine.handlers.configs import describe_configs
-from brokers.engine.handlers.fetch import list_offsets_legacy
+from brokers.engine.handlers.fetch import legacy, list_offsets_legacy
 from brokers.engine.handlers.fetch.delayed_fetch import DELAYED_UNCOUNTED_MAX
 from brokers.engine.handlers.offsets.offsets import partitions_fetched
+from brokers.engine.handlers.produce import long_produce
 from brokers.engine.handlers.topics import topics
 from brokers.engine.handlers.transactions import describe_producers
 from brokers.engine.protocol.apis import ApiKey
@@ -22,6 +27,7 @@ from brokers.engine.protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
+from brokers.engine.protocol.messages.fetch import FetchTopic
 from brokers.engine.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from brokers.engine.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from brokers.engine.protocol.messages.offsets import (
@@ -29,6 +35,7 @@ from brokers.engine.protocol.messages.offsets import (
     OffsetFetchResponseGroup,
     OffsetFetchResponseTopics,
 )
+from brokers.engine.protocol.messages.produce import ProduceRequest, TopicProduceData
 from brokers.engine.protocol.messages.producers import DescribeProducersRequest, DescribeProducersTopic
 from brokers.engine.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from tests.testkit.records import batch, fetch_request, produce
@@ -190,3 +197,38 @@ async def test_offsets_of_very_many_topics_without_partitions_are_looked_through
     found = [OffsetFetchResponseTopics(name=name, partitions=[]) for name in HOLLOW]
     group = OffsetFetchResponseGroup(group_id="g", topics=found, error_code=0)
     assert partitions_fetched(OffsetFetchResponse(topics=[], groups=[group])) >= len(HOLLOW)
+
+
+async def test_a_produce_of_very_many_topics_without_partitions_is_gone_through_in_turns(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = []
+
+    def recorded(topics: Any, weigh: Any) -> Iterator[Any]:
+        for part in parts_of(topics, weigh):
+            parts.append(part)
+            yield part
+
+    monkeypatch.setattr(long_produce, "parts_of", recorded)
+    asked = [TopicProduceData(name=name, partition_data=[]) for name in HOLLOW]
+    request = ProduceRequest(transactional_id=None, acks=1, timeout_ms=1_000, topic_data=asked)
+    answer = await house.mine.call(ApiKey.PRODUCE, 9, request)
+    assert [topic.name for topic in answer.responses] == HOLLOW
+    assert len(parts) == -(-len(HOLLOW) // PARTITIONS_PER_TURN_MAX)
+
+
+async def test_an_old_fetch_of_very_many_topics_without_partitions_is_encoded_in_turns(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded = []
+
+    async def recorded(api_key: int, version: int, response: Any) -> Any:
+        encoded.append(len(response.responses))
+        return await encoded_in_chunks(api_key, version, response)
+
+    monkeypatch.setattr(legacy, "encoded_in_chunks", recorded)
+    request = fetch_request("orders")
+    request.topics = [FetchTopic(topic=name, partitions=[]) for name in HOLLOW]
+    answer = await house.mine.call(ApiKey.FETCH, 3, request)
+    assert [topic.topic for topic in answer.responses] == HOLLOW
+    assert encoded == [len(HOLLOW)]
