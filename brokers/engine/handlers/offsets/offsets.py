@@ -166,7 +166,7 @@ def _fetched(call: Call, asked: _Asked, error: int, found: Found) -> OffsetFetch
 def partitions_fetched(response: OffsetFetchResponse) -> int:
     """How long an answer is."""
     lines = sum(1 + len(topic.partitions) for topic in response.topics)
-    lines += len(response.groups)
+    lines += max(len(response.groups) - 1, 0)
     return lines + sum(1 + len(topic.partitions) for group in response.groups for topic in group.topics)
 
 
