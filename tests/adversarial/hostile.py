@@ -14,6 +14,7 @@ from typing import Any, Final
 from brokers.engine.protocol import codec, headers
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.fields import FieldSpec, fields_of
+from brokers.engine.protocol.lengths import TEXT_BYTES_MAX
 from brokers.engine.protocol.messages.groups import SyncGroupRequestAssignment
 from brokers.engine.protocol.registry import message_class
 from brokers.engine.protocol.request_limits import limit_of
@@ -26,6 +27,9 @@ NEIGHBOUR_INTERVAL_S: Final = 0.01
 # For what surrounds the long array.
 SPARE_ITEMS: Final = 100
 SPARE_BYTES: Final = 2_000
+# With room for numbers.
+WIDE: Final = "x" * (TEXT_BYTES_MAX - 20)
+BYTES_MAX: Final = 16 * 1024 * 1024
 # What tells items of an array apart.
 NUMBERED: Final = frozenset(
     {"name", "topic", "index", "partition", "partition_index", "group_id", "member_id", "resource_name", "key"}
@@ -39,18 +43,19 @@ def has_long_requests(api_key: ApiKey, version: int, topic: str) -> bool:
 
 
 def longest_requests(api_key: ApiKey, version: int, topic: str) -> Iterator[tuple[str, bytes]]:
-    """For each array in a request of this API, a frame in which it is as long as a request may have it; and another
-    one, if there are arrays in its items, in which those are empty.
+    """For each array in a request of this API, a frame in which it is as long as a request may have it; another one, if
+    there are arrays in its items, in which those are empty; and one with texts as long as they may be.
     """
     limit = limit_of(api_key)
+    bytes_max = min(limit.bytes_max, BYTES_MAX) - SPARE_BYTES
     for path, request in _requests_of_one(api_key, version, topic):
         count = (limit.items_max - SPARE_ITEMS) // _stretch(request, path, 1)
         while True:
             _stretch(request, path, count)
             body = codec.encode_request(api_key, version, request)
-            if len(body) <= limit.bytes_max - SPARE_BYTES:
+            if len(body) <= bytes_max:
                 break
-            count = count * (limit.bytes_max - SPARE_BYTES) // len(body)
+            count = count * bytes_max // len(body)
         yield ".".join(path), headers.encode_request_frame(api_key, version, 1, "hostile", body)
 
 
@@ -63,10 +68,13 @@ def _requests_of_one(api_key: ApiKey, version: int, topic: str) -> Iterator[tupl
             request.assignments = [filled(SyncGroupRequestAssignment, version, topic, bytes(16))]
         if _is_left_empty(request, path):
             continue
+        hollow, wide = copy.deepcopy(request), copy.deepcopy(request)
         yield path, request
-        hollow = copy.deepcopy(request)
         if _empty_within(_item_at(hollow, path)):
             yield path, hollow
+        _widen(getattr(_item_at(wide, path[:-1]), path[-1]))
+        if len(codec.encode_request(api_key, version, wide)) > len(WIDE):
+            yield path, wide
 
 
 def _arrays(cls: type[Any], version: int) -> Iterator[FieldPath]:
@@ -106,6 +114,21 @@ def _empty_within(item: Any) -> bool:
     for name in names:
         setattr(item, name, [])
     return had
+
+
+def _widen(holder: Any) -> None:
+    """Makes the texts of an item, or in a list, as long as they may be."""
+    if isinstance(holder, list):
+        holder[:] = [WIDE if isinstance(item, str) else item for item in holder]
+        for item in holder:
+            _widen(item)
+        return
+    for name in getattr(holder, "__slots__", ()):
+        value = getattr(holder, name)
+        if isinstance(value, str):
+            setattr(holder, name, WIDE)
+        elif isinstance(value, list):
+            _widen(value)
 
 
 def _stretch(request: Any, path: FieldPath, count: int) -> int:

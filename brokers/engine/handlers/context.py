@@ -408,6 +408,8 @@ class Call:
     has_changed: bool = False
     # Of the client's changes by the controller, where it is to wait for them (`mutation_quota`).
     mutation_limiter: Limiter | None = None
+    # Of a long one; 0: it was short.
+    request_bytes: int = 0
     # How long it waited for its instance to have time of this broker again, in milliseconds.
     paused_ms: int = 0
     # What things were before it changed them, and are after it, where a handler knows it exactly; None: nobody asks.

@@ -130,6 +130,7 @@ _AUDITED_HANDLERS: Final = with_audit(
 
 _LINES: Final[Mapping[ApiKey, Callable[[Any], int]]] = {
     **{api_key: results_of(shape) for api_key, shape in SHAPES.items()},
+    ApiKey.ADD_PARTITIONS_TO_TXN: add_partitions.lines_answered,
     ApiKey.OFFSET_FETCH: offsets.partitions_fetched,
     ApiKey.DESCRIBE_CONFIGS: describe_configs.settings_described,
     ApiKey.DESCRIBE_ACLS: acls.entries_described,

@@ -217,7 +217,10 @@ class Session:
     def _respond_later(self, call: Call, correlation_id: int, response: Any) -> None:
         """As `_respond`, in a turn of its own."""
         began_s = perf_counter()
-        self._respond(call, correlation_id, response, 0.0)
+        try:
+            self._respond(call, correlation_id, response, 0.0)
+        except Exception as error:  # an answer that cannot be encoded: nobody is there to notice, and the client waits
+            self.channel.fail(error)
         self.engine.loop_turns.record(call.api_key, self.principal.instance_id, perf_counter() - began_s)
 
     def _handle(self, api_key: int, raw: RawRequest, has_codec: bool) -> None:
@@ -267,12 +270,13 @@ class Session:
             self._charge(call, raw.size_bytes / RECEIVED_BYTES_PER_S)
             decoding = decode_in_pieces(api_key, raw, items_max)
             request = await timed(decoding, partial(self._on_turn, call), self._take_turn(call))
+            raw.buffer.release()  # the copy: what is not held any more is not to be kept either
             self.channel.release()
             if place is not None and api_key in WAIT_FOR_OTHERS:
                 place.leave()
             paused_ms = call.paused_ms
             call = Call(self.engine, self.view(), api_key, raw.version, raw.client_id or "", self._address)
-            call.paused_ms = paused_ms
+            call.paused_ms, call.request_bytes = paused_ms, raw.size_bytes
             began_s = perf_counter()
             answer = self._handlers[api_key](call, request)
             self._on_turn(call, perf_counter() - began_s)

@@ -17,6 +17,7 @@ from typing import Any, Final
 from brokers.engine.access.authorizer import Owners
 from brokers.engine.handlers.context import Call, Engine, Handler
 from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import Encoded
 from brokers.engine.throttling.shares import InstanceShares
 
 STATE_WRITES: Final = frozenset(
@@ -103,6 +104,8 @@ def delay_ms(call: Call, response: Any) -> int:
     """How long who wrote is to wait: by what its instance owes here, or where its request was passed on to."""
     shares = _shares(call)
     owed_ms = 0 if shares is None else shares.state_debt_ms(call.engine.clock.monotonic_ms())
+    if isinstance(response, Encoded):
+        return max(owed_ms, response.throttled_ms)
     return max(owed_ms, getattr(response, "throttle_time_ms", 0))
 
 

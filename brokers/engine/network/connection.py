@@ -277,7 +277,7 @@ class Connection:
             return
         self._busy &= ~PROCESSING
         if count < len(frame):
-            self._send(Outgoing([frame[count:]], None))
+            self._send(Outgoing([frame], None, count))
         elif not self._busy and not self._consuming:
             self._resume()
 

@@ -88,7 +88,7 @@ class Outgoing:
     bytes are to be prefetched into the page cache, and `prefetched` says how far. Otherwise `uncached` is None.
 
     `on_written` is told how many bytes of file slices went out (what consumption is metered by). Slices that were
-    joined count when the bytes around them were sent whole.
+    joined count when the bytes around them were sent whole. `sent_bytes` of the first part are out already.
     """
 
     __slots__ = (
@@ -102,11 +102,11 @@ class Outgoing:
         "uncached",
     )
 
-    def __init__(self, parts: Sequence[bytes | Slice], on_written: OnWritten | None) -> None:
+    def __init__(self, parts: Sequence[bytes | Slice], on_written: OnWritten | None, sent_bytes: int = 0) -> None:
         self._parts, self._joined_bytes = joined(parts)
         self._on_written = on_written
         self._index = 0
-        self._sent_of_bytes = 0
+        self._sent_of_bytes = sent_bytes
         self._sent_of_slices = 0
         self._cached_until = 0
         self.uncached: Slice | None = None

@@ -78,9 +78,10 @@ def decode_request_in_pieces(
 
 
 class Encoded(NamedTuple):
-    """A response that is encoded already."""
+    """A response that is encoded already. `throttled_ms`: what it says as its throttle time."""
 
     body: bytes
+    throttled_ms: int = 0
 
 
 def encode_response(api_key: int, version: int, message: Any) -> bytes:

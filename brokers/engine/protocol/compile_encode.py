@@ -22,6 +22,9 @@ Encoder = Callable[[Any], bytes]
 ChunkedEncoder = Callable[[Any], Generator[None, None, bytes]]
 # What is written between two stops: fields, or runs of them.
 WRITES_PER_PIECE: Final = 1_000
+# Of texts and blobs that are that long themselves.
+LONG_BYTES: Final = 1_024
+LONG_BYTES_PER_PIECE: Final = 1024 * 1024
 
 
 def compile_encoder(cls: type[Any], api: Api, version: int) -> Encoder:
@@ -53,6 +56,7 @@ class _EncoderWriter:
             source.line("w_out = out.append")
             if self.in_chunks:
                 source.line("pieces = []")
+                source.line("long_bytes = 0")
             self._struct(cls, "m")
             self._flush()
             if self.in_chunks:
@@ -135,6 +139,9 @@ class _EncoderWriter:
             source.line(f"{length} = len({name})")
         self._length("h" if spec.kind == "text" else "i", length)
         self._write(name)
+        if self.in_chunks:
+            with source.block(f"if {length} >= {LONG_BYTES}:"):
+                source.line(f"long_bytes += {length}")
 
     def _array(self, spec: FieldSpec, expression: str) -> None:
         source, item = self.source, spec.of
@@ -161,7 +168,8 @@ class _EncoderWriter:
                 self._field(item, value)
             self._flush()
             if self.in_chunks:
-                with source.block(f"if len(out) > {WRITES_PER_PIECE}:"):
+                with source.block(f"if len(out) > {WRITES_PER_PIECE} or long_bytes > {LONG_BYTES_PER_PIECE}:"):
+                    source.line("long_bytes = 0")
                     source.line("pieces.append(join(out))")
                     source.line("out.clear()")
                     source.line("yield")

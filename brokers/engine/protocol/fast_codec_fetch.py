@@ -11,11 +11,21 @@ from struct import error as struct_error
 from typing import Final, NamedTuple
 
 from brokers.engine.protocol.errors import MalformedRequest
+from brokers.engine.protocol.fast_codec_forgotten import ForgottenDecoder, ForgottenTopic
 from brokers.engine.protocol.fast_codec_produce import PARTITIONS_MAX
-from brokers.engine.protocol.lengths import Buffer, read_varint, rest_of_varint, skip_tagged_fields
+from brokers.engine.protocol.lengths import (
+    NAME_BYTES_PER_ITEM,
+    Buffer,
+    read_varint,
+    rest_of_varint,
+    skip_tagged_fields,
+)
+from brokers.engine.protocol.names import classic_name, compact_name
 
 _FLEXIBLE_FROM: Final = 12
 _TOPIC_IDS_FROM: Final = 13
+_FORGOTTEN_FROM: Final = 7
+_RACK_FROM: Final = 11
 _REPLICA_STATE_FROM: Final = 15
 _REPLICA_STATE_TAG: Final = 1
 
@@ -38,7 +48,7 @@ class FetchFrame(NamedTuple):
     session_id: int
     session_epoch: int
     topics: list[TopicWanted]
-    forgotten: list[tuple[bytes, list[int]]]
+    forgotten: list[ForgottenTopic]
     rack_id: str
     replica_epoch: int = -1
 
@@ -52,11 +62,8 @@ _PARTITION_V4: Final = Struct(">iqi")
 _PARTITION_V5: Final = Struct(">iqqi")
 _PARTITION_V9: Final = Struct(">iiqqi")
 _PARTITION_V12: Final = Struct(">iiqiqiB")
-_SHORT: Final = Struct(">h")
 _INT: Final = Struct(">i")
 _REPLICA_STATE: Final = Struct(">iq")
-# How most fetches end: nothing forgotten, no rack, no tagged fields.
-_NOTHING_MORE: Final = b"\x01\x01\x00"
 # A named tuple's own constructor costs three times as much.
 _new_tuple: Final = tuple.__new__
 
@@ -80,8 +87,8 @@ class FetchDecoder:
     """Decodes a fetch request in pieces: `advance` until it answers True, then `frame`."""
 
     __slots__ = (
-        "_buffer", "_end", "_head", "_is_in_topic", "_items_left", "_partitions", "_partitions_left", "_position",
-        "_topics", "_topics_left", "_version",
+        "_buffer", "_end", "_forgotten", "_head", "_is_in_topic", "_is_over", "_items_left", "_partitions",
+        "_partitions_left", "_position", "_topics", "_topics_left", "_version",
     )  # fmt: skip
 
     def __init__(self, buffer: Buffer, offset: int, end: int, version: int, items_max: int) -> None:
@@ -100,25 +107,31 @@ class FetchDecoder:
         self._is_in_topic = False
         self._partitions: list[PartitionWanted] = []
         self._partitions_left = 0
+        self._forgotten: ForgottenDecoder | None = None
+        self._is_over = False
 
     def advance(self, lines_max: int) -> bool:
-        """Decodes so many more topics and partitions; whether that were all. Raises MalformedRequest."""
+        """Decodes so many more topics and partitions, wanted and forgotten; whether that were all. Raises
+        MalformedRequest.
+        """
+        if self._is_over:
+            return True
         try:
             if self._version >= _FLEXIBLE_FROM:
-                self._advance_flexible(lines_max)
+                room = self._advance_flexible(lines_max)
             else:
-                self._advance_classic(lines_max)
+                room = self._advance_classic(lines_max)
+            if not self._topics_left and not self._is_in_topic:
+                self._is_over = self._advance_forgotten(room)
         except (IndexError, struct_error) as error:
             raise MalformedRequest("a fetch request ends too early") from error
-        return not self._topics_left and not self._is_in_topic
+        return self._is_over
 
     def frame(self) -> FetchFrame:
         """Once everything is decoded. Raises MalformedRequest."""
         read_end = _flexible_end if self._version >= _FLEXIBLE_FROM else _classic_end
         try:
-            forgotten, rack_id, replica, position = read_end(
-                self._buffer, self._position, self._end, self._version, self._items_left
-            )
+            rack_id, replica, position = read_end(self._buffer, self._position, self._end, self._version)
         except (IndexError, struct_error) as error:
             raise MalformedRequest("a fetch request ends too early") from error
         if position > self._end:
@@ -127,9 +140,27 @@ class FetchDecoder:
         if replica is not None:
             replica_id, replica_epoch = replica
             head = (replica_id, *head[1:])
+        forgotten = [] if self._forgotten is None else self._forgotten.topics
         return _new_tuple(FetchFrame, (*head, self._topics, forgotten, rack_id, replica_epoch))
 
-    def _advance_flexible(self, lines_max: int) -> None:
+    def _advance_forgotten(self, lines_max: int) -> bool:
+        forgotten = self._forgotten
+        if forgotten is None:
+            version, p = self._version, self._position
+            is_flexible = version >= _FLEXIBLE_FROM
+            if version < _FORGOTTEN_FROM:
+                return True
+            if is_flexible and self._buffer[p] == 1:  # nothing, as in most fetches
+                self._position = p + 1
+                return True
+            forgotten = self._forgotten = ForgottenDecoder(
+                self._buffer, p, self._end, self._items_left, is_flexible=is_flexible, by_id=version >= _TOPIC_IDS_FROM
+            )
+        is_over = forgotten.advance(lines_max)
+        self._position = forgotten.position
+        return is_over
+
+    def _advance_flexible(self, lines_max: int) -> int:
         b, p, end, by_id, room = self._buffer, self._position, self._end, self._version >= _TOPIC_IDS_FROM, lines_max
         while True:
             if self._is_in_topic:
@@ -151,7 +182,7 @@ class FetchDecoder:
                 topic = bytes(b[p : p + 16])
                 p += 16
             else:
-                topic, p = _compact_bytes(b, p, end)
+                topic, p = compact_name(b, p, end)
             count = b[p]
             p += 1
             if count > 127:
@@ -159,8 +190,9 @@ class FetchDecoder:
             self._begin_topic(topic, count - 1, (end - p) // 33)
             room -= 1
         self._position = p
+        return room
 
-    def _advance_classic(self, lines_max: int) -> None:
+    def _advance_classic(self, lines_max: int) -> int:
         b, p, end, version, room = self._buffer, self._position, self._end, self._version, lines_max
         partition_bytes = 28 if version >= 9 else 24 if version >= 5 else 16
         while True:
@@ -185,17 +217,18 @@ class FetchDecoder:
                 self._is_in_topic = False
             if not self._topics_left or room <= 0:
                 break
-            topic, p = _classic_bytes(b, p, end)
+            topic, p = classic_name(b, p, end)
             (count,) = _INT.unpack_from(b, p)
             p += 4
             self._begin_topic(topic, count, (end - p) // partition_bytes)
             room -= 1
         self._position = p
+        return room
 
     def _begin_topic(self, topic: bytes, count: int, count_max: int) -> None:
-        self._items_left -= count
+        self._items_left -= count + len(topic) // NAME_BYTES_PER_ITEM
         if count < 0 or count > count_max or self._items_left < 0:
-            raise MalformedRequest("the partitions of a topic are null or too many")
+            raise MalformedRequest("the partitions of a topic are null or too many, or the names too long")
         self._partitions = []
         self._partitions_left = count
         self._topics.append((topic, self._partitions))
@@ -229,57 +262,18 @@ def _classic_head(b: Buffer, p: int, version: int) -> tuple[FetchHead, int, int]
     return (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, 0, -1), count, p + 21
 
 
-Forgotten = list[tuple[bytes, list[int]]]
-
-
-def _flexible_end(
-    b: Buffer, p: int, end: int, version: int, left: int
-) -> tuple[Forgotten, str, tuple[int, int] | None, int]:
-    """What is forgotten, the rack, the id and epoch of a replica that says them here, and where the request ends."""
-    if b[p : p + 3] == _NOTHING_MORE:
-        return [], "", None, p + 3
-    forgotten, p = _forgotten(b, p, end, version >= _TOPIC_IDS_FROM, left)
+def _flexible_end(b: Buffer, p: int, end: int, version: int) -> tuple[str, tuple[int, int] | None, int]:
+    """The rack, the id and epoch of a replica that says them here, and where the request ends."""
     rack_id = ""
     if b[p] == 1:
         p += 1
     else:
-        rack, p = _compact_bytes(b, p, end)
+        rack, p = compact_name(b, p, end)
         rack_id = str(rack, "utf-8", "replace")
     if b[p] == 0:
-        return forgotten, rack_id, None, p + 1
+        return rack_id, None, p + 1
     replica, p = _message_tags(b, p, end, version)
-    return forgotten, rack_id, replica, p
-
-
-def _forgotten(b: Buffer, p: int, end: int, by_id: bool, left: int) -> tuple[list[tuple[bytes, list[int]]], int]:
-    """The topics that an incremental fetch takes out of its session; `left` more items may come."""
-    count, p = read_varint(b, p)
-    left -= count - 1
-    if not count or count - 1 > (end - p) // (18 if by_id else 3) or left < 0:
-        raise MalformedRequest("the forgotten topics are null or too many")
-    forgotten: list[tuple[bytes, list[int]]] = []
-    for _ in range(count - 1):
-        if by_id:
-            topic = bytes(b[p : p + 16])
-            p += 16
-        else:
-            topic, p = _compact_bytes(b, p, end)
-        count, p = read_varint(b, p)
-        left -= count - 1
-        if not count or count - 1 > (end - p) // 4 or left < 0:
-            raise MalformedRequest("the forgotten partitions are null or too many")
-        forgotten.append((topic, [_INT.unpack_from(b, p + 4 * i)[0] for i in range(count - 1)]))
-        p = skip_tagged_fields(b, p + 4 * (count - 1), end)
-    return forgotten, p
-
-
-def _compact_bytes(b: Buffer, p: int, end: int) -> tuple[bytes, int]:
-    """A compact string that may not be null, as bytes."""
-    length, p = read_varint(b, p)
-    stop = p + length - 1
-    if not length or stop > end:
-        raise MalformedRequest("a name is null or runs past the frame")
-    return bytes(b[p:stop]), stop
+    return rack_id, replica, p
 
 
 def _message_tags(b: Buffer, p: int, end: int, version: int) -> tuple[tuple[int, int] | None, int]:
@@ -309,36 +303,8 @@ def _compact_string_end(b: Buffer, p: int, end: int) -> int:
     return stop
 
 
-def _classic_end(
-    b: Buffer, p: int, end: int, version: int, left: int
-) -> tuple[Forgotten, str, tuple[int, int] | None, int]:
-    forgotten: Forgotten = []
-    if version >= 7:
-        (count,) = _INT.unpack_from(b, p)
-        p += 4
-        left -= count
-        if count < 0 or count > (end - p) // 6 or left < 0:
-            raise MalformedRequest("the forgotten topics are null or too many")
-        for _ in range(count):
-            topic, p = _classic_bytes(b, p, end)
-            (partition_count,) = _INT.unpack_from(b, p)
-            p += 4
-            left -= partition_count
-            if partition_count < 0 or partition_count > (end - p) // 4 or left < 0:
-                raise MalformedRequest("the forgotten partitions are null or too many")
-            forgotten.append((topic, [_INT.unpack_from(b, p + 4 * i)[0] for i in range(partition_count)]))
-            p += 4 * partition_count
-    rack_id = ""
-    if version >= 11:
-        rack, p = _classic_bytes(b, p, end)
-        rack_id = str(rack, "utf-8", "replace")
-    return forgotten, rack_id, None, p
-
-
-def _classic_bytes(b: Buffer, p: int, end: int) -> tuple[bytes, int]:
-    """A classic string that may not be null, as bytes."""
-    (length,) = _SHORT.unpack_from(b, p)
-    stop = p + 2 + length
-    if length < 0 or stop > end:
-        raise MalformedRequest("a name is null or runs past the frame")
-    return bytes(b[p + 2 : stop]), stop
+def _classic_end(b: Buffer, p: int, end: int, version: int) -> tuple[str, tuple[int, int] | None, int]:
+    if version < _RACK_FROM:
+        return "", None, p
+    rack, p = classic_name(b, p, end)
+    return str(rack, "utf-8", "replace"), None, p

@@ -12,7 +12,15 @@ from brokers.engine.wire.varints import UNSIGNED_BYTES_MAX
 
 Buffer = bytes | bytearray | memoryview
 
-TAGGED_FIELD_BYTES_MIN: Final = 2
+# Of one struct. Kafka's own have four at most; two bytes on the wire are a field, and each takes time to step over.
+TAGGED_FIELDS_MAX: Final = 16
+# Also where the length on the wire could say more, as in Kafka: a compact length does.
+TEXT_BYTES_MAX: Final = 32_767
+# What stands for a byte that is not UTF-8 takes so many. Text that does not fit its length then cannot be answered.
+REPLACEMENT_BYTES: Final = 3
+# So many bytes of a topic's name count as one more item of a Produce or Fetch: no topic has a longer one, and answers
+# repeat it.
+NAME_BYTES_PER_ITEM: Final = 256
 
 
 def rest_of_varint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
@@ -45,8 +53,8 @@ def skip_tagged_fields(buffer: Buffer, position: int, end: int) -> int:
     """
     try:
         count, position = read_varint(buffer, position)
-        if count > (end - position) // TAGGED_FIELD_BYTES_MIN:
-            raise MalformedRequest("more tagged fields than the frame can hold")
+        if count > TAGGED_FIELDS_MAX:
+            raise MalformedRequest(f"more than {TAGGED_FIELDS_MAX} tagged fields in one struct")
         for _ in range(count):
             _, position = read_varint(buffer, position)
             size_bytes, position = read_varint(buffer, position)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from brokers.engine.protocol import codec
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.headers import encode_request_frame
+from brokers.engine.protocol.lengths import TAGGED_FIELDS_MAX, TEXT_BYTES_MAX
 from brokers.engine.protocol.messages.metadata import MetadataRequest
 from brokers.engine.protocol.messages.versions import ApiVersionsRequest
+from brokers.engine.wire.varints import encode_unsigned
 from tests.differential.play import Player
 
 SOFTWARE = {
@@ -44,6 +46,14 @@ def script(player: Player) -> None:
     player.ask_body("repeated tagged fields", ApiKey.METADATA, 9, b"\x01\x01\x00\x00\x02\x05\x02ab\x05\x01a")
     player.ask_body("descending tagged fields", ApiKey.METADATA, 9, b"\x01\x01\x00\x00\x02\x07\x02ab\x05\x01a")
     player.ask_body("a tagged field beyond the frame", ApiKey.METADATA, 9, b"\x01\x01\x00\x00\x01\x05\x7fab")
+    for count in (TAGGED_FIELDS_MAX, TAGGED_FIELDS_MAX + 1):
+        fields = bytes([count]) + b"\x05\x00" * count
+        player.ask_body(f"{count} unknown tagged fields", ApiKey.METADATA, 9, b"\x01\x01\x00\x00" + fields)
+        frame = bytes.fromhex("0003 0009 00000001 0001 63") + fields + b"\x01\x01\x00\x00\x00"
+        player.ask_frame_size(f"{count} tagged fields in the header", len(frame).to_bytes(4, "big") + frame)
+    for length in (TEXT_BYTES_MAX, TEXT_BYTES_MAX + 1):
+        software = encode_unsigned(length + 1) + b"a" * length
+        player.ask_body(f"software with a name of {length} bytes", ApiKey.API_VERSIONS, 3, software + b"\x021\x00")
     player.ask_body("a boolean of 7", ApiKey.METADATA, 4, b"\x00\x00\x00\x00\x07")
 
     for api_key, version in ((999, 0), (-1, 0), (ApiKey.METADATA, 13), (ApiKey.METADATA, -1), (ApiKey.FETCH, 18)):

@@ -11,6 +11,8 @@ from brokers.engine.protocol.codec import Encoded, encode_response_in_chunks
 
 # Of an answer that is encoded at once.
 LINES_AT_ONCE_MAX: Final = 1_000
+# Answers to longer requests go in pieces however few their lines are: they repeat the names.
+REQUEST_BYTES_MAX: Final = 1024 * 1024
 
 
 def in_chunks(handler: Handler, lines_of: Callable[[Any], int]) -> Handler:
@@ -20,15 +22,16 @@ def in_chunks(handler: Handler, lines_of: Callable[[Any], int]) -> Handler:
         answer = handler(call, request)
         if hasattr(answer, "__await__"):
             return _later(call, answer)
-        return (
-            answer if lines_of(answer) <= LINES_AT_ONCE_MAX else encoded_in_chunks(call.api_key, call.version, answer)
-        )
+        return encoded_in_chunks(call.api_key, call.version, answer) if is_long(call, answer) else answer
 
     async def _later(call: Call, answer: Awaitable[Any]) -> Any:
         response = await answer
-        if lines_of(response) <= LINES_AT_ONCE_MAX:
-            return response
-        return await encoded_in_chunks(call.api_key, call.version, response)
+        if is_long(call, response):
+            return await encoded_in_chunks(call.api_key, call.version, response)
+        return response
+
+    def is_long(call: Call, response: Any) -> bool:
+        return call.request_bytes > REQUEST_BYTES_MAX or lines_of(response) > LINES_AT_ONCE_MAX
 
     return handle
 
@@ -40,5 +43,5 @@ async def encoded_in_chunks(api_key: int, version: int, response: Any) -> Encode
         try:
             next(chunks)
         except StopIteration as end:
-            return Encoded(end.value)
+            return Encoded(end.value, getattr(response, "throttle_time_ms", 0))
         await asyncio.sleep(0)

@@ -28,6 +28,7 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import decode_request, encode_response
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.headers import encode_response_frame
+from brokers.engine.protocol.lengths import NAME_BYTES_PER_ITEM
 from brokers.engine.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -295,8 +296,10 @@ class _OldFetch:
         self.session.channel.respond(frame, delay_ms)
 
     async def _encoded(self, response: FetchResponse) -> bytes:
-        if sum(1 + len(topic.partitions) for topic in response.responses) > LINES_AT_ONCE_MAX:
+        lines = sum(1 + len(topic.partitions) + len(topic.topic) // NAME_BYTES_PER_ITEM for topic in response.responses)
+        if lines > LINES_AT_ONCE_MAX:
             body = (await encoded_in_chunks(ApiKey.FETCH, self.version, response)).body
+            await asyncio.sleep(0)  # the frame copies it
         else:
             body = encode_response(ApiKey.FETCH, self.version, response)
         return encode_response_frame(ApiKey.FETCH, self.version, self.correlation_id, body)

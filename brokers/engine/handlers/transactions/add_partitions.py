@@ -70,14 +70,21 @@ async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) 
     )
 
 
+def lines_answered(response: AddPartitionsToTxnResponse) -> int:
+    """How long an answer is."""
+    transactions = [result.topic_results for result in response.results_by_transaction]
+    topics = [topic for topics in (response.results_by_topic_v3_and_below, *transactions) for topic in topics]
+    return len(transactions) + len(topics) + sum(len(topic.results_by_partition) for topic in topics)
+
+
 async def _answered(call: Call, transaction: AddPartitionsToTxnTransaction) -> Answered:
-    named = dict.fromkeys(_named(transaction.topics))
+    named = await _named(transaction.topics)
     if denied := call.denial(ResourceType.TRANSACTIONAL_ID, transaction.transactional_id):
         return Answered(dict.fromkeys(named, denied))
     partitions, refused = await _allowed(call, named)
     if refused:
         # All or nothing: what could have been added was not tried.
-        return Answered({item: refused.get(item, int(ErrorCode.OPERATION_NOT_ATTEMPTED)) for item in named})
+        return Answered(dict.fromkeys(named, int(ErrorCode.OPERATION_NOT_ATTEMPTED)) | refused)
     refusal = id_refusal(call, transaction.transactional_id)
     if refusal:
         return Answered(dict.fromkeys(named, refusal))
@@ -101,10 +108,16 @@ async def _answered(call: Call, transaction: AddPartitionsToTxnTransaction) -> A
     return Answered(dict.fromkeys(named, code))
 
 
-def _named(topics: Iterable[AddPartitionsToTxnTopic]) -> Iterable[Named]:
+async def _named(topics: Iterable[AddPartitionsToTxnTopic]) -> dict[Named, None]:
+    """Each once, in the order in which they are named."""
+    named: dict[Named, None] = {}
+    turns = TurnBudget()
     for topic in topics:
+        await turns.take()
         for index in topic.partitions:
-            yield topic.name, index
+            await turns.take()
+            named[topic.name, index] = None
+    return named
 
 
 async def _allowed(call: Call, named: Iterable[Named]) -> tuple[dict[Named, PartitionKey], dict[Named, int]]:

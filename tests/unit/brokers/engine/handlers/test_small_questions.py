@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from brokers.engine.handlers.common import chunked_encoding
 from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, parts_of
 from brokers.engine.handlers.common.chunked_encoding import encoded_in_chunks
 from brokers.engine.handlers.common.duplicate_limits import DuplicateLimits
 from brokers.engine.handlers.configs import describe_configs
+from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.fetch import legacy, list_offsets_legacy
 from brokers.engine.handlers.fetch.delayed_fetch import DELAYED_UNCOUNTED_MAX
+from brokers.engine.handlers.fetch.fetch_errors import refused
+from brokers.engine.handlers.offsets import offsets
 from brokers.engine.handlers.offsets.offsets import partitions_fetched
 from brokers.engine.handlers.produce import long_produce
 from brokers.engine.handlers.topics import topics
-from brokers.engine.handlers.transactions import describe_producers
+from brokers.engine.handlers.transactions import add_partitions, describe_producers
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.fast_codec import FetchFrame
 from brokers.engine.protocol.fields import UUID_ZERO
 from brokers.engine.protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -38,6 +43,7 @@ from brokers.engine.protocol.messages.offsets import (
 from brokers.engine.protocol.messages.produce import ProduceRequest, TopicProduceData
 from brokers.engine.protocol.messages.producers import DescribeProducersRequest, DescribeProducersTopic
 from brokers.engine.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
+from brokers.engine.protocol.messages.transactions import AddPartitionsToTxnResponse, AddPartitionsToTxnTopic
 from tests.testkit.records import batch, fetch_request, produce
 from tests.testkit.turns import counted_turns
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
@@ -199,6 +205,33 @@ async def test_offsets_of_very_many_topics_without_partitions_are_looked_through
     assert partitions_fetched(OffsetFetchResponse(topics=[], groups=[group])) >= len(HOLLOW)
 
 
+async def test_what_was_found_of_very_many_topics_without_partitions_is_put_together_in_turns() -> None:
+    async with counted_turns() as turns:
+        (group,) = await offsets._fetched_groups([("g", (0, [(name, []) for name in HOLLOW]))])
+        assert len(group.topics) == len(HOLLOW)
+        assert turns() > 3
+
+
+async def test_topics_without_partitions_that_a_transaction_names_are_answered_in_turns() -> None:
+    named = [AddPartitionsToTxnTopic(name=name, partitions=[]) for name in HOLLOW]
+    async with counted_turns() as turns:
+        assert await add_partitions._named(named) == {}
+        assert turns() > 3
+    async with counted_turns() as turns:
+        lines = await add_partitions._by_topic(cast(Call, None), named, {})
+        assert turns() > 3
+    assert add_partitions.lines_answered(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=lines)) == len(HOLLOW)
+
+
+async def test_a_fetch_of_very_many_topics_without_partitions_is_refused_in_turns() -> None:
+    wanted = [(name.encode(), []) for name in HOLLOW]
+    frame = FetchFrame(-1, 500, 1, 1 << 20, 0, 0, -1, wanted, [], "")
+    async with counted_turns() as turns:
+        answer = await refused(12, 7, int(ErrorCode.UNKNOWN_SERVER_ERROR), frame)
+        assert turns() > 3
+    assert int.from_bytes(answer[:4], "big") == len(answer) - 4 and HOLLOW[-1].encode() in answer
+
+
 async def test_a_produce_of_very_many_topics_without_partitions_is_gone_through_in_turns(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,3 +265,20 @@ async def test_an_old_fetch_of_very_many_topics_without_partitions_is_encoded_in
     answer = await house.mine.call(ApiKey.FETCH, 3, request)
     assert [topic.topic for topic in answer.responses] == HOLLOW
     assert encoded == [len(HOLLOW)]
+
+
+async def test_an_answer_that_repeats_few_but_very_long_names_is_encoded_in_pieces(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded = []
+
+    async def recorded(api_key: int, version: int, response: Any) -> Any:
+        encoded.append(len(response.topics))
+        return await encoded_in_chunks(api_key, version, response)
+
+    monkeypatch.setattr(chunked_encoding, "encoded_in_chunks", recorded)
+    for count in (10, 40):
+        names = [MetadataRequestTopic(name=f"{number:02}" + "x" * 30_000) for number in range(count)]
+        answer = await house.mine.call(ApiKey.METADATA, 9, MetadataRequest(topics=names))
+        assert [topic.error_code for topic in answer.topics] == [ErrorCode.INVALID_TOPIC_EXCEPTION] * count
+    assert encoded == [40]

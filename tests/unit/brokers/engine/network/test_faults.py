@@ -11,7 +11,7 @@ import pytest
 from brokers.engine.assembly import route_sessions
 from brokers.engine.handlers.dispatch import DISPATCH_TABLE
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.messages.cluster import DescribeClusterRequest
+from brokers.engine.protocol.messages.cluster import DescribeClusterRequest, DescribeClusterResponse
 from brokers.engine.protocol.messages.metadata import MetadataRequest
 from tests.testkit.in_process import InProcessBroker
 
@@ -32,7 +32,11 @@ async def later(call: Any, request: Any) -> Any:
     raise RuntimeError("a mistake of ours")
 
 
-@pytest.mark.parametrize("handler", [at_once, later])
+async def an_answer_that_does_not_fit(call: Any, request: Any) -> DescribeClusterResponse:
+    return DescribeClusterResponse(controller_id=1 << 40)
+
+
+@pytest.mark.parametrize("handler", [at_once, later, an_answer_that_does_not_fit])
 async def test_a_mistake_of_ours_ends_one_connection_only(
     broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch, handler: Callable[..., Any]
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from brokers.engine.protocol.apis import APIS, ApiKey
 from brokers.engine.protocol.codec import Encoded, encode_response, encode_response_in_chunks
-from brokers.engine.protocol.compile_encode import WRITES_PER_PIECE
+from brokers.engine.protocol.compile_encode import LONG_BYTES_PER_PIECE, WRITES_PER_PIECE
 from brokers.engine.protocol.messages.offsets import (
     OffsetFetchResponse,
     OffsetFetchResponsePartition,
@@ -48,6 +48,16 @@ def test_a_long_message_takes_many_pieces() -> None:
 
     # A line is three writes: what is before its metadata, that, and what is behind it.
     assert abs(stops - 2 * 9_000 * 3 // (WRITES_PER_PIECE + 3)) <= 1
+    assert body == encode_response(ApiKey.OFFSET_FETCH, 5, message)
+
+
+def test_a_message_of_few_long_texts_takes_many_pieces_too() -> None:
+    lines = [OffsetFetchResponsePartition(partition_index=at, metadata="m" * 30_000) for at in range(200)]
+    message = OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name="t", partitions=lines)], groups=[])
+
+    stops, body = whole(ApiKey.OFFSET_FETCH, 5, message)
+
+    assert stops == 200 // (LONG_BYTES_PER_PIECE // 30_000 + 1)
     assert body == encode_response(ApiKey.OFFSET_FETCH, 5, message)
 
 

@@ -21,6 +21,7 @@ from brokers.engine.protocol.messages.fetch import (
     FetchPartitionData,
     FetchRequest,
     FetchResponse,
+    ForgottenTopic,
 )
 from brokers.engine.protocol.messages.produce import (
     PartitionProduceResponse,
@@ -85,16 +86,32 @@ def test_a_fetch_read_in_pieces_is_the_one_read_at_once(version: int, lines: int
     assert _pieces(decoder, lines, decoder.frame) == fast_codec.decode_fetch(body, 0, len(body), version)
 
 
+def test_topics_that_a_fetch_forgets_count_as_lines_of_a_piece() -> None:
+    forgotten = [ForgottenTopic(topic=f"t-{number}", partitions=[0, 1]) for number in range(30)]
+    for version in (7, 12):
+        body = codec.encode_request(ApiKey.FETCH, version, FetchRequest(forgotten_topics_data=forgotten))
+        decoder = fast_codec.FetchDecoder(body, 0, len(body), version, ITEMS_MAX)
+        pieces = [decoder.advance(4) for _ in range(23)]
+        assert pieces == [False] * 22 + [True]
+        assert decoder.advance(4)
+        assert decoder.frame().forgotten == [(each.topic.encode(), each.partitions) for each in forgotten]
+
+
 def _pieces(decoder: Any, lines: int, frame: Callable[[], Frame]) -> Frame:
     """No piece has more topics and partitions than it may, and the last one says so."""
     before = 0
     while True:
         is_over = decoder.advance(lines)
-        read = sum(1 + len(partitions) for _, partitions in decoder._topics)
+        read = sum(1 + len(partitions) for _, partitions in [*decoder._topics, *_forgotten(decoder)])
         assert read - before <= lines and (is_over or read > before)
         if is_over:
             return frame()
         before = read
+
+
+def _forgotten(decoder: Any) -> list[Any]:
+    forgotten = getattr(decoder, "_forgotten", None)
+    return [] if forgotten is None else forgotten.topics
 
 
 PRODUCED = st.lists(

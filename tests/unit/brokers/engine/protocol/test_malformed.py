@@ -16,6 +16,9 @@ from brokers.engine.protocol.apis import APIS, ApiKey
 from brokers.engine.protocol.errors import MalformedRequest, UnsupportedApi
 from brokers.engine.protocol.fast_codec_produce import PARTITIONS_MAX
 from brokers.engine.protocol.headers import decode_request_header
+from brokers.engine.protocol.lengths import TAGGED_FIELDS_MAX, TEXT_BYTES_MAX
+from brokers.engine.protocol.messages.fetch import FetchRequest, FetchTopic, ForgottenTopic
+from brokers.engine.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from brokers.engine.wire.varints import encode_unsigned
 from tests.testkit import depth
@@ -104,6 +107,88 @@ def test_unknown_tagged_fields_are_skipped(tags: str) -> None:
     message = codec.decode_request(ApiKey.METADATA, 11, body, 0, len(body))
     assert message.topics == []
     assert message.allow_auto_topic_creation is True
+
+
+READERS = {
+    "a body": lambda tags, text: codec.decode_request(ApiKey.METADATA, 9, *_whole(_metadata(tags, text))),
+    "a header": lambda tags, _: decode_request_header(
+        *_whole(bytes.fromhex("0003 0009 00000001 0001 63") + tags + bytes(9))
+    ),
+    "the end of a produce": lambda tags, text: fast_codec.decode_produce(*_whole(_produce(text, tags=tags)), 9),
+    "an id in a produce": lambda _, text: fast_codec.decode_produce(*_whole(_produce("t", transactional_id=text)), 9),
+    "a topic of a fetch": lambda tags, text: fast_codec.decode_fetch(*_whole(_fetch(text, tags=tags)), 12),
+    "what a fetch forgets": lambda tags, text: fast_codec.decode_fetch(*_whole(_fetch("t", text, tags=tags)), 12),
+    "the rack of a fetch": lambda tags, text: fast_codec.decode_fetch(
+        *_whole(_fetch("t", rack_id=text, tags=tags)), 12
+    ),
+}
+
+
+def _whole(body: bytes) -> tuple[bytes, int, int]:
+    return body, 0, len(body)
+
+
+def _metadata(tags: bytes, text: str) -> bytes:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=text)])
+    return codec.encode_request(ApiKey.METADATA, 9, request)[:-1] + tags
+
+
+def _produce(topic: str, *, transactional_id: str | None = None, tags: bytes = b"\0") -> bytes:
+    request = ProduceRequest(
+        transactional_id=transactional_id, topic_data=[TopicProduceData(name=topic, partition_data=[])]
+    )
+    return codec.encode_request(ApiKey.PRODUCE, 9, request)[:-1] + tags
+
+
+def _fetch(topic: str, forgotten: str = "f", *, rack_id: str = "", tags: bytes = b"\0") -> bytes:
+    request = FetchRequest(
+        topics=[FetchTopic(topic=topic, partitions=[])],
+        forgotten_topics_data=[ForgottenTopic(topic=forgotten, partitions=[1])],
+        rack_id=rack_id,
+    )
+    return codec.encode_request(ApiKey.FETCH, 12, request)[:-1] + tags
+
+
+@pytest.mark.parametrize("where", [where for where in READERS if where != "an id in a produce"])
+def test_a_struct_has_so_many_tagged_fields_and_no_more(where: str) -> None:
+    """A frame of 100 MB could hold fifty million of them, each to be stepped over in one turn of the loop."""
+    for count, refused in ((TAGGED_FIELDS_MAX, False), (TAGGED_FIELDS_MAX + 1, True)):
+        tags = bytes([count]) + b"\x63\x00" * count
+        with pytest.raises(MalformedRequest, match="16 tagged fields") if refused else contextlib.nullcontext():
+            READERS[where](tags, "t")
+
+
+@pytest.mark.parametrize("where", [where for where in READERS if where != "a header"])
+def test_text_is_not_longer_than_in_kafka(where: str) -> None:
+    """A compact length could say more. Observed of 3.9.1."""
+    READERS[where](b"\0", "x" * TEXT_BYTES_MAX)
+    with pytest.raises(MalformedRequest, match="long"):
+        READERS[where](b"\0", "x" * (TEXT_BYTES_MAX + 1))
+
+
+def test_text_that_could_not_be_answered_once_it_is_utf_8_is_refused() -> None:
+    """What stands for a byte that is not UTF-8 is three; Kafka then has no answer, and neither have we."""
+    for length in (TEXT_BYTES_MAX // 3, TEXT_BYTES_MAX // 3 + 1):
+        body = b"\0\0\0\1" + length.to_bytes(2, "big") + b"\xff" * length
+        refused = pytest.raises(MalformedRequest, match="once it is UTF-8")
+        with refused if 3 * length > TEXT_BYTES_MAX else contextlib.nullcontext():
+            codec.decode_request(ApiKey.METADATA, 0, *_whole(body))
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_long_names_count_as_items_of_a_produce_and_of_a_fetch(version: int) -> None:
+    """An answer repeats them, and no topic is called like that."""
+    topics = [TopicProduceData(name="x" * 30_000, partition_data=[]) for _ in range(220)]
+    produced = codec.encode_request(ApiKey.PRODUCE, version, ProduceRequest(topic_data=topics))
+    wanted = FetchRequest(topics=[FetchTopic(topic=topic.name, partitions=[]) for topic in topics])
+    fetched = codec.encode_request(ApiKey.FETCH, version + 3, wanted)
+    for read in (
+        lambda: fast_codec.decode_produce(*_whole(produced), version, 25_000),
+        lambda: fast_codec.decode_fetch(*_whole(fetched), version + 3, 25_000),
+    ):
+        with pytest.raises(MalformedRequest, match="names too long"):
+            read()
+    assert len(fast_codec.decode_produce(*_whole(produced), version, 26_000).topics) == 220
 
 
 def test_a_known_tagged_field_must_fill_its_size() -> None:

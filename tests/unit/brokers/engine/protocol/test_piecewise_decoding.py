@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.engine.protocol.codec import decode_request, decode_request_in_pieces, encode_request
-from brokers.engine.protocol.compile_decode import ITEMS_PER_PIECE
+from brokers.engine.protocol.compile_decode import ITEMS_PER_PIECE, TEXT_BYTES_PER_ITEM
 from brokers.engine.protocol.errors import MalformedRequest
+from brokers.engine.protocol.lengths import TEXT_BYTES_MAX
 from brokers.engine.protocol.messages.topics import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -69,6 +70,14 @@ def test_a_long_request_takes_many_pieces() -> None:
     stops, request = whole(21, 2, body)
     assert stops == (2 * 5_000 + 2) // ITEMS_PER_PIECE
     assert request == decode_request(21, 2, body, 0, len(body))
+
+
+def test_long_text_takes_many_pieces_too() -> None:
+    topics = [DeleteRecordsTopic(name="x" * TEXT_BYTES_MAX, partitions=[]) for _ in range(100)]
+    body = encode_request(21, 2, DeleteRecordsRequest(topics=topics, timeout_ms=1))
+    stops, request = whole(21, 2, body)
+    assert stops == 100 // (-(-ITEMS_PER_PIECE // (1 + TEXT_BYTES_MAX // TEXT_BYTES_PER_ITEM)))
+    assert request.topics == topics
 
 
 def test_more_items_than_there_may_be_are_refused_before_they_are_made() -> None:

@@ -1,0 +1,94 @@
+"""The topics that an incremental fetch takes out of its session, read by hand and in pieces (WIRE, KIP-227).
+
+A tenant has no session, and may name as many as it likes: they are read some at a time, as what is wanted is.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from brokers.engine.protocol.errors import MalformedRequest
+from brokers.engine.protocol.lengths import Buffer, read_varint, skip_tagged_fields
+from brokers.engine.protocol.names import classic_name, compact_name
+
+_INT: Final = Struct(">i")
+
+ForgottenTopic = tuple[bytes, list[int]]
+
+
+class ForgottenDecoder:
+    """Reads `(name or id, [partition])` from `position` on: `advance` until it answers True. What it raises besides
+    MalformedRequest is IndexError and struct.error, for a frame that ends too early.
+
+    `topics` holds what is read, `position` is where the next byte is.
+    """
+
+    __slots__ = (
+        "_buffer", "_by_id", "_end", "_indexes", "_indexes_left", "_is_flexible", "_is_in_topic", "_items_left",
+        "_topics_left", "position", "topics",
+    )  # fmt: skip
+
+    def __init__(
+        self, buffer: Buffer, position: int, end: int, items_max: int, *, is_flexible: bool, by_id: bool
+    ) -> None:
+        self._buffer, self._end, self._is_flexible, self._by_id = buffer, end, is_flexible, by_id
+        self.position = position
+        self.topics: list[ForgottenTopic] = []
+        self._items_left = items_max
+        self._is_in_topic = False
+        self._indexes: list[int] = []
+        self._indexes_left = 0
+        self._topics_left = self._count(18 if by_id else 3 if is_flexible else 6, "topics")
+
+    def advance(self, lines_max: int) -> bool:
+        """Reads so many more topics and partitions; whether that were all."""
+        b, room = self._buffer, lines_max
+        while True:
+            if self._is_in_topic:
+                taken = min(self._indexes_left, room)
+                p = self.position
+                for _ in range(taken):
+                    self._indexes.append(_INT.unpack_from(b, p)[0])
+                    p += 4
+                room -= taken
+                self._indexes_left -= taken
+                self.position = p
+                if self._indexes_left:
+                    return False
+                if self._is_flexible:
+                    self.position = skip_tagged_fields(b, p, self._end)
+                self._is_in_topic = False
+            if not self._topics_left:
+                return True
+            if room <= 0:
+                return False
+            self._begin_topic()
+            room -= 1
+
+    def _begin_topic(self) -> None:
+        b, p = self._buffer, self.position
+        if self._by_id:
+            topic = bytes(b[p : p + 16])
+            self.position = p + 16
+        elif self._is_flexible:
+            topic, self.position = compact_name(b, p, self._end)
+        else:
+            topic, self.position = classic_name(b, p, self._end)
+        self._indexes = []
+        self._indexes_left = self._count(4, "partitions")
+        self.topics.append((topic, self._indexes))
+        self._topics_left -= 1
+        self._is_in_topic = True
+
+    def _count(self, item_bytes_min: int, what: str) -> int:
+        if self._is_flexible:
+            length, self.position = read_varint(self._buffer, self.position)
+            count = length - 1
+        else:
+            (count,) = _INT.unpack_from(self._buffer, self.position)
+            self.position += 4
+        self._items_left -= count
+        if count < 0 or count > (self._end - self.position) // item_bytes_min or self._items_left < 0:
+            raise MalformedRequest(f"the forgotten {what} are null or too many")
+        return count
