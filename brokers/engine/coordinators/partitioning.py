@@ -9,6 +9,9 @@ from typing import Final
 REMEMBERED_MAX: Final = 16_384
 # Longer ids are hashed each time: whoever asks for many of them must not fill the memory with their names.
 REMEMBERED_LENGTH_MAX: Final = 128
+# No coordinator keeps a longer id (`groups.limits`, `transactions.limits`), so any of them may refuse it. Hashing takes
+# 0.1 us a character.
+HASHED_LENGTH_MAX: Final = 1_024
 # Larger numbers than these make take longer than to cut them to 32 bits.
 UNITS_PER_CUT: Final = 64
 
@@ -31,7 +34,7 @@ def partition_of(id: str, partitions: int) -> int:
 
 
 def _computed(id: str, partitions: int) -> int:
-    value = java_hash(id)
+    value = java_hash(id[:HASHED_LENGTH_MAX])
     return 0 if value == -(1 << 31) else abs(value) % partitions
 
 

@@ -105,6 +105,9 @@ _HERE_OR_ELSEWHERE: Final = coordinator_forwarding.with_forwarding(
 _TOPICS: Final = Shape("topics", "topics", "partitions", "partitions")
 # Together they are one record batch, which is written or refused as a whole.
 _COMMITS: Final = _TOPICS._replace(lines_max=500)
+# Each is hashed, which takes up to 0.1 ms.
+_IDS_PER_TURN_MAX: Final = 40
+
 # Calls whose items are independent of each other, with where their long lists are. Others count items over the whole
 # request, and take turns by themselves.
 SHAPES: Final[Mapping[ApiKey, Shape]] = {
@@ -114,8 +117,8 @@ SHAPES: Final[Mapping[ApiKey, Shape]] = {
     ApiKey.OFFSET_DELETE: _TOPICS,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _TOPICS,
     ApiKey.DELETE_RECORDS: _TOPICS,
-    ApiKey.FIND_COORDINATOR: Shape("coordinator_keys", "coordinators"),
-    ApiKey.DELETE_GROUPS: Shape("groups_names", "results"),
+    ApiKey.FIND_COORDINATOR: Shape("coordinator_keys", "coordinators", lines_max=_IDS_PER_TURN_MAX),
+    ApiKey.DELETE_GROUPS: Shape("groups_names", "results", lines_max=_IDS_PER_TURN_MAX),
 }
 
 

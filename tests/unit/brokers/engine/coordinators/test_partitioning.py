@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.engine.coordinators.partitioning import REMEMBERED_LENGTH_MAX, partition_of, remembered
+from brokers.engine.coordinators.groups.limits import GROUP_ID_BYTES_MAX
+from brokers.engine.coordinators.partitioning import (
+    HASHED_LENGTH_MAX,
+    REMEMBERED_LENGTH_MAX,
+    java_hash,
+    partition_of,
+    remembered,
+)
+from brokers.engine.coordinators.transactions.limits import ID_BYTES_MAX
 
 
 @pytest.mark.parametrize(
@@ -13,6 +21,13 @@ from brokers.engine.coordinators.partitioning import REMEMBERED_LENGTH_MAX, part
 )
 def test_an_id_lives_in_the_partition_kafka_puts_it_in(id: str, partition: int) -> None:
     assert partition_of(id, 50) == partition
+
+
+def test_no_more_of_an_id_is_hashed_than_one_that_is_kept_can_have() -> None:
+    """A request may name a thousand ids of thirty kilobytes, and a heartbeat one."""
+    assert max(GROUP_ID_BYTES_MAX, ID_BYTES_MAX) <= HASHED_LENGTH_MAX
+    kept = "x" * HASHED_LENGTH_MAX
+    assert partition_of(kept + "y", 50) == partition_of(kept, 50) == abs(java_hash(kept)) % 50
 
 
 def test_ids_too_long_for_any_group_are_not_remembered() -> None:
