@@ -11,6 +11,8 @@ from brokers.engine.protocol.fast_codec_produce import (
     ProduceFrame,
     decode_produce,
     encode_produce_response,
+    encode_produced_topics,
+    produce_response_frame,
 )
 
 __all__ = [
@@ -23,5 +25,7 @@ __all__ = [
     "decode_produce",
     "encode_fetch_response",
     "encode_produce_response",
+    "encode_produced_topics",
     "fetch_response_head",
+    "produce_response_frame",
 ]

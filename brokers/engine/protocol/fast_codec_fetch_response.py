@@ -123,6 +123,8 @@ class FetchResponseEncoder:
         self._diverging = diverging
         self._chunks: list[object] = []
         self._chunk: list[bytes] = []
+        # What comes before `_chunk`, joined already.
+        self._joined: list[bytes] = []
         self._total_bytes = 0
 
     def begin_topic(self, topic: bytes, count: int) -> None:
@@ -152,10 +154,11 @@ class FetchResponseEncoder:
                 chunk.append(b"\x01" if flexible else _INT.pack(0))
             else:
                 chunk.append(_unsigned(length + 1) if flexible else _INT.pack(length))
-                piece = b"".join(chunk)
+                piece = b"".join(chunk) if not self._joined else b"".join([*self._joined, *chunk])
                 self._chunks += (piece, records)
                 self._total_bytes += len(piece) + length
                 chunk = self._chunk = []
+                self._joined = []
             if flexible:
                 chunk.append(self._tagged(topic, index))
 
@@ -175,12 +178,17 @@ class FetchResponseEncoder:
         if self._version >= _FLEXIBLE_FROM:
             self._chunk.append(b"\x00")
 
+    def compact(self) -> None:
+        """Joins what was added: to do so with all of a long answer at its end takes long."""
+        self._joined.append(b"".join(self._chunk))
+        self._chunk = []
+
     def finish(self, head: bytes, tagged: bytes) -> list[object]:
         """The pieces of the frame: bytes, and the slices that were added. `head`: of `fetch_response_head`."""
         chunks, chunk = self._chunks, self._chunk
         if self._version >= _FLEXIBLE_FROM:
             chunk.append(tagged)
-        last = b"".join(chunk)
+        last = b"".join(chunk) if not self._joined else b"".join([*self._joined, *chunk])
         if last or not chunks:
             chunks.append(last)
         size = _INT.pack(self._total_bytes + len(last) + len(head))

@@ -295,16 +295,34 @@ def encode_produce_response(
                     + name
                     + _ONE_TAIL_V3.pack(1, index, error, base_offset, append_time_ms, throttle_time_ms)
                 )
-    encode = _encode_flexible if version >= _FLEXIBLE_FROM else _encode_classic
-    return encode(version, correlation_id, topics, throttle_time_ms)
+    encoded = [encode_produced_topics(version, topics)]
+    return produce_response_frame(version, correlation_id, len(topics), encoded, throttle_time_ms)
+
+
+def encode_produced_topics(version: int, topics: list[ProducedTopic]) -> bytes:
+    """Some of the topics of `encode_produce_response`."""
+    return _encode_flexible(topics) if version >= _FLEXIBLE_FROM else _encode_classic(version, topics)
+
+
+def produce_response_frame(
+    version: int, correlation_id: int, topic_count: int, encoded: list[bytes], throttle_time_ms: int
+) -> bytes:
+    """The frame of an answer whose topics are encoded already, in parts."""
+    if version >= _FLEXIBLE_FROM:
+        head = _INT.pack(correlation_id) + b"\x00" + _unsigned(topic_count + 1)
+        tail = _INT.pack(throttle_time_ms) + b"\x00"
+    else:
+        head, tail = _TWO_INTS.pack(correlation_id, topic_count), _INT.pack(throttle_time_ms)
+    size_bytes = len(head) + sum(map(len, encoded)) + len(tail)
+    return b"".join([_INT.pack(size_bytes), head, *encoded, tail])
 
 
 def _unsigned(value: int) -> bytes:
     return SHORT_UNSIGNED[value] if value < 128 else encode_unsigned(value)
 
 
-def _encode_flexible(version: int, correlation_id: int, topics: list[ProducedTopic], throttle_time_ms: int) -> bytes:
-    out = [b"", _INT.pack(correlation_id), b"\x00", _unsigned(len(topics) + 1)]
+def _encode_flexible(topics: list[ProducedTopic]) -> bytes:
+    out: list[bytes] = []
     for name, partitions in topics:
         out += (_unsigned(len(name) + 1), name, _unsigned(len(partitions) + 1))
         for index, error, base_offset, append_time_ms, log_start_offset, message in partitions:
@@ -322,13 +340,11 @@ def _encode_flexible(version: int, correlation_id: int, topics: list[ProducedTop
                     b"\x00",
                 )
         out.append(b"\x00")
-    out.append(_INT.pack(throttle_time_ms) + b"\x00")
-    out[0] = _INT.pack(sum(map(len, out)))
     return b"".join(out)
 
 
-def _encode_classic(version: int, correlation_id: int, topics: list[ProducedTopic], throttle_time_ms: int) -> bytes:
-    out = [b"", _TWO_INTS.pack(correlation_id, len(topics))]
+def _encode_classic(version: int, topics: list[ProducedTopic]) -> bytes:
+    out: list[bytes] = []
     for name, partitions in topics:
         out += (_SHORT.pack(len(name)), name, _INT.pack(len(partitions)))
         for index, error, base_offset, append_time_ms, log_start_offset, message in partitions:
@@ -343,6 +359,4 @@ def _encode_classic(version: int, correlation_id: int, topics: list[ProducedTopi
                 out.append(_PARTITION_V5.pack(index, error, base_offset, append_time_ms, log_start_offset))
             else:
                 out.append(_PARTITION_V3.pack(index, error, base_offset, append_time_ms))
-    out.append(_INT.pack(throttle_time_ms))
-    out[0] = _INT.pack(sum(map(len, out)))
     return b"".join(out)

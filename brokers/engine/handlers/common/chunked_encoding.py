@@ -39,6 +39,7 @@ def in_chunks(handler: Handler, lines_of: Callable[[Any], int]) -> Handler:
 async def encoded_in_chunks(api_key: int, version: int, response: Any) -> Encoded:
     """`response`, a piece of it in each turn of the loop."""
     chunks = encode_response_in_chunks(api_key, version, response)
+    await asyncio.sleep(0)  # to make a long answer took this turn
     while True:
         try:
             next(chunks)

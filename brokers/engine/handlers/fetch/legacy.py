@@ -14,7 +14,7 @@ from typing import Final
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.common.background import answer_in_background, answer_in_turns
 from brokers.engine.handlers.common.chunked_encoding import LINES_AT_ONCE_MAX, encoded_in_chunks
-from brokers.engine.handlers.common.turns import TurnBudget
+from brokers.engine.handlers.common.turns import TurnBudget, let_go
 from brokers.engine.handlers.fetch.delayed_fetch import bytes_still_missing, may_be_delayed
 from brokers.engine.handlers.fetch.fetch import charge_for, meter
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch
@@ -113,7 +113,7 @@ class _OldFetch:
 
     async def run(self) -> None:
         if self.request.replica_id >= 0:
-            await self._respond(self._refused(int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)))
+            await self._respond(await self._refused(int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)))
             return
         topics = await self._converted(may_wait=True)
         for _ in range(SKIPPED_MAX):
@@ -125,6 +125,7 @@ class _OldFetch:
 
     async def _converted(self, *, may_wait: bool) -> list[tuple[str, list[_Part]]]:
         topics, missing_bytes = await self._read_without_stalling()
+        await asyncio.sleep(0)
         watched = [part.partition for _, parts in topics for part in parts if part.partition is not None]
         is_early = missing_bytes > 0 and self.request.max_wait_ms > 0 and not self.must_answer and bool(watched)
         if may_wait and is_early and may_be_delayed(sum(len(parts) for _, parts in topics), self.session.view()):
@@ -159,15 +160,17 @@ class _OldFetch:
                 if part.line.error_code in UNREADABLE:
                     part.line.records = None
 
-    def _refused(self, error: int) -> FetchResponse:
-        return FetchResponse(
-            responses=[
-                FetchableTopicResponse(
-                    topic=topic.topic, partitions=[_line(wanted.partition, error) for wanted in topic.partitions]
-                )
-                for topic in self.request.topics
-            ]
-        )
+    async def _refused(self, error: int) -> FetchResponse:
+        turns = TurnBudget()
+        responses = []
+        for topic in self.request.topics:
+            await turns.take()
+            lines = []
+            for wanted in topic.partitions:
+                await turns.take()
+                lines.append(_line(wanted.partition, error))
+            responses.append(FetchableTopicResponse(topic=topic.topic, partitions=lines))
+        return FetchResponse(responses=responses)
 
     async def _read_without_stalling(self) -> tuple[list[tuple[str, list[_Part]]], int]:
         """As `_read`; what has to come from the disk is waited for while the loop serves others."""
@@ -272,20 +275,24 @@ class _OldFetch:
             await turns.take()
             responses.append(FetchableTopicResponse(topic=name, partitions=[part.line for part in parts]))
         frame = await self._encoded(FetchResponse(responses=responses))
+        await let_go(responses, lambda response: response.partitions)
+        limited, metered = [], []
+        for _, parts in topics:
+            for part in parts:
+                await turns.take()
+                if part.line.records:
+                    metered.append((part.usage, len(part.line.records)))
+                    if part.limiter is not None:
+                        limited.append((part.limiter, len(part.line.records)))
+        await let_go(topics, lambda topic: topic[1])
+        await let_go(self.request.topics, lambda topic: topic.partitions)
         client = self.session.client(self.client_id)
-        limited = [
-            (part.limiter, len(part.line.records))
-            for _, parts in topics
-            for part in parts
-            if part.limiter is not None and part.line.records
-        ]
         if client.consume_limiters or client.request_limiter is not None or limited:
             delay_ms, limiter = charge_for(self.session, client, len(frame), limited)
             if limiter is not None:
                 client.remember_delay(limiter, delay_ms, engine.clock.now_ms())
                 await self._respond(FetchResponse(throttle_time_ms=delay_ms), delay_ms)
                 return
-        metered = [(part.usage, len(part.line.records or b"")) for _, parts in topics for part in parts]
         meter(self.session, client, metered, sum(size_bytes for _, size_bytes in metered))
         self.session.cancel = None
         self.session.channel.respond(frame)

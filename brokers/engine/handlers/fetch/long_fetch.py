@@ -172,6 +172,7 @@ class _LongFetch:
                 room -= len(part)
                 if room <= 0:
                     room = ENCODED_AT_ONCE_MAX
+                    encoder.compact()
                     await asyncio.sleep(0)
             room -= 1
             encoder.end_topic()

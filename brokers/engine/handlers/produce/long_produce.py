@@ -8,9 +8,17 @@ from typing import Final
 
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, answer_in_turns, parts_of
-from brokers.engine.handlers.produce.request import DECODED_AT_ONCE_MAX, ProduceRequest, ProduceTopics
+from brokers.engine.handlers.common.turns import let_go
+from brokers.engine.handlers.produce.request import (
+    DECODED_AT_ONCE_MAX,
+    EncodedPart,
+    ProduceRequest,
+    ProduceTopics,
+    TopicResult,
+)
+from brokers.engine.handlers.produce.response import is_long
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.fast_codec import ProduceDecoder
+from brokers.engine.protocol.fast_codec import ProduceDecoder, encode_produced_topics
 from brokers.engine.protocol.fast_codec_produce import ProducePartition
 
 # What an append counts as: it takes 10 to 30 us, and the first one to a partition, which makes its files, up to 300 us.
@@ -21,6 +29,8 @@ BATCHES_AT_ONCE_MAX: Final = PARTITIONS_PER_TURN_MAX // BATCH_WEIGHT
 BYTES_AT_ONCE_MAX: Final = 1024 * 1024
 # To check and append so many bytes takes about as long as to read a partition.
 BYTES_OF_WEIGHT: Final = 8 * 1024
+# Topics and partitions of an answer.
+ENCODED_AT_ONCE_MAX: Final = 1_000
 
 
 AppendTopics = Callable[[ProduceRequest, Client, ProduceTopics], object]
@@ -76,8 +86,27 @@ async def _append_in_turns(request: ProduceRequest, append_topics: AppendTopics,
         await asyncio.sleep(0)
     # Who waits for the last offset of a partition has waited for those before.
     request.pending = list(dict(request.pending).items())
+    await let_go(request.topics, lambda topic: topic[1])
+    if request.acks and is_long(request.results):
+        request.encoded = await _encoded(request.raw.version, request.results)
     request.session.cancel = None
     complete(request, request.client())
+
+
+async def _encoded(version: int, results: list[TopicResult]) -> list[EncodedPart]:
+    encoded: list[EncodedPart] = []
+    part: list[TopicResult] = []
+    lines = 0
+    for result in results:
+        part.append(result)
+        lines += 1 + len(result[1])
+        if lines > ENCODED_AT_ONCE_MAX:
+            encoded.append((part, encode_produced_topics(version, part)))
+            part, lines = [], 0
+            await asyncio.sleep(0)
+    encoded.append((part, encode_produced_topics(version, part)))
+    await asyncio.sleep(0)
+    return encoded
 
 
 def _weigh(wanted: ProducePartition) -> int:

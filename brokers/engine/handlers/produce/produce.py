@@ -157,18 +157,19 @@ def complete(request: ProduceRequest, client: Client) -> None:
             session.channel.finish_without_response(delay_ms)
     elif request.pending:
         # Not the request itself, which holds its frame.
-        response = DelayedProduceResponse(session, raw.version, raw.correlation_id, request.results, delay_ms)
+        response = DelayedProduceResponse(
+            session, raw.version, raw.correlation_id, request.results, delay_ms, request.encoded
+        )
         # The silence begins with the answer (QUO-30), so nothing else is processed before it.
         DelayedProduce(
             session, request.pending, request.timeout_ms, response.frame_of, delay_ms, holds_connection=delay_ms > 0
         )
     else:
-        session.channel.respond(
-            encode(
-                session, raw.version, raw.correlation_id, request.results, request.detailed, request.failed, delay_ms
-            ),
-            delay_ms,
-        )
+        frame = encode(
+            session, raw.version, raw.correlation_id, request.results, request.detailed, request.failed, delay_ms,
+            request.encoded,
+        )  # fmt: skip
+        session.channel.respond(frame, delay_ms)
 
 
 def _resolve_partition(

@@ -21,6 +21,8 @@ from brokers.engine.throttling.charging import Limiter, charge
 # costs three times as much, and nearly every request makes one.
 PartitionResult = tuple[int, int, int, int, int, str | None]
 TopicResult = tuple[bytes, list[PartitionResult]]
+# Some topics of an answer, and as they are encoded.
+EncodedPart = tuple[list[TopicResult], bytes]
 ProduceTopics = list[ProduceTopic]
 # Topics and partitions together; requests of more are decoded in turns.
 DECODED_AT_ONCE_MAX: Final = 500
@@ -65,6 +67,7 @@ class ProduceRequest:
         "batch_count",
         "checking_delay_ms",
         "detailed",
+        "encoded",
         "failed",
         "held",
         "inflation_budget",
@@ -108,6 +111,8 @@ class ProduceRequest:
         self.inflation_budget = InflationBudget(batch_bytes_max=INFLATED_AT_ONCE_BYTES_MAX)
         self.results: list[TopicResult] = []
         self.detailed: dict[Place, AppendResult] | None = None
+        # `results` in parts, of a long one.
+        self.encoded: list[EncodedPart] | None = None
         self.pending: list[Appended] = []
         self.failed = False
         self.accepted_bytes = 0

@@ -7,11 +7,11 @@ from typing import Final
 
 from brokers.engine.handlers.produce.delayed_produce import PartitionErrors
 from brokers.engine.handlers.produce.error_details import encode as encode_detailed
-from brokers.engine.handlers.produce.request import Place, TopicResult
+from brokers.engine.handlers.produce.request import EncodedPart, Place, TopicResult
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.fast_codec import encode_produce_response
+from brokers.engine.protocol.fast_codec import encode_produce_response, encode_produced_topics, produce_response_frame
 
 # From this version on an answer can say which record was wrong, and from the other who leads instead.
 _RECORD_ERRORS_FROM: Final = 8
@@ -29,8 +29,14 @@ def encode(
     detailed: Mapping[Place, AppendResult] | None,
     failed: bool,
     delay_ms: int,
+    encoded: list[EncodedPart] | None = None,
 ) -> bytes:
-    """A whole response frame. `failed`: a result holds an error; `detailed` are those with errors of single records."""
+    """A whole response frame. `failed`: a result holds an error; `detailed` are those with errors of single records;
+    `encoded`: `results` in parts, where they are long.
+    """
+    if encoded is not None:
+        parts = [part for _, part in encoded]
+        return produce_response_frame(version, correlation_id, len(results), parts, delay_ms)
     if failed and is_explained(version, results, detailed):
         return encode_detailed(session.view(), version, correlation_id, results, detailed or {}, delay_ms)
     return encode_produce_response(version, correlation_id, results, delay_ms)
@@ -38,7 +44,7 @@ def encode(
 
 def is_explained(version: int, results: list[TopicResult], detailed: Mapping[Place, AppendResult] | None) -> bool:
     """Whether an answer with errors says which records were wrong, and who leads instead."""
-    if sum(len(lines) for _, lines in results) > EXPLAINED_LINES_MAX:
+    if is_long(results):
         return False
     if detailed and version >= _RECORD_ERRORS_FROM:
         return True
@@ -46,22 +52,41 @@ def is_explained(version: int, results: list[TopicResult], detailed: Mapping[Pla
     return version >= _LEADERS_FROM and any(line[1] == moved for _, lines in results for line in lines)
 
 
+def is_long(results: list[TopicResult]) -> bool:
+    """Whether an answer is too long to be encoded at once, and to be explained."""
+    return sum(1 + len(lines) for _, lines in results) > EXPLAINED_LINES_MAX
+
+
 class DelayedProduceResponse:
     """What is left to say of a produce once it is known how each of its partitions ended."""
 
-    __slots__ = ("_correlation_id", "_delay_ms", "_results", "_session", "_version")
+    __slots__ = ("_correlation_id", "_delay_ms", "_encoded", "_results", "_session", "_version")
 
     def __init__(
-        self, session: Session, version: int, correlation_id: int, results: list[TopicResult], delay_ms: int
+        self,
+        session: Session,
+        version: int,
+        correlation_id: int,
+        results: list[TopicResult],
+        delay_ms: int,
+        encoded: list[EncodedPart] | None = None,
     ) -> None:
         self._session = session
         self._version = version
         self._correlation_id = correlation_id
         self._results = results
         self._delay_ms = delay_ms
+        self._encoded = encoded
 
     def frame_of(self, partition_errors: PartitionErrors) -> bytes:
-        results = self._results if not partition_errors else self._with_errors(partition_errors)
+        if self._encoded is not None:
+            if partition_errors:
+                self._encode_again(self._encoded, partition_errors)
+            return encode(
+                self._session, self._version, self._correlation_id, self._results, None, False, self._delay_ms,
+                self._encoded,
+            )  # fmt: skip
+        results = self._results if not partition_errors else self._with_errors(self._results, partition_errors)
         return encode(
             self._session,
             self._version,
@@ -72,10 +97,19 @@ class DelayedProduceResponse:
             self._delay_ms,
         )
 
-    def _with_errors(self, partition_errors: PartitionErrors) -> list[TopicResult]:
+    def _encode_again(self, encoded: list[EncodedPart], partition_errors: PartitionErrors) -> None:
+        """The parts that tell of a topic in which there are errors: few, of an answer that is mostly of others."""
+        topics = self._session.view().namespace.topics
+        failed = {name for name, _ in partition_errors}
+        for index, (results, _) in enumerate(encoded):
+            if any((topic := topics.get(name)) is not None and topic.name in failed for name, _ in results):
+                part = encode_produced_topics(self._version, self._with_errors(results, partition_errors))
+                encoded[index] = (results, part)
+
+    def _with_errors(self, whole: list[TopicResult], partition_errors: PartitionErrors) -> list[TopicResult]:
         topics = self._session.view().namespace.topics
         final: list[TopicResult] = []
-        for name, results in self._results:
+        for name, results in whole:
             topic = topics.get(name)
             internal = topic.name if topic is not None else ""
             final.append(

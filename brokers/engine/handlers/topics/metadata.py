@@ -118,12 +118,12 @@ def _topics(call: Call, request: MetadataRequest) -> Iterator[MetadataResponseTo
         return
     checks = repeat(True, CHECKED_AT_ONCE_MAX)
     for wanted in _once_each(call, request.topics or ()):
-        yield _asked(call, wanted, request, checks)
+        yield None if wanted is None else _asked(call, wanted, request, checks)
 
 
-def _once_each(call: Call, topics: Iterable[MetadataRequestTopic]) -> Iterator[MetadataRequestTopic]:
-    """A topic named again is answered once, as Kafka does: its partitions would multiply without end. Before ids are
-    served each one is refused for itself.
+def _once_each(call: Call, topics: Iterable[MetadataRequestTopic]) -> Iterator[MetadataRequestTopic | None]:
+    """A topic named again is answered once, as Kafka does: its partitions would multiply without end; None stands for
+    it, since to look at it takes time too. Before ids are served each one is refused for itself.
     """
     has_ids = call.version >= _TOPIC_IDS_FROM
     seen: set[tuple[str | None, bytes]] = set()
@@ -132,6 +132,8 @@ def _once_each(call: Call, topics: Iterable[MetadataRequestTopic]) -> Iterator[M
         if key not in seen and (has_ids or wanted.topic_id == UUID_ZERO):
             seen.add(key)
             yield wanted
+        else:
+            yield None
     if not has_ids:
         yield from (wanted for wanted in topics if wanted.topic_id != UUID_ZERO)
 

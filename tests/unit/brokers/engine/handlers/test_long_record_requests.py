@@ -164,7 +164,7 @@ async def test_the_answer_to_a_long_fetch_is_encoded_in_turns(house: House, monk
         def __init__(self, *arguments: Any) -> None:
             encoder = FetchResponseEncoder(*arguments)
             self.begin_topic, self.end_topic, self.finish = encoder.begin_topic, encoder.end_topic, encoder.finish
-            self._add = encoder.add
+            self._add, self.compact = encoder.add, encoder.compact
 
         def add(self, topic: bytes, partitions: Sequence[Any]) -> None:
             added.append(len(partitions))

@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from brokers.engine.access.authorizer import peer_address
+from brokers.engine.access.principals import of_tenant_port
 from brokers.engine.handlers.common import chunked_encoding
 from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, parts_of
 from brokers.engine.handlers.common.chunked_encoding import encoded_in_chunks
 from brokers.engine.handlers.common.duplicate_limits import DuplicateLimits
+from brokers.engine.handlers.common.turns import let_go
 from brokers.engine.handlers.configs import describe_configs
-from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.context import Call, View
 from brokers.engine.handlers.fetch import legacy, list_offsets_legacy
 from brokers.engine.handlers.fetch.delayed_fetch import DELAYED_UNCOUNTED_MAX
 from brokers.engine.handlers.fetch.fetch_errors import refused
 from brokers.engine.handlers.offsets import offsets
 from brokers.engine.handlers.offsets.offsets import partitions_fetched
 from brokers.engine.handlers.produce import long_produce
-from brokers.engine.handlers.topics import topics
+from brokers.engine.handlers.produce.request import TopicResult
+from brokers.engine.handlers.produce.response import DelayedProduceResponse
+from brokers.engine.handlers.session import Session
+from brokers.engine.handlers.topics import metadata, topics
 from brokers.engine.handlers.transactions import add_partitions, describe_producers
 from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import decode_response
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.fast_codec import FetchFrame
+from brokers.engine.protocol.fast_codec import FetchFrame, encode_produced_topics
 from brokers.engine.protocol.fast_codec_fetch import TopicWanted
 from brokers.engine.protocol.fields import UUID_ZERO
 from brokers.engine.protocol.messages.configs import (
@@ -41,7 +49,7 @@ from brokers.engine.protocol.messages.offsets import (
     OffsetFetchResponseGroup,
     OffsetFetchResponseTopics,
 )
-from brokers.engine.protocol.messages.produce import ProduceRequest, TopicProduceData
+from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from brokers.engine.protocol.messages.producers import DescribeProducersRequest, DescribeProducersTopic
 from brokers.engine.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from brokers.engine.protocol.messages.transactions import AddPartitionsToTxnResponse, AddPartitionsToTxnTopic
@@ -249,6 +257,65 @@ async def test_a_produce_of_very_many_topics_without_partitions_is_gone_through_
     answer = await house.mine.call(ApiKey.PRODUCE, 9, request)
     assert [topic.name for topic in answer.responses] == HOLLOW
     assert len(parts) == -(-len(HOLLOW) // PARTITIONS_PER_TURN_MAX)
+
+
+async def test_the_answer_to_a_produce_of_very_many_topics_is_encoded_in_parts(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded = []
+
+    def recorded(version: int, results: list[Any]) -> bytes:
+        encoded.append(len(results))
+        return encode_produced_topics(version, results)
+
+    monkeypatch.setattr(long_produce, "encode_produced_topics", recorded)
+    await house.topic()
+    good = TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=0, records=batch(b"x"))])
+    asked = [good, *(TopicProduceData(name=name, partition_data=[]) for name in HOLLOW)]
+    for acks in (-1, 1):
+        request = ProduceRequest(transactional_id=None, acks=acks, timeout_ms=1_000, topic_data=asked)
+        for version in (8, 9):
+            encoded.clear()
+            answer = await house.mine.call(ApiKey.PRODUCE, version, request)
+            assert [topic.name for topic in answer.responses] == ["orders", *HOLLOW]
+            assert answer.responses[0].partition_responses[0].error_code == 0
+            assert sum(encoded) == len(asked) and max(encoded) <= long_produce.ENCODED_AT_ONCE_MAX + 1
+
+
+def test_of_an_answer_in_parts_only_that_is_encoded_again_which_tells_of_what_failed() -> None:
+    results: list[list[TopicResult]] = [
+        [(b"orders", [(0, 0, 7, -1, 0, None)])],
+        [(b"other", [(0, 3, -1, -1, -1, None)])],
+    ]
+    parts = [(part, encode_produced_topics(9, part)) for part in results]
+    untouched = parts[1]
+    namespace = SimpleNamespace(topics={b"orders": SimpleNamespace(name="internal")})
+    session = cast(Session, SimpleNamespace(view=lambda: SimpleNamespace(namespace=namespace)))
+    delayed = DelayedProduceResponse(session, 9, 1, results, 0, parts)
+
+    frame = delayed.frame_of({("internal", 0): int(ErrorCode.REQUEST_TIMED_OUT)})
+
+    orders, other = decode_response(ApiKey.PRODUCE, 9, frame, 9, len(frame)).responses
+    assert orders.partition_responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert other.partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert parts[1] is untouched
+
+
+async def test_a_topic_that_is_named_again_and_again_is_looked_at_in_turns(house: House) -> None:
+    again = MetadataRequest(topics=[MetadataRequestTopic(name="orders")] * 20_000)
+    assert len((await house.mine.call(ApiKey.METADATA, 12, again)).topics) == 1
+    engine = house.broker.broker.engine
+    view = View(object(), engine.current.image, of_tenant_port(MINE))
+    call = Call(engine, view, ApiKey.METADATA, 12, "", peer_address("127.0.0.1"))
+    assert len(list(metadata._topics(call, again))) == 20_000
+
+
+async def test_what_was_long_is_freed_some_at_a_time() -> None:
+    topics = [("a", list(range(10_000))), *((str(number), [number]) for number in range(50_000))]
+    async with counted_turns() as turns:
+        await let_go(topics, lambda topic: topic[1])
+        assert turns() > 1
+    assert topics == []
 
 
 async def test_an_old_fetch_of_very_many_topics_without_partitions_is_encoded_in_turns(
