@@ -32,7 +32,6 @@ from brokers.engine.handlers.groups import describe_groups, find_coordinator
 from brokers.engine.handlers.offsets import deletion, offsets
 from brokers.engine.handlers.produce import long_produce
 from brokers.engine.handlers.required_rights import REQUIRED_RIGHTS
-from brokers.engine.handlers.session import DECODED_AT_ONCE_BYTES_MAX
 from brokers.engine.handlers.topic_lists import TOPIC_LISTS
 from brokers.engine.handlers.topics import delete_records, metadata, topics
 from brokers.engine.handlers.transactions import describe_producers, listing
@@ -42,6 +41,7 @@ from brokers.engine.protocol.apis import (
     PRODUCE_BATCHES_FROM,
     ApiKey,
 )
+from brokers.engine.protocol.codec import DECODED_AT_ONCE_BYTES_MAX, DECODED_AT_ONCE_ITEMS_MAX
 from brokers.engine.protocol.compile_decode import ITEMS_PER_PIECE
 from brokers.engine.protocol.fields import fields_of
 from brokers.engine.protocol.framing import UNAUTHENTICATED_FRAME_BYTES_MAX
@@ -300,9 +300,9 @@ def _wrapped(*sentences: str) -> str:
 def _common_bounds() -> list[str]:
     return [
         "A frame over the API's bytes is not received, one over its items is not decoded: the connection is closed.",
-        f"Over {DECODED_AT_ONCE_BYTES_MAX >> 10} KiB it is decoded in pieces of {ITEMS_PER_PIECE} items, where the API "
-        "has no decoder of its own (Produce, Fetch). Of an instance so many bytes of requests are decoded at a time: "
-        f"{DECODED_BYTES_PER_INSTANCE_MAX:,}.",
+        f"Over {DECODED_AT_ONCE_BYTES_MAX >> 10} KiB, or where it may have over {DECODED_AT_ONCE_ITEMS_MAX:,} items, "
+        f"it is decoded in pieces of {ITEMS_PER_PIECE} items, if the API has no decoder of its own (Produce, Fetch). "
+        f"Of an instance so many bytes of requests are decoded at a time: {DECODED_BYTES_PER_INSTANCE_MAX:,}.",
         "Of all pieces of long requests one is done in each round of the event loop, instance after instance.",
         f"Answers over {chunked_encoding.LINES_AT_ONCE_MAX:,} lines are encoded in pieces.",
         f"The time it takes is charged to the instance, which may use {REQUEST_TIME_PERCENT} % of a broker's. Produce "

@@ -21,9 +21,11 @@ from brokers.engine.handlers.state_writes import STATE_WRITES
 from brokers.engine.loop_turns import LONG_TURN_S, timed
 from brokers.engine.protocol.apis import APIS, ApiKey, is_served
 from brokers.engine.protocol.codec import (
+    DECODED_AT_ONCE_ITEMS_MAX,
     REQUEST_ITEMS_MAX,
     decode_request,
     decode_request_in_pieces,
+    decoded_at_once_bytes_max,
     encode_response,
 )
 from brokers.engine.protocol.errors import UnsupportedApi
@@ -35,9 +37,6 @@ from brokers.engine.request_turns import Place
 from brokers.engine.throttling import charging
 from brokers.engine.throttling.charging import REQUEST_PERCENTAGE, Limiter
 from quotas.throttle import DELAY_MS_MAX
-
-# Longer requests are decoded in pieces; so many bytes take about 1 ms.
-DECODED_AT_ONCE_BYTES_MAX: Final = 32 * 1024
 
 # To receive and copy a long request takes the broker a second for so many bytes, with what the kernel does for it.
 RECEIVED_BYTES_PER_S: Final = 250_000_000
@@ -234,7 +233,7 @@ class Session:
             return
         check_frame_size(raw.size_bytes, self.frame_bytes_max_of(api_key))
         items_max = REQUEST_ITEMS_MAX if self.principal.internal else limit_of(api_key).items_max
-        if raw.size_bytes > DECODED_AT_ONCE_BYTES_MAX:
+        if _is_decoded_in_pieces(api_key, raw):
             self.channel.hold(raw.size_bytes)
             self.cancel = self.engine.spawn(self._decode_and_answer(api_key, raw.copy(), items_max)).cancel
             return
@@ -406,6 +405,12 @@ class Session:
         login, self.login = self.login, None
         if login is not None:
             login.end()
+
+
+def _is_decoded_in_pieces(api_key: int, raw: RawRequest) -> bool:
+    if raw.size_bytes <= DECODED_AT_ONCE_ITEMS_MAX or api_key == ApiKey.API_VERSIONS:
+        return False
+    return raw.size_bytes > decoded_at_once_bytes_max(api_key, raw.version)
 
 
 def decode_api_versions(version: int, buffer: memoryview, body: int, end: int) -> tuple[int, Any]:

@@ -7,6 +7,7 @@ broker's own client, tests, the differential player). Bodies only: headers are i
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import cache
 from typing import Any, NamedTuple
 
 from brokers.engine.protocol.apis import APIS
@@ -23,6 +24,7 @@ from brokers.engine.protocol.compile_encode import (
     compile_piecewise_encoder,
 )
 from brokers.engine.protocol.errors import UnsupportedApi
+from brokers.engine.protocol.layout import item_bytes_min
 from brokers.engine.protocol.registry import message_class
 
 # What one message may hold in all its arrays together. An item of an array may take a single byte on the wire but a
@@ -30,6 +32,9 @@ from brokers.engine.protocol.registry import message_class
 REQUEST_ITEMS_MAX = 500_000
 # Answers come from brokers, which are trusted further than clients.
 RESPONSE_ITEMS_MAX = 10_000_000
+# Longer requests of tenants are decoded in pieces.
+DECODED_AT_ONCE_BYTES_MAX = 32 * 1024
+DECODED_AT_ONCE_ITEMS_MAX = 2_000
 
 _request_decoders: dict[tuple[int, int, int], Decoder] = {}
 _piecewise_decoders: dict[tuple[int, int, int], PiecewiseDecoder] = {}
@@ -58,6 +63,17 @@ def decode_request(
         decoder = compile_decoder(message_class(api_key, "request"), APIS[api_key], version, items_max)
         _request_decoders[api_key, version, items_max] = decoder
     return decoder(buffer, offset, end)
+
+
+@cache
+def decoded_at_once_bytes_max(api_key: int, version: int) -> int:
+    """How long a request may be to be decoded at once: an item takes a microsecond, and as little as two bytes."""
+    _check(api_key, version)
+    flexible = version >= APIS[api_key].flexible_from
+    width_bytes = item_bytes_min(message_class(api_key, "request"), version, flexible)
+    if width_bytes is None:
+        return DECODED_AT_ONCE_BYTES_MAX
+    return min(DECODED_AT_ONCE_BYTES_MAX, DECODED_AT_ONCE_ITEMS_MAX * width_bytes)
 
 
 def decode_request_in_pieces(

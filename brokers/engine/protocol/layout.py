@@ -56,6 +56,22 @@ def struct_size_min(cls: type[Any], version: int, flexible: bool) -> int:
     return sum(size_min(slot.spec, version, flexible) for slot in in_line(cls, version, flexible)) + flexible
 
 
+def item_bytes_min(cls: type[Any], version: int, flexible: bool) -> int | None:
+    """The fewest bytes an item takes in any array of a struct that is not of numbers; None where there is none."""
+    widths: list[int] = []
+    for slot in slots_of(cls, version):
+        spec = slot.spec
+        if not slot.present or spec.kind not in ("array", "nested"):
+            continue
+        inner = spec.of if spec.kind == "array" else spec
+        if spec.kind == "array" and inner.kind not in FIXED:
+            widths.append(max(1, size_min(inner, version, flexible)))
+        if inner.kind == "nested":
+            within = item_bytes_min(inner.of, version, flexible)
+            widths += [] if within is None else [within]
+    return min(widths, default=None)
+
+
 def is_blank(default: Any) -> bool:
     """Whether the default of a field is made by calling (a list, a struct) rather than a constant."""
     return callable(default)

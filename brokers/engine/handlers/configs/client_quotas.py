@@ -33,6 +33,8 @@ from quotas.addresses import canonical
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 EXACT, DEFAULT, ANY = 0, 1, 2
 ENTRIES_MAX: Final = 1_000
+# Of the entity, and of the changes, of one entry: there are two kinds of the one, and five of the other.
+PARTS_MAX: Final = 100
 
 
 async def describe_client_quotas(call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
@@ -147,12 +149,15 @@ async def alter_client_quotas(call: Call, request: AlterClientQuotasRequest) -> 
             _check_right(call)
             if number >= ENTRIES_MAX:
                 raise Wrong(ErrorCode.INVALID_REQUEST, f"At most {ENTRIES_MAX} entries in one request.")
+            if max(len(entry.entity), len(entry.ops)) > PARTS_MAX:
+                message = f"An entry has at most {PARTS_MAX} parts of its entity and {PARTS_MAX} changes."
+                raise Wrong(ErrorCode.INVALID_REQUEST, message)
             written.append(await _alter(call, entry, request.validate_only))
         except Wrong as wrong:
             code, message = wrong.code, str(wrong)
         except ClusterError as failure:
             code, message = failure.wire_code, str(failure)
-        named = {part.entity_type: part.entity_name for part in entry.entity}
+        named = {part.entity_type: part.entity_name for part in entry.entity[:PARTS_MAX]}
         entity = [QuotaEntity(entity_type=kind, entity_name=name) for kind, name in named.items()]
         results.append(QuotaAlterationResult(error_code=code, error_message=message, entity=entity))
     await until_seen(call.engine.current, written)

@@ -19,13 +19,13 @@ from brokers.engine.handlers.fetch.delayed_fetch import bytes_still_missing, may
 from brokers.engine.handlers.fetch.fetch import charge_for, meter
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch
 from brokers.engine.handlers.raw_request import RawRequest
-from brokers.engine.handlers.session import DECODED_AT_ONCE_BYTES_MAX, Session, decode_in_pieces
+from brokers.engine.handlers.session import Session, decode_in_pieces
 from brokers.engine.partitions.delayed_operations import DelayedRead
 from brokers.engine.partitions.old_readers import Converted, read_messages, read_whole_batches
 from brokers.engine.partitions.partition import READ_UNCOMMITTED, Partition
 from brokers.engine.partitions.results import ReadResult
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.codec import decode_request, encode_response
+from brokers.engine.protocol.codec import DECODED_AT_ONCE_BYTES_MAX, decode_request, encode_response
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.headers import encode_response_frame
 from brokers.engine.protocol.lengths import NAME_BYTES_PER_ITEM

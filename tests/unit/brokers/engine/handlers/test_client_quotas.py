@@ -8,7 +8,15 @@ import pytest
 
 from brokers.engine.cluster import in_flight_quotas
 from brokers.engine.cluster.quota_image import QuotaEntity, QuotaImage
+from brokers.engine.handlers.configs.client_quotas import PARTS_MAX
+from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.quotas import (
+    AlterClientQuotasRequest,
+    QuotaAlteration,
+    QuotaOperation,
+)
+from brokers.engine.protocol.messages.quotas import QuotaEntity as Part
 from tests.unit.brokers.engine.handlers.asking import quotas_of, set_quota
 from tests.unit.brokers.engine.handlers.conftest import House
 
@@ -62,6 +70,18 @@ async def test_addresses_count_among_those_an_instance_has_limits_for(
     assert await set_quota(house.mine, {"ip": "192.0.2.2"}, rate, 1.0) == ErrorCode.POLICY_VIOLATION
     assert await set_quota(house.mine, {"ip": "192.0.2.1"}, rate, None) == 0
     assert await set_quota(house.mine, {"ip": "192.0.2.2"}, rate, 1.0) == 0
+
+
+async def test_an_entry_has_so_many_parts_and_changes_and_a_refused_one_repeats_no_more(house: House) -> None:
+    few = [Part(entity_type="client-id", entity_name="etl")]
+    many = [Part(entity_type=f"kind-{number}", entity_name="x") for number in range(10_000)]
+    limit = QuotaOperation(key="producer_byte_rate", value=1.0, remove=False)
+    for entity, operations in ((many, [limit]), (few, [limit] * 10_000)):
+        entries = [QuotaAlteration(entity=entity, ops=operations)]
+        request = AlterClientQuotasRequest(entries=entries, validate_only=False)
+        (entry,) = (await house.mine.call(ApiKey.ALTER_CLIENT_QUOTAS, 1, request)).entries
+        assert (entry.error_code, len(entry.entity)) == (ErrorCode.INVALID_REQUEST, min(len(entity), PARTS_MAX))
+    assert (await quotas_of(house.mine)).entries == []
 
 
 async def test_removing_a_limit_that_does_not_exist_is_no_error(house: House) -> None:

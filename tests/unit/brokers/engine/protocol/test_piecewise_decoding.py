@@ -8,15 +8,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.engine.protocol.codec import decode_request, decode_request_in_pieces, encode_request
+from brokers.engine.protocol.apis import APIS, ApiKey
+from brokers.engine.protocol.codec import (
+    DECODED_AT_ONCE_BYTES_MAX,
+    DECODED_AT_ONCE_ITEMS_MAX,
+    decode_request,
+    decode_request_in_pieces,
+    decoded_at_once_bytes_max,
+    encode_request,
+)
 from brokers.engine.protocol.compile_decode import ITEMS_PER_PIECE, TEXT_BYTES_PER_ITEM
 from brokers.engine.protocol.errors import MalformedRequest
+from brokers.engine.protocol.layout import item_bytes_min
 from brokers.engine.protocol.lengths import TEXT_BYTES_MAX
 from brokers.engine.protocol.messages.topics import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from brokers.engine.protocol.registry import message_class
 
 from .samples import every_message, name_of, sample
 
@@ -83,3 +93,17 @@ def test_long_text_takes_many_pieces_too() -> None:
 def test_more_items_than_there_may_be_are_refused_before_they_are_made() -> None:
     with pytest.raises(MalformedRequest, match="too many items"):
         whole(21, 2, long_request(5_000), items_max=9_000)
+
+
+@pytest.mark.parametrize("message", REQUESTS, ids=name_of)
+def test_what_is_decoded_at_once_holds_few_items_whatever_their_kind(message: tuple[int, int, Any]) -> None:
+    api_key, version, _ = message
+    bytes_max = decoded_at_once_bytes_max(api_key, version)
+    assert 0 < bytes_max <= DECODED_AT_ONCE_BYTES_MAX
+    width_bytes = item_bytes_min(message_class(api_key, "request"), version, version >= APIS[api_key].flexible_from)
+    assert width_bytes is None or bytes_max // width_bytes <= DECODED_AT_ONCE_ITEMS_MAX
+
+
+def test_an_assignment_without_brokers_takes_two_bytes() -> None:
+    assert decoded_at_once_bytes_max(ApiKey.CREATE_PARTITIONS, 3) == 2 * DECODED_AT_ONCE_ITEMS_MAX
+    assert decoded_at_once_bytes_max(ApiKey.HEARTBEAT, 4) == DECODED_AT_ONCE_BYTES_MAX
