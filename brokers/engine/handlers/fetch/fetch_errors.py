@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from brokers.engine.handlers.common.chunked_encoding import encoded_in_chunks
-from brokers.engine.handlers.common.turns import TurnBudget
+from brokers.engine.handlers.common.turns import TurnBudget, let_go
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
@@ -65,4 +65,5 @@ async def refused(version: int, correlation_id: int, error: int, frame: FetchFra
             topics.append(FetchableTopicResponse(topic=key.decode("utf-8", "replace"), partitions=lines))
     response = FetchResponse(error_code=error, responses=topics)
     body = (await encoded_in_chunks(ApiKey.FETCH, version, response)).body
+    await let_go(topics, lambda topic: topic.partitions)
     return encode_response_frame(ApiKey.FETCH, version, correlation_id, body)

@@ -12,6 +12,7 @@ from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Fetched
 from brokers.engine.handlers.common.changing import changing
+from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.offsets import OffsetCommitRequestPartition
@@ -51,8 +52,8 @@ async def commit(call: Call, group_id: str, wanted: Sequence[tuple[str, OffsetCo
 async def fetch(call: Call, group_id: str, wanted: Wanted) -> list[tuple[str, list[Fetched]]]:
     """By topic as the client calls it. What was never committed is an error in this version."""
     if sum(len(indexes) for _, indexes in wanted) > PARTITIONS_MAX:
-        return [(name, [_none(index, ErrorCode.INVALID_REQUEST) for index in indexes]) for name, indexes in wanted]
-    keys, refused = _readable(call, wanted)
+        return await all_refused(wanted, int(ErrorCode.INVALID_REQUEST))
+    keys, refused = await _readable(call, wanted)
     result: dict[PartitionKey, int | None] = {}
     failed = 0
     if keys and group_id:
@@ -63,9 +64,12 @@ async def fetch(call: Call, group_id: str, wanted: Wanted) -> list[tuple[str, li
         else:
             result = dict(zip(keys, offsets, strict=True))
     topics = []
+    turns = TurnBudget()
     for name, indexes in wanted:
+        await turns.take()
         lines = []
         for index in indexes:
+            await turns.take()
             offset = result.get((name, index))
             code = refused.get((name, index)) or failed or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             lines.append(_none(index, code) if offset is None else Fetched(index, offset, -1, ""))
@@ -73,15 +77,32 @@ async def fetch(call: Call, group_id: str, wanted: Wanted) -> list[tuple[str, li
     return topics
 
 
-def _readable(call: Call, wanted: Wanted) -> tuple[dict[PartitionKey, PartitionKey], dict[PartitionKey, int]]:
+async def all_refused(wanted: Wanted, code: int) -> list[tuple[str, list[Fetched]]]:
+    """Every partition with the same error."""
+    turns = TurnBudget()
+    topics = []
+    for name, indexes in wanted:
+        await turns.take()
+        lines = []
+        for index in indexes:
+            await turns.take()
+            lines.append(_none(index, code))
+        topics.append((name, lines))
+    return topics
+
+
+async def _readable(call: Call, wanted: Wanted) -> tuple[dict[PartitionKey, PartitionKey], dict[PartitionKey, int]]:
     """What may be looked up, by what the client calls it; and why the rest may not."""
     view = call.view
     keys: dict[PartitionKey, PartitionKey] = {}
     refused: dict[PartitionKey, int] = {}
+    turns = TurnBudget()
     for name, indexes in wanted:
+        await turns.take()
         topic = view.namespace.topics.get(name.encode())
         error = call.refusal(topic, name)
         for index in indexes:
+            await turns.take()
             if topic is not None and not error and 0 <= index < len(topic.partitions):
                 keys[name, index] = (topic.name, index)
             else:
@@ -90,4 +111,4 @@ def _readable(call: Call, wanted: Wanted) -> tuple[dict[PartitionKey, PartitionK
 
 
 def _none(index: int, code: int) -> Fetched:
-    return Fetched(index, NO_OFFSET, -1, "", int(code))
+    return Fetched(index, NO_OFFSET, -1, "", code)

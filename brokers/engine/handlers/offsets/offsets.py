@@ -7,7 +7,7 @@ ZooKeeper: `offsets_legacy`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from copy import copy
 from itertools import chain
 from typing import Any, Final, Union
@@ -145,13 +145,14 @@ def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse
 
 
 async def _fetch_later(call: Call, asked: _Asked, reply: Awaitable[tuple[int, Found]]) -> OffsetFetchResponse:
-    return _fetched(call, asked, *await reply)
+    error, found = await reply
+    if error and _is_in_lines(call, error):
+        found = await legacy.all_refused(asked.wanted or (), error)
+    return OffsetFetchResponse(error_code=error, topics=await _lined_topics(found), groups=[])
 
 
 def _fetched(call: Call, asked: _Asked, error: int, found: Found) -> OffsetFetchResponse:
-    """A client of the first version looks for the error in each of its partitions, and some later ones do."""
-    is_in_lines = call.version < ONE_ERROR_FROM or (call.version <= ERRORS_IN_LINES_UNTIL and error in _ASK_AGAIN)
-    if error and is_in_lines:
+    if error and _is_in_lines(call, error):
         found = [
             (name, [Fetched(index, NO_OFFSET, -1, "", error) for index in indexes])
             for name, indexes in asked.wanted or ()
@@ -161,6 +162,20 @@ def _fetched(call: Call, asked: _Asked, error: int, found: Found) -> OffsetFetch
         for name, lines in found
     ]
     return OffsetFetchResponse(error_code=error, topics=topics, groups=[])
+
+
+def _is_in_lines(call: Call, error: int) -> bool:
+    """A client of the first version looks for the error in each of its partitions, and some later ones do."""
+    return call.version < ONE_ERROR_FROM or (call.version <= ERRORS_IN_LINES_UNTIL and error in _ASK_AGAIN)
+
+
+async def _lined_topics(found: Iterable[tuple[str, PositionsOrFetched]]) -> list[OffsetFetchResponseTopic]:
+    turns = TurnBudget()
+    topics = []
+    for name, lines in found:
+        await turns.take()
+        topics.append(OffsetFetchResponseTopic(name=name, partitions=lined(OffsetFetchResponsePartition, lines)))
+    return topics
 
 
 def partitions_fetched(response: OffsetFetchResponse) -> int:
@@ -393,11 +408,7 @@ async def _fetch_from_zookeeper(
     internal_id = call.view.namespace.internal_id(group_id)
     denied = call.denial(ResourceType.GROUP, group_id)
     if denied:
-        result = [(name, [Fetched(index, NO_OFFSET, -1, "", denied) for index in indexes]) for name, indexes in wanted]
+        result = await legacy.all_refused(wanted, denied)
     else:
         result = await legacy.fetch(call, internal_id if group_id else "", wanted)
-    topics = [
-        OffsetFetchResponseTopic(name=name, partitions=lined(OffsetFetchResponsePartition, lines))
-        for name, lines in result
-    ]
-    return OffsetFetchResponse(topics=topics, groups=[])
+    return OffsetFetchResponse(topics=await _lined_topics(result), groups=[])
