@@ -44,7 +44,7 @@ class AdminServer:
         self._report = report
         self._loop = asyncio.get_running_loop()
         self._handshakes = Handshakes(self._loop, HANDSHAKE_THREADS)
-        self._buffers = FrameBuffers()
+        self._buffers = FrameBuffers(soon=self._loop.call_soon)
         self._socket: socket.socket | None = None
         self._open: set[OwnedConnection | _Question] = set()
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+from collections import deque
+from collections.abc import Callable
 from socket import socket
 from typing import Protocol
 
@@ -25,6 +27,9 @@ KEPT_BYTES_MAX = 8_388_608
 UNREAD_BYTES_PER_INSTANCE_MAX = 12_582_912
 UNREAD_BYTES_MAX = 134_217_728
 TINY_BYTES_MAX = 1_024
+# Each page costs the kernel time when it is first written, and when it is freed: so much of a frame in one turn.
+RECEIVED_AT_ONCE_BYTES_MAX = 2_097_152
+FREED_AT_ONCE_BYTES_MAX = 8_388_608
 
 
 class RentedBuffer:
@@ -33,9 +38,18 @@ class RentedBuffer:
     __slots__ = ("_map", "size", "view")
 
     def __init__(self, size: int) -> None:
-        self._map = mmap.mmap(-1, size)
+        # Pages of a shared mapping would take twice as long to free.
+        self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.size = size
         self.view = memoryview(self._map)
+
+    def free_tail(self) -> int:
+        """Frees as much of its end as is freed at once, and answers how much that is. Not to be used any more."""
+        freed_bytes = min(FREED_AT_ONCE_BYTES_MAX, self.size)
+        self.size -= freed_bytes
+        begin = self.size - self.size % mmap.PAGESIZE
+        self._map.madvise(mmap.MADV_DONTNEED, begin, self.size + freed_bytes - begin)
+        return freed_bytes
 
     def free(self) -> None:
         # Somebody may still look at a part of it (an exception's traceback does): then the last one to let go frees it.
@@ -57,7 +71,8 @@ class LargeFrame:
 
     def receive(self, sock: socket) -> bool:
         """Takes what is there. Raises OSError, also when the peer is gone."""
-        count = sock.recv_into(self.buffer.view[self._filled : self.size_bytes])
+        end = min(self.size_bytes, self._filled + RECEIVED_AT_ONCE_BYTES_MAX)
+        count = sock.recv_into(self.buffer.view[self._filled : end])
         if not count:
             raise ConnectionAbortedError(0, "closed by the peer")
         self._filled += count
@@ -101,12 +116,18 @@ class FrameBuffers:
 
     Owners are instances. What one has rented may not exceed what it leaves free for all others, so that nobody who
     announces large frames and never sends them keeps others from sending theirs.
+
+    `soon` calls what it is given in the next round of the loop. Without it large buffers are freed at once.
     """
 
-    def __init__(self, rented_bytes_max: int = RENTED_BYTES_MAX) -> None:
+    def __init__(
+        self, rented_bytes_max: int = RENTED_BYTES_MAX, soon: Callable[[Callable[[], None]], object] | None = None
+    ) -> None:
         self.shared = memoryview(bytearray(SHARED_BYTES))
         self.rented_bytes = 0
         self._rented_bytes_max = rented_bytes_max
+        self._soon = soon
+        self._leaving: deque[tuple[RentedBuffer, object]] = deque()
         self._rented_by: dict[object, int] = {}
         self._kept: dict[int, list[RentedBuffer]] = {}
         self._kept_bytes = 0
@@ -141,12 +162,29 @@ class FrameBuffers:
             self._rented_by.pop(owner, None)
 
     def give_back(self, buffer: RentedBuffer, owner: object) -> None:
+        if buffer.size > FREED_AT_ONCE_BYTES_MAX and self._soon is not None:
+            self._leaving.append((buffer, owner))
+            if len(self._leaving) == 1:
+                self._soon(self._free_some)
+            return
         self.count(-buffer.size, owner)
         if buffer.size <= KEPT_SIZE_MAX and self._kept_bytes + buffer.size <= KEPT_BYTES_MAX:
             self._kept.setdefault(buffer.size, []).append(buffer)
             self._kept_bytes += buffer.size
         else:
             buffer.free()
+        if self._waiting:
+            self.wake()
+
+    def _free_some(self) -> None:
+        """Of one that leaves. The rest of it stays rented until it is freed too."""
+        buffer, owner = self._leaving[0]
+        self.count(-buffer.free_tail(), owner)
+        if not buffer.size:
+            buffer.free()
+            self._leaving.popleft()
+        if self._leaving and self._soon is not None:
+            self._soon(self._free_some)
         if self._waiting:
             self.wake()
 

@@ -193,7 +193,7 @@ class Listeners:
         self.limits = limits
         self.reports = reports
         self.readers = readers
-        self.buffers = buffers or FrameBuffers()
+        self.buffers = buffers or FrameBuffers(soon=loop.call_soon)
         self.counters = Counters()
         self.count = 0
         self.fair_turns = FairTurns(loop.call_soon)

@@ -32,9 +32,10 @@ _LISTS: Final = RequestLimit(4 * _MIB, 25_000)
 # What an administrator asks for or changes: every item is work for ZooKeeper, or a long answer.
 _ADMINISTRATION: Final = RequestLimit(_MIB, 12_000)
 # What members of a group tell each other: subscriptions of thousands of topics, state of Kafka Streams. A member names
-# some protocols, the leader a member in each item.
-_JOIN: Final = RequestLimit(16 * _MIB, 1_000)
-_SYNC: Final = RequestLimit(16 * _MIB, 12_000)
+# some protocols, the leader a member in each item. Coordinators keep 1 MB at most of a member, and of assignments of
+# a group; what is somewhat longer is answered with an error (coordinators/groups/limits.py).
+_JOIN: Final = RequestLimit(2 * _MIB, 1_000)
+_SYNC: Final = RequestLimit(2 * _MIB, 12_000)
 _LEAVE: Final = RequestLimit(_MIB, 3_000)
 # About one group, transaction or connection.
 _ONE: Final = RequestLimit(64 * _KIB, 1_000)

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from socket import socket
 from struct import pack
+from unittest.mock import create_autospec
 
-from brokers.engine.network.buffers import RENTED_BYTES_MIN, FrameBuffers
+from brokers.engine.network.buffers import (
+    FREED_AT_ONCE_BYTES_MAX,
+    RECEIVED_AT_ONCE_BYTES_MAX,
+    RENTED_BYTES_MIN,
+    FrameBuffers,
+    LargeFrame,
+)
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_request
 from brokers.engine.protocol.headers import encode_request_frame
@@ -66,6 +75,41 @@ def test_who_went_away_is_not_told_in_the_place_of_somebody_who_waits() -> None:
     buffers.give_back(held, "a")
 
     assert (gone.sent, there.sent) == (0, 1)
+
+
+def test_a_large_buffer_is_freed_in_turns_and_its_owner_has_it_until_then() -> None:
+    later: list[Callable[[], None]] = []
+    buffers = FrameBuffers(soon=later.append)
+    size_bytes = 2 * FREED_AT_ONCE_BYTES_MAX + UNIT + 1
+    held = [buffers.rent(size_bytes, owner) for owner in (MINE, THEIRS)]
+    for buffer, owner in zip(held, (MINE, THEIRS), strict=True):
+        assert buffer is not None
+        buffer.view[:] = b"x" * size_bytes
+        buffers.give_back(buffer, owner)
+    waiter = Waiting()
+    buffers.wait(size_bytes + 2 * FREED_AT_ONCE_BYTES_MAX, MINE, waiter)
+
+    left = []
+    while later:
+        assert len(later) == 1
+        later.pop()()
+        left.append((buffers.rented_bytes, waiter.sent))
+
+    freed = FREED_AT_ONCE_BYTES_MAX
+    rest = size_bytes - 2 * freed
+    expected = [2 * size_bytes - freed, size_bytes + rest, size_bytes, size_bytes - freed, rest, 0]
+    assert left == [(rented_bytes, number >= 2) for number, rented_bytes in enumerate(expected)]
+
+
+def test_no_more_of_a_large_frame_is_received_at_once_than_takes_a_short_turn() -> None:
+    sock = create_autospec(socket, instance=True)
+    sock.recv_into.side_effect = len
+    buffer = FrameBuffers().rent(2 * RECEIVED_AT_ONCE_BYTES_MAX, MINE)
+    assert buffer is not None
+    frame = LargeFrame(buffer, 2 * RECEIVED_AT_ONCE_BYTES_MAX, memoryview(b""))
+
+    assert [frame.receive(sock) for _ in range(2)] == [False, True]
+    assert [len(call.args[0]) for call in sock.recv_into.call_args_list] == [RECEIVED_AT_ONCE_BYTES_MAX] * 2
 
 
 async def test_frames_that_never_come_keep_other_instances_from_nothing(tmp_path: Path) -> None:
