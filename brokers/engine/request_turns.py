@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 # Of the requests of an instance that are decoded at the same time, as they were received.
-DECODED_BYTES_PER_INSTANCE_MAX: Final = 1024 * 1024
+DECODED_BYTES_PER_INSTANCE_MAX: Final = 256 * 1024
 
 
 def _owes_nothing(instance_id: str) -> int:
@@ -88,7 +88,7 @@ class Place:
 
 
 class DecodedPlaces:
-    """Room for the decoded requests of each instance, which take some twelve times as much memory as they have bytes.
+    """Room for the decoded requests of each instance, which take twelve to thirty times their bytes of memory.
     One is let in however long it is; others wait as they were received, first come, first served.
     """
 
