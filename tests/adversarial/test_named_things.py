@@ -83,7 +83,7 @@ def name_quotas() -> list[bytes]:
     """Names that are three times as long in ZooKeeper among them, which are refused."""
     entries = []
     for number in range(ENTRIES_PER_REQUEST):
-        name = long_name(12_000).replace("x", "水") if number % 100 == 99 else long_name(QUOTA_NAME_BYTES_MAX)
+        name = long_name(10_000).replace("x", "水") if number % 100 == 99 else long_name(QUOTA_NAME_BYTES_MAX)
         user = QuotaEntity(entity_type="user", entity_name=long_name(QUOTA_NAME_BYTES_MAX))
         client = QuotaEntity(entity_type="client-id", entity_name=name)
         limit = QuotaOperation(key="producer_byte_rate", value=1e9, remove=False)
