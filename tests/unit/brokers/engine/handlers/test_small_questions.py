@@ -18,6 +18,7 @@ from brokers.engine.handlers.common.duplicate_limits import DuplicateLimits
 from brokers.engine.handlers.common.turns import let_go
 from brokers.engine.handlers.configs import describe_configs
 from brokers.engine.handlers.context import Call, View
+from brokers.engine.handlers.dispatch import DISPATCH_TABLE
 from brokers.engine.handlers.fetch import legacy, list_offsets_legacy
 from brokers.engine.handlers.fetch.delayed_fetch import DELAYED_UNCOUNTED_MAX
 from brokers.engine.handlers.fetch.fetch_errors import refused
@@ -30,7 +31,7 @@ from brokers.engine.handlers.produce.response import DelayedProduceResponse
 from brokers.engine.handlers.session import Session
 from brokers.engine.handlers.topics import metadata, topics
 from brokers.engine.handlers.transactions import add_partitions, describe_producers
-from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.apis import ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.codec import decode_response
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fast_codec import FetchFrame, encode_produced_topics
@@ -294,18 +295,20 @@ async def test_the_answer_to_a_produce_of_very_many_topics_is_encoded_in_parts(
             assert sum(encoded) == len(asked) and max(encoded) <= long_produce.ENCODED_AT_ONCE_MAX + 1
 
 
-def test_of_an_answer_in_parts_only_that_is_encoded_again_which_tells_of_what_failed() -> None:
+async def test_of_an_answer_in_parts_only_that_is_encoded_again_which_tells_of_what_failed(house: House) -> None:
+    await house.topic()
+    channel = cast(Any, SimpleNamespace(peer_host="127.0.0.1"))
+    session = Session(house.broker.broker.engine, channel, of_tenant_port(MINE), ADVERTISED_TENANT, DISPATCH_TABLE)
+    internal = session.view().namespace.topics[b"orders"].name
     results: list[list[TopicResult]] = [
         [(b"orders", [(0, 0, 7, -1, 0, None)])],
         [(b"other", [(0, 3, -1, -1, -1, None)])],
     ]
     parts = [(part, encode_produced_topics(9, part)) for part in results]
     untouched = parts[1]
-    namespace = SimpleNamespace(topics={b"orders": SimpleNamespace(name="internal")})
-    session = cast(Session, SimpleNamespace(view=lambda: SimpleNamespace(namespace=namespace)))
     delayed = DelayedProduceResponse(session, 9, 1, results, 0, parts)
 
-    frame = delayed.frame_of({("internal", 0): int(ErrorCode.REQUEST_TIMED_OUT)})
+    frame = delayed.frame_of({(internal, 0): int(ErrorCode.REQUEST_TIMED_OUT)})
 
     orders, other = decode_response(ApiKey.PRODUCE, 9, frame, 9, len(frame)).responses
     assert orders.partition_responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
