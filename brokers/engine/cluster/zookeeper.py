@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import select
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -65,6 +66,33 @@ class _LoopQueue:
             self._calls.popleft()()
 
 
+class _Wake:
+    """What wakes kazoo's connection thread, for both ends of what kazoo calls a socket pair: a byte for each request
+    that is queued. The pair of sockets that kazoo makes holds less than 300 bytes. While ZooKeeper is away nobody takes
+    them out, and whoever asks, which is the loop, would stand still until it is back.
+    """
+
+    def __init__(self) -> None:
+        self._descriptor = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def send(self, data: bytes) -> int:
+        os.eventfd_write(self._descriptor, len(data))
+        return len(data)
+
+    def recv(self, _bytes_max: int) -> bytes:
+        """One byte. Raises BlockingIOError when there is none."""
+        return bytes(os.eventfd_read(self._descriptor))
+
+    def close(self) -> None:
+        """Harmless when repeated."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
 class _LoopHandler(SequentialThreadingHandler):
     """kazoo's handler without its two worker threads. It waits by one system call: kazoo's own makes an epoll object
     for each wait, three times for each answer, and the broker's loop waits for the interpreter meanwhile.
@@ -79,6 +107,10 @@ class _LoopHandler(SequentialThreadingHandler):
 
     def stop(self) -> None:
         self._running = False
+
+    def create_socket_pair(self) -> tuple[_Wake, _Wake]:
+        wake = _Wake()
+        return wake, wake
 
     def select(
         self, reading: Sequence[Any], writing: Sequence[Any], _: Sequence[Any], timeout_s: float | None = None

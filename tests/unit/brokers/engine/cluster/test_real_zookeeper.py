@@ -18,7 +18,7 @@ from brokers.contract.documents import BrokerDocument, PartitionStateDocument
 from brokers.engine.cluster import errors
 from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.cluster.tree import BadVersion, Check, Create, Delete, NodeExists, NoNode, SessionState, Set
+from brokers.engine.cluster.tree import BadVersion, Check, Create, Delete, Node, NodeExists, NoNode, SessionState, Set
 from brokers.engine.cluster.zookeeper import ZooKeeperTree
 from config.embedded.process import wait_until
 from config.embedded.zookeeper import EmbeddedZooKeeper
@@ -214,6 +214,28 @@ async def test_a_restarted_server_is_found_again_and_nothing_is_forgotten(
     await members[1].create_topic(INSTANCE, "after", partitions=2)
     await members[0].until(lambda image: f"{INSTANCE}.after" in image.topics)
     assert members[0].fatal == members[1].fatal == []
+
+
+async def test_who_asks_while_the_server_is_away_waits_and_the_loop_goes_on(
+    zookeeper_server: EmbeddedZooKeeper, connect: Callable[[], Awaitable[ZooKeeperTree]]
+) -> None:
+    tree = await connect()
+    states: list[SessionState] = []
+    tree.subscribe(states.append)
+    await asyncio.to_thread(zookeeper_server.child.stop)
+    await until(lambda: states[-1:] == [SessionState.SUSPENDED])
+
+    # Far more than a pair of sockets holds.
+    asked = [asyncio.create_task(tree.get("/")) for _ in range(3_000)]
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in asked)
+
+    zookeeper_server.start()
+    await asyncio.to_thread(wait_until, zookeeper_server.is_ready, child=zookeeper_server.child, timeout_s=30)
+    await until(lambda: states[-1] is SessionState.CONNECTED)
+    for outcome in await asyncio.gather(*asked, return_exceptions=True):
+        assert outcome is not None and isinstance(outcome, Node | errors.StoreUnavailable)
+    assert await tree.get("/") is not None
 
 
 async def test_a_server_that_is_not_there_is_an_error_and_not_a_wait_for_ever() -> None:
