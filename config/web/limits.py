@@ -11,6 +11,8 @@ BODY_BYTES_MAX = 1024 * 1024
 CHUNK_LINE_BYTES_MAX = 1024
 TRAILER_BYTES_MAX = 8 * 1024
 RECEIVE_BYTES = 64 * 1024
+# Of a connection, that the kernel takes before the server reads it. Left to itself it takes megabytes.
+KERNEL_RECEIVE_BYTES_MAX = 128 * 1024
 
 # From the first byte of a request (on a new connection: from its beginning) to the end of its header.
 HEAD_S_MAX = 10.0

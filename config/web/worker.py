@@ -23,7 +23,13 @@ from config.web.connection import Connection
 from config.web.connections import Connections
 from config.web.deadlines import Phase
 from config.web.lanes import Waiting
-from config.web.limits import CONNECTIONS_MAX, HELD_BYTES_MAX, LINGER_BYTES_MAX, RECEIVE_BYTES
+from config.web.limits import (
+    CONNECTIONS_MAX,
+    HELD_BYTES_MAX,
+    KERNEL_RECEIVE_BYTES_MAX,
+    LINGER_BYTES_MAX,
+    RECEIVE_BYTES,
+)
 from config.web.notices import Notices
 from config.web.outgoing import Outgoing
 from config.web.refusals import refusal, status_of
@@ -67,6 +73,8 @@ class Worker(BaseWorker):
         self.poller.register(self._wake_reader, READ, self._run_calls)
         for listener in self.sockets:
             listener.setblocking(False)
+            # Connections inherit it.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_RECEIVE_BYTES_MAX)
             self.poller.register(listener, READ, partial(self._accept, listener))
         while self.alive and self.ppid == os.getppid():
             self._turn()
