@@ -34,16 +34,16 @@ class _Channel:
     peer_host = "127.0.0.1"
     closed = False
 
-    def respond(self, frame: bytes, delay_ms: int = 0) -> None:
+    def respond(self, frame: bytes, delay_ms: int = 0, mute: Any = None) -> None:
         assert not delay_ms
 
-    def respond_parts(self, parts: Any, delay_ms: int = 0, on_written: Any = None) -> None:
+    def respond_parts(self, parts: Any, delay_ms: int = 0, on_written: Any = None, mute: Any = None) -> None:
         assert not delay_ms
         for part in parts:
             if not isinstance(part, bytes):
                 part.release()
 
-    def finish_without_response(self, delay_ms: int = 0) -> None:
+    def finish_without_response(self, delay_ms: int = 0, mute: Any = None) -> None:
         assert not delay_ms
 
     def close(self, reason: str) -> None:

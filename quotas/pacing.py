@@ -12,7 +12,7 @@ from math import ceil
 
 from quotas.throttle import DELAY_MS_MAX
 
-BURST_MS = 250
+BURST_MS = 150
 # What one fetch may bring is worth at most this long, so that no reader is silent for longer than that.
 FETCH_MS_MAX = 1_000
 # A limit of zero: whoever sends anything waits this long, as with Kafka's window.
@@ -41,6 +41,11 @@ class Pace:
         due_ms = self.due_ms if self.due_ms > earliest_ms else float(earliest_ms)
         self.due_ms = due_ms + amount * 1000 / limit_per_s
         return self.debt_ms(now_ms)
+
+    def pay_off(self, now_ms: int) -> None:
+        """Drops what is still owed: something else has paid for it."""
+        if self.due_ms > now_ms:
+            self.due_ms = now_ms
 
     def raised(self, before_per_s: float, limit_per_s: float, now_ms: int) -> None:
         """What is owed is owed in bytes: whoever may send a thousand times as much has paid in a thousandth of the time

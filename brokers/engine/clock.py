@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -22,3 +24,14 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+
+class LoopClock:
+    """A clock with the timers of an event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self._loop = loop
+        self.monotonic_ms = clock.monotonic_ms
+
+    def call_later(self, delay_ms: int, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        return self._loop.call_later(delay_ms / 1000, callback)

@@ -9,7 +9,7 @@ from brokers.contract.documents import BROKER_SCOPE
 from brokers.contract.partitions import NO_LEADER
 from brokers.engine.cluster.image import ClusterImage, InstanceImage
 from brokers.engine.handlers.context import Engine
-from brokers.engine.throttling.layout import Layout
+from brokers.engine.throttling.layout import POOLED, Layout
 
 
 class Bandwidth:
@@ -24,10 +24,10 @@ class Bandwidth:
         # By instance, as the image shows it.
         self.layouts: dict[str, Layout] = {}
 
-    def on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
+    def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         epochs = {broker.id: broker.epoch for broker in after.brokers.values()}
-        before, self._broker_epochs = self._broker_epochs, epochs
-        changed = {id for id in before.keys() | epochs.keys() if before.get(id) != epochs.get(id)}
+        known, self._broker_epochs = self._broker_epochs, epochs
+        changed = {id for id in known.keys() | epochs.keys() if known.get(id) != epochs.get(id)}
         for instance_id, instance in after.instances.items():
             seen = self._seen.get(instance_id)
             if seen is None or seen[0] is not instance:
@@ -39,6 +39,10 @@ class Bandwidth:
             del self._seen[instance_id], self.layouts[instance_id]
             self._engine.accountings.retire(instance_id)
         self._engine.bump_metadata_version()
+        if before.quotas is not after.quotas:
+            for instance_id, accounting in self._engine.accountings:
+                if before.quotas.of_instance(instance_id) is not after.quotas.of_instance(instance_id):
+                    accounting.client_quotas.release_waits()
 
     def _update(self, instance: InstanceImage, leaders: Counter[int], moves: int) -> None:
         here, epochs, document = self._engine.broker_id, self._broker_epochs, instance.document
@@ -51,6 +55,8 @@ class Bandwidth:
         accounting = self._engine.accountings.of(instance.id)
         accounting.shares.update(here, layout, document.produce_bps, document.consume_bps, now_ms)
         accounting.client_shares.update(here, layout, now_ms)
+        accounting.topic_quotas.release_waits()
+        accounting.topic_quotas.is_pooled = layout.effective_policy == POOLED
 
 
 def _leaders(instance: InstanceImage) -> tuple[Counter[int], int]:

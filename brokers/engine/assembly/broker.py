@@ -33,6 +33,7 @@ from brokers.engine.assembly.internal_security import InternalSecurity
 from brokers.engine.assembly.long_turns import LongTurnLog
 from brokers.engine.assembly.metering import Metering
 from brokers.engine.assembly.mmap_counters import MmapCounters
+from brokers.engine.assembly.pool_charges import PoolCharges
 from brokers.engine.assembly.replication import Replication
 from brokers.engine.assembly.storage_capacity import StorageCapacity
 from brokers.engine.assembly.storage_shortening import StorageShortening
@@ -171,19 +172,23 @@ class Broker:
         self.current.subscribe(self.engine.authentication.on_image)
         self.bandwidth = Bandwidth(self.engine)
         self.current.subscribe(self.bandwidth.on_image)
-        self.flow = FlowControl(self.engine, self.security.link, self._flow_master_election(), self.bandwidth)
+        self.flow, self.pool_charges = self._flow()
         self.current.subscribe(self.tenant_listeners.on_image)
         self.current.subscribe(self.engine.waiting_calls.on_image)
         self.session = self._session()
-        self.session.on_registered(self.metering.on_registered)
-        self.session.on_registered(self.storage.on_registered)
-        self.session.on_registered(self.flow.on_registered)
-        self.session.on_registered(self.tenant_listeners.on_registered)
+        for room in (self.metering, self.storage, self.flow, self.pool_charges, self.tenant_listeners):
+            self.session.on_registered(room.on_registered)
         self.ready_reasons = {STARTING}
         rules, report = self.security.admin_rules(), self.listeners.reports.handshake_failed
         self.admin = AdminServer(self._admin_port().answer, rules, report)
 
     # -- one room each ------------------------------------------------------------------------------------------------
+
+    def _flow(self) -> tuple[FlowControl, PoolCharges]:
+        """Both sides of sharing limits with other brokers, also as their flow master."""
+        election, connect = self._flow_master_election(), self.security.link
+        flow = FlowControl(self.engine, connect, election, self.bandwidth)
+        return flow, PoolCharges(self.engine, connect, election, self.bandwidth.layouts)
 
     def _engine(self, defaults: Mapping[str, str]) -> Engine:
         config = self.config
@@ -337,6 +342,7 @@ class Broker:
         self.coordination.keep_going(periodic)
         self.storage.keep_going(periodic)
         self.flow.keep_going(periodic)
+        self.pool_charges.keep_going(periodic)
         self.shortening.keep_going(periodic)
         cleaning = cleaner_settings.from_overrides(self.config.overrides)
         if cleaning.enabled:
@@ -380,6 +386,7 @@ class Broker:
         self.coordinator_forwarding.close()
         self.storage.close()
         self.flow.close()
+        self.pool_charges.close()
         self.listeners.close_all("the broker stops")
         self.security.close()
         if self._controller_task is not None:

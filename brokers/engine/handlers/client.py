@@ -131,8 +131,9 @@ class Client:
             self.accounting.traffic.delayed(delay_ms, now_ms)
             if limiter.share_key:
                 self.accounting.client_shares.on_delay(limiter, self._engine.clock.monotonic_ms())
+            limit_per_s = limiter.limit_per_s if limiter.pool is None else limiter.whole_limit_per_s
             self.accounting.ledger.record(
-                limiter.rule, limiter.limit_per_s, self.user, self.client_id, delay_ms, now_ms,
+                limiter.rule, limit_per_s, self.user, self.client_id, delay_ms, now_ms,
                 limiter.whole_limit_per_s,
             )  # fmt: skip
 

@@ -20,7 +20,7 @@ from brokers.engine.access.acls import UNRESTRICTED, AclIndexes, Rights
 from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION, Address, Owners, decide
 from brokers.engine.access.namespace import Namespace
 from brokers.engine.access.principals import ANONYMOUS, Principal
-from brokers.engine.clock import Clock
+from brokers.engine.clock import Clock, LoopClock
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage, InstanceImage, TopicImage
 from brokers.engine.cluster.store import ClusterStore
@@ -43,12 +43,14 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.flow import ReportFlowRequest, ReportFlowResponse
+from brokers.engine.protocol.messages.pools import ChargePoolsRequest, ChargePoolsResponse
 from brokers.engine.protocol.messages.storage import AllotStorageRequest, AllotStorageResponse
 from brokers.engine.request_turns import DecodedPlaces, RequestTurns
 from brokers.engine.stall_detector import StallDetector
 from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.engine.throttling.charging import Limiter, LimitsByEntity
 from brokers.engine.throttling.replication import ReplicationThrottle
+from brokers.engine.throttling.waits import Mute
 from brokers.engine.values import Slice
 
 NO_BROKER = -1
@@ -78,14 +80,15 @@ class Channel(Protocol):
     peer_host: str
     closed: bool
 
-    def respond(self, frame: bytes, delay_ms: int = 0) -> None: ...
+    def respond(self, frame: bytes, delay_ms: int = 0, mute: Mute | None = None) -> None: ...
     def respond_parts(
         self,
         parts: Sequence[bytes | Slice],
         delay_ms: int = 0,
         on_written: Callable[[int], object] | None = None,
+        mute: Mute | None = None,
     ) -> None: ...
-    def finish_without_response(self, delay_ms: int = 0) -> None: ...
+    def finish_without_response(self, delay_ms: int = 0, mute: Mute | None = None) -> None: ...
     def defer(self, on_closed: Callable[[], object]) -> PendingAnswer: ...
     def hold(self, count: int) -> None:
         """The request is copied, to be decoded later: it counts as memory of its instance until `release`."""
@@ -167,6 +170,11 @@ def _is_no_flow_master(_request: ReportFlowRequest) -> ReportFlowResponse:
     return ReportFlowResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
 
 
+def _has_no_pools(_request: ChargePoolsRequest) -> ChargePoolsResponse:
+    """Answers until the assembly has plugged in the flow master."""
+    return ChargePoolsResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
+
+
 @dataclass(slots=True, eq=False)
 class Engine:
     """The rooms that handlers reach. `metadata_version` is another object after every change of what a client may see
@@ -222,8 +230,11 @@ class Engine:
     allot_storage: Callable[[AllotStorageRequest], AllotStorageResponse] = _is_no_controller
     # As flow master: what brokers may admit of what instances bought.
     report_flow: Callable[[ReportFlowRequest], ReportFlowResponse] = _is_no_flow_master
+    charge_pools: Callable[[ChargePoolsRequest], ChargePoolsResponse] = _has_no_pools
     # For coordinators beyond an instance's brokers.
     forwarder: Forwarder | None = None
+    # For waits until a limiter is paid.
+    loop_clock: LoopClock = field(init=False)
     own_turns: OwnTurns = field(init=False)
     request_turns: RequestTurns = field(init=False)
     decoded_places: DecodedPlaces = field(init=False)
@@ -241,6 +252,7 @@ class Engine:
     def __post_init__(self) -> None:
         self.audit = AuditTrail(self.broker_id, self.clock)
         self.authentication = Authentication(self.loop, self.clock, self.current, self.control_secret)
+        self.loop_clock = LoopClock(self.loop, self.clock)
         self.own_turns = OwnTurns(self.loop)
         self.request_turns = RequestTurns(self.loop, self._request_time_debt_ms)
         self.decoded_places = DecodedPlaces(self.loop)

@@ -79,6 +79,7 @@ _OURS: Final[Mapping[int, Handler]] = {
     int(ApiKey.TXN_OFFSET_COMMIT): transactional.txn_offset_commit,
     int(ApiKey.ALLOT_STORAGE): allot_storage.allot_storage,
     int(ApiKey.REPORT_FLOW): report_flow.report_flow,
+    int(ApiKey.CHARGE_POOLS): report_flow.charge_pools,
     int(ApiKey.WRITE_TXN_MARKERS): write_markers.write_txn_markers,
     int(ApiKey.DESCRIBE_PRODUCERS): describe_producers.describe_producers,
     int(ApiKey.DESCRIBE_TRANSACTIONS): listing.describe_transactions,

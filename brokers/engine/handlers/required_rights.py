@@ -149,4 +149,5 @@ REQUIRED_RIGHTS: Final[Mapping[int, RequiredRights]] = {
     int(_K.DESCRIBE_USERS): _OWN,
     int(_K.ALTER_USERS): _OWN,
     int(_K.REPORT_FLOW): _OWN,
+    int(_K.CHARGE_POOLS): _OWN,
 }

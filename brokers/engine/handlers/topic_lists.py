@@ -85,4 +85,5 @@ TOPIC_LISTS: Final[Mapping[int, ListAsked]] = {
     int(_K.DESCRIBE_USERS): _NO_TOPIC,
     int(_K.ALTER_USERS): _NO_TOPIC,
     int(_K.REPORT_FLOW): _CLUSTER,
+    int(_K.CHARGE_POOLS): _CLUSTER,
 }

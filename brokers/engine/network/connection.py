@@ -15,23 +15,16 @@ from typing import Final
 
 from brokers.engine.network.backlog import Backlog
 from brokers.engine.network.buffers import SHARED_BYTES, TINY_BYTES_MAX, FrameBuffers, HeldFrame, LargeFrame
+from brokers.engine.network.busy import IN_LINE, MUTED, NO_BUFFER, PROCESSING, TOO_MANY_PENDING, WRITING
 from brokers.engine.network.fair_turns import TURN_S
 from brokers.engine.network.gone import GONE
-from brokers.engine.network.interfaces import ConnectionOwner, Session
+from brokers.engine.network.interfaces import Cancellable, ConnectionOwner, Mute, Session
 from brokers.engine.network.pending_responses import PendingResponse, PendingResponses
 from brokers.engine.network.received import SIZE, Received, end_of_frame
 from brokers.engine.network.sending import OnWritten, Outgoing, joined_up
 from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.framing import API_KEY_BYTES, SIZE_BYTES, check_frame_size
 from brokers.engine.values import Slice
-
-# Why nothing is read.
-PROCESSING: Final = 1
-WRITING: Final = 2
-MUTED: Final = 4
-NO_BUFFER: Final = 8
-TOO_MANY_PENDING: Final = 16
-IN_LINE: Final = 32
 
 # Small requests that arrived together are processed together, at most so many before others get a turn.
 FRAMES_PER_TURN_MAX: Final = 64
@@ -71,7 +64,7 @@ class Connection:
         self._unread = owner.unread
         self._unsent = owner.unsent
         self.closed = self._resume_scheduled = self._reading = self._consuming = False
-        self._mute_timer: asyncio.TimerHandle | None = None
+        self._mute_timer: asyncio.TimerHandle | Cancellable | None = None
         # Out: what waits for the socket, for an earlier response, or for the other frames that arrived together.
         self._backlog: Backlog | None = None
         self._pending_responses: PendingResponses | None = None
@@ -249,12 +242,13 @@ class Connection:
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
-    def respond(self, frame: bytes, delay_ms: int = 0) -> None:
-        """The answer to the request in processing, then silence for `delay_ms` (QUO-30)."""
+    def respond(self, frame: bytes, delay_ms: int = 0, mute: Mute | None = None) -> None:
+        """Sends the response to the request in processing, then reads nothing for `delay_ms` (QUO-30), or until `mute`
+        is over.
+        """
         if self.closed:
             return
-        if delay_ms > 0:
-            self._mute(delay_ms)
+        self._mute(delay_ms, mute)
         if self._pending_responses is not None:
             self._queue_response(self._pending_responses, Outgoing([frame], None))
             return
@@ -282,15 +276,18 @@ class Connection:
             self._resume()
 
     def respond_parts(
-        self, parts: Sequence[bytes | Slice], delay_ms: int = 0, on_written: OnWritten | None = None
+        self,
+        parts: Sequence[bytes | Slice],
+        delay_ms: int = 0,
+        on_written: OnWritten | None = None,
+        mute: Mute | None = None,
     ) -> None:
-        """As `respond`, for a frame in pieces; takes over the slices. `on_written` is called once, at the end."""
+        """Sends a response in pieces, as `respond`; takes over the slices. `on_written` is called once, at the end."""
         outgoing = Outgoing(parts, on_written)
         if self.closed:
             outgoing.finish()
             return
-        if delay_ms > 0:
-            self._mute(delay_ms)
+        self._mute(delay_ms, mute)
         if self._pending_responses is not None:
             self._queue_response(self._pending_responses, outgoing)
             return
@@ -310,12 +307,11 @@ class Connection:
     def hold_frame(self) -> HeldFrame | None:
         return self.received.hold_frame()
 
-    def finish_without_response(self, delay_ms: int = 0) -> None:
-        """For acks=0: nothing is sent, but the mute holds (QUO-32)."""
+    def finish_without_response(self, delay_ms: int = 0, mute: Mute | None = None) -> None:
+        """Ends a request with acks=0: nothing is sent, but the mute holds (QUO-32)."""
         if self.closed:
             return
-        if delay_ms > 0:
-            self._mute(delay_ms)
+        self._mute(delay_ms, mute)
         self._busy &= ~PROCESSING
         if not self._busy and not self._consuming:
             self._resume()
@@ -444,9 +440,11 @@ class Connection:
             self._reading = False
             self._loop.remove_reader(self.fd)
 
-    def _mute(self, delay_ms: int) -> None:
-        self._busy |= MUTED
-        self._mute_timer = self._loop.call_later(delay_ms / 1000, self._unmute)
+    def _mute(self, delay_ms: int, mute: Mute | None) -> None:
+        if delay_ms > 0:
+            self._busy |= MUTED
+            later = self._loop.call_later
+            self._mute_timer = later(delay_ms / 1000, self._unmute) if mute is None else mute.begin(self._unmute)
 
     def _unmute(self) -> None:
         self._mute_timer = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Protocol
 
@@ -9,6 +10,17 @@ from brokers.engine.network.buffers import UnreadBytes
 from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.network.received import Received
 from brokers.engine.network.unsent import UnsentBytes
+
+
+class Cancellable(Protocol):
+    def cancel(self) -> object: ...
+
+
+class Mute(Protocol):
+    """A silence whose end is decided elsewhere; `throttling.waits.Mute` fits."""
+
+    def begin(self, on_over: Callable[[], object]) -> Cancellable:
+        """Starts it. `on_over` is called later, once, unless it is cancelled."""
 
 
 class Session(Protocol):

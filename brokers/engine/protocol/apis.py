@@ -74,6 +74,7 @@ class ApiKey(IntEnum):
     ALTER_USERS = 20_003
     # Of our brokers among themselves, as AllotStorage.
     REPORT_FLOW = 20_004
+    CHARGE_POOLS = 20_005
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,7 @@ APIS: Final[dict[int, Api]] = {
         (_K.DESCRIBE_USERS, 0, NEVER_FLEXIBLE, NEVER, "users"),
         (_K.ALTER_USERS, 0, NEVER_FLEXIBLE, NEVER, "users"),
         (_K.REPORT_FLOW, 0, NEVER_FLEXIBLE, NEVER, "flow"),
+        (_K.CHARGE_POOLS, 0, NEVER_FLEXIBLE, NEVER, "pools"),
     )
 }
 
@@ -218,6 +220,7 @@ ADVERTISED_INTERNAL: Final[dict[ApiKey, tuple[int, int]]] = dict(
             _K.DESCRIBE_USERS: (0, 0),
             _K.ALTER_USERS: (0, 0),
             _K.REPORT_FLOW: (0, 0),
+            _K.CHARGE_POOLS: (0, 0),
         }.items()
     )
 )

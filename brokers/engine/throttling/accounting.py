@@ -11,6 +11,7 @@ from brokers.engine.throttling.change_rate import ChangeRate
 from brokers.engine.throttling.charging import AskCallback, ClientQuotas, Rule
 from brokers.engine.throttling.client_shares import ClientShares
 from brokers.engine.throttling.ledger import Ledger, Totals
+from brokers.engine.throttling.pool import NewPool, Pool, PoolOutbox
 from brokers.engine.throttling.quota_callback import SafeCallback
 from brokers.engine.throttling.refused_topics import RefusedTopics
 from brokers.engine.throttling.request_time import RequestTime
@@ -47,11 +48,12 @@ class InstanceAccounting:
         callback: AskCallback | None = None,
         throttled_totals: Totals | None = None,
         client_id_defaults: Mapping[str, float] = MappingProxyType({}),
+        new_pool: NewPool | None = None,
     ) -> None:
         self.client_quotas = ClientQuotas(burst_ms, window, controller_window, callback, client_id_defaults)
-        self.client_quotas.parts = self.client_shares = ClientShares()
-        self.topic_quotas = TopicQuotas(burst_ms, window)
-        self.shares = InstanceShares(burst_ms, window)
+        self.client_quotas.parts = self.client_shares = ClientShares(new_pool)
+        self.topic_quotas = TopicQuotas(burst_ms, window, new_pool)
+        self.shares = InstanceShares(burst_ms, window, new_pool)
         self.ledger = Ledger(throttled_totals)
         self.refused_topics = RefusedTopics()
         self.request_time = RequestTime()
@@ -100,12 +102,14 @@ class AccountingRegistry:
     ) -> None:
         self.callback = callback
         self._client_id_defaults = client_id_defaults
-        self._burst_ms = burst_ms
+        self.burst_ms = burst_ms
         self._window = window
         self._controller_window = controller_window
         self._numbers_for = numbers_for
         self._accountings: dict[str, InstanceAccounting] = {}
         self._retired: set[str] = set()
+        # What the flow master is to be charged with for all brokers.
+        self.pools = PoolOutbox()
         # Of every instance there was since the start, by kind of rule.
         self.throttled_totals: Totals = {}
 
@@ -117,15 +121,19 @@ class AccountingRegistry:
         if accounting is None:
             numbers_for = own_numbers if self._numbers_for is None else partial(self._numbers_for, instance_id)
             accounting = self._accountings[instance_id] = InstanceAccounting(
-                self._burst_ms,
+                self.burst_ms,
                 numbers_for,
                 self._window,
                 self._controller_window,
                 None if self.callback is None else partial(self.callback.ask, instance_id),
                 self.throttled_totals,
                 self._client_id_defaults,
+                partial(self._new_pool, instance_id),
             )
         return accounting
+
+    def _new_pool(self, instance_id: str, direction: int, clients: str) -> Pool:
+        return Pool((instance_id, direction, clients), self.pools, self.burst_ms)
 
     def get(self, instance_id: str) -> InstanceAccounting | None:
         return self._accountings.get(instance_id)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, Protocol
 
 from brokers.contract.usage import NAME_CHARACTERS_MAX
+from brokers.engine.throttling.pool import Pool, part_burst_ms
 from brokers.engine.throttling.quota_callback import CustomLimit
 from quotas import pacing, precedence, throttle
 from quotas.pacing import BURST_MS, Pace
@@ -69,28 +70,41 @@ class Rule(NamedTuple):
     entity: precedence.Entity | None
 
 
-class Limiter:
-    """One counter under one limit, which is in the unit of its quota. Connections of the same group share it; a
-    changed limit keeps the samples (QUO-7). `pace` None: Kafka's window alone, which lets ten seconds' worth through at
-    once.
+class DebtWatcher(Protocol):
+    """Waits that end when a limiter's debt is paid; `waits.LimiterQueue` fits."""
 
-    `limit_per_s` is this broker's share of `whole_limit_per_s`, which was bought or set for all brokers together.
-    `share_key` names it among the brokers, "" for what is not shared out by demand. `admitted_bytes` and `waited_ms`
-    grow forever: what passed, and for how long somebody waited for this limit (up to `waits_until_ms`, which may be
-    ahead of the clock).
+    def debt_changed(self, now_ms: int) -> None:
+        """Less may be owed than before."""
+
+    def release(self) -> None:
+        """Other limits may hold now."""
+
+
+class Limiter:
+    """A counter under one limit, in the unit of its quota. Connections of the same group share it; a changed limit
+    keeps the samples (QUO-7). `pace` None: Kafka's window alone, which lets ten seconds' worth through at once.
+
+    `limit_per_s` is this broker's part of `whole_limit_per_s`, which was bought or set for all brokers together. With
+    a `pool`, a client waits until either this broker's part or the whole limit has paid for what was admitted.
+    `share_key` names the limit among the brokers, "" where it is not shared. `admitted_bytes` and `waited_ms` only
+    grow: what passed, and for how long clients waited for this limit (up to `waits_until_ms`, which may be ahead of
+    the clock). Before `owed_until_ms` something may be owed. `waiting` is notified when less is owed than before.
     """
 
     __slots__ = (
         "admitted_bytes",
         "bucket",
         "limit_per_s",
+        "owed_until_ms",
         "pace",
+        "pool",
         "rate",
         "rule",
         "share_key",
         "unrecorded_s",
         "used_ms",
         "waited_ms",
+        "waiting",
         "waits_until_ms",
         "whole_limit_per_s",
     )
@@ -114,10 +128,13 @@ class Limiter:
         self.admitted_bytes = 0
         self.waited_ms = 0
         self.waits_until_ms = now_ms
+        self.owed_until_ms = now_ms
+        self.pool: Pool | None = None
+        self.waiting: DebtWatcher | None = None
 
     def limit(self, limit_per_s: float, now_ms: int, whole_limit_per_s: float | None = None) -> None:
-        """What holds from here on. Where only this broker's share gets smaller, what was admitted under the one before
-        counts as the same part of this one.
+        """Puts another limit in force. Where only this broker's share gets smaller, what was admitted under the one
+        before counts as the same part of this one.
         """
         whole = limit_per_s if whole_limit_per_s is None else whole_limit_per_s
         before = self.limit_per_s
@@ -131,9 +148,83 @@ class Limiter:
             self.rate.scale(limit_per_s / before)
         self.limit_per_s = limit_per_s
         self.whole_limit_per_s = whole
+        if limit_per_s > before:
+            self.debt_changed(now_ms)
+
+    def use_pool(self, pool: Pool | None) -> None:
+        """Shares the whole limit with other brokers from here on; None: this broker's part holds alone."""
+        if self.pool is pool:
+            return
+        pace = self.pace
+        if self.pool is not None:
+            self.pool.on_answer = None
+            if pace is not None:
+                pace.burst_ms = self.pool.burst_ms
+        self.pool = pool
+        if pool is not None:
+            pool.on_answer = self.debt_changed
+            if pace is not None:
+                pace.burst_ms = part_burst_ms(pool.burst_ms)
+
+    def charge(self, amount: int, now_ms: int) -> int:
+        """Records an admission and returns the delay it brings, in milliseconds."""
+        self.used_ms = now_ms
+        self.admitted_bytes += amount
+        pace, pool = self.pace, self.pool
+        if pool is not None and pace is not None:
+            if pace.due_ms > now_ms and pool.debt_ms(now_ms) == 0:
+                pace.pay_off(now_ms)
+            pool.charge(amount)
+            delay_ms = pace.charge(amount, self.limit_per_s, now_ms)
+            if delay_ms > 0:
+                pool.wait(now_ms)
+                delay_ms = min(delay_ms, pool.debt_ms(now_ms))
+        else:
+            delay_ms = throttle.charge(self.rate, amount, self.limit_per_s, now_ms)
+            if pace is not None:
+                paced_ms = pace.charge(amount, self.limit_per_s, now_ms)
+                if paced_ms > delay_ms:
+                    delay_ms = paced_ms
+        if now_ms + delay_ms > self.owed_until_ms:
+            self.owed_until_ms = now_ms + delay_ms
+        return delay_ms
+
+    def debt_ms(self, now_ms: int, later: int = 0) -> int:
+        """Returns the time until everything recorded is paid for, but for the last `later` units of it."""
+        later_ms = int(later * 1000 / self.limit_per_s) if later and self.limit_per_s > 0 else 0
+        pace, pool = self.pace, self.pool
+        if pool is not None and pace is not None:
+            debt_ms = pace.debt_ms(now_ms + later_ms)
+            return min(debt_ms, pool.debt_ms(now_ms, later)) if debt_ms else 0
+        debt_ms = max(0, throttle.delay_ms(self.rate, self.limit_per_s, now_ms) - later_ms)
+        return debt_ms if pace is None else max(debt_ms, pace.debt_ms(now_ms + later_ms))
+
+    def fetch_debt_ms(self, amount: int, now_ms: int) -> int:
+        """Returns how long a response of `amount` bytes waits, without recording it (QUO-20).
+
+        With a pace the response may run into debt itself: what was sent before is paid first. Kafka's window alone
+        counts the response, too.
+        """
+        self.used_ms = now_ms
+        if self.pace is not None:
+            return self.debt_ms(now_ms)
+        delay_ms = throttle.charge(self.rate, amount, self.limit_per_s, now_ms)
+        self.rate.record(-amount, now_ms)
+        return delay_ms
+
+    def debt_changed(self, now_ms: int) -> None:
+        """Takes note that less, or more, is owed than when delays were computed: waits end when that is paid."""
+        ends_ms = now_ms + self.debt_ms(now_ms)
+        if ends_ms > self.owed_until_ms:
+            self.owed_until_ms = ends_ms
+        if now_ms <= ends_ms < self.waits_until_ms:
+            self.waited_ms -= self.waits_until_ms - ends_ms
+            self.waits_until_ms = ends_ms
+        if self.waiting is not None:
+            self.waiting.debt_changed(now_ms)
 
     def note_wait(self, delay_ms: int, now_ms: int) -> None:
-        """Somebody waits so long for this limit."""
+        """Notes that a client waits this long for this limit."""
         begins_ms = self.waits_until_ms if self.waits_until_ms > now_ms else now_ms
         ends_ms = now_ms + delay_ms
         if ends_ms > begins_ms:
@@ -146,16 +237,12 @@ class Limiter:
 
 
 def charge(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> tuple[int, Limiter | None]:
-    """Records `amount_bytes` everywhere; the longest delay and whose it is (QUO-22, CKA-25). `now_ms` is monotonic."""
+    """Records `amount_bytes` everywhere; returns the longest delay and its limiter (QUO-22, CKA-25). `now_ms` is
+    monotonic.
+    """
     worst_ms, worst = 0, None
     for limiter in limiters:
-        limiter.used_ms = now_ms
-        limiter.admitted_bytes += amount_bytes
-        delay_ms = throttle.charge(limiter.rate, amount_bytes, limiter.limit_per_s, now_ms)
-        if limiter.pace is not None:
-            paced_ms = limiter.pace.charge(amount_bytes, limiter.limit_per_s, now_ms)
-            if paced_ms > delay_ms:
-                delay_ms = paced_ms
+        delay_ms = limiter.charge(amount_bytes, now_ms)
         if delay_ms > worst_ms:
             worst_ms, worst = delay_ms, limiter
     if worst is not None:
@@ -164,54 +251,38 @@ def charge(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> tuple
 
 
 def charge_fetch(
-    limiters: Sequence[Limiter], amount_bytes: int, now_ms: int, is_held: bool = False
+    limited: Sequence[tuple[Limiter, int]], now_ms: int, is_held: bool = False
 ) -> tuple[int, Limiter | None]:
-    """As `charge`, for a response that is only sent when nobody has to wait: otherwise nothing is counted (QUO-20).
-    `is_held`: it is not sent anyway.
+    """Records a response, given as limiters with the bytes that count for each, unless it has to wait: then nothing is
+    recorded (QUO-20). Returns the longest delay and its limiter. `is_held`: the response waits for something else.
     """
     worst_ms, worst = 0, None
-    for limiter in limiters:
-        limiter.used_ms = now_ms
-        delay_ms = throttle.charge(limiter.rate, amount_bytes, limiter.limit_per_s, now_ms)
-        if limiter.pace is not None:
-            # What was sent before has to be paid for first; this response may run into debt itself.
-            delay_ms = max(delay_ms, limiter.pace.debt_ms(now_ms))
+    for limiter, amount_bytes in limited:
+        delay_ms = limiter.fetch_debt_ms(amount_bytes, now_ms)
         if delay_ms > worst_ms:
             worst_ms, worst = delay_ms, limiter
-    for limiter in limiters:
-        if worst is not None or is_held:
-            limiter.rate.record(-amount_bytes, now_ms)
-            continue
-        limiter.admitted_bytes += amount_bytes
-        if limiter.pace is not None:
-            limiter.pace.charge(amount_bytes, limiter.limit_per_s, now_ms)
     if worst is not None:
         worst.note_wait(worst_ms, now_ms)
+    elif not is_held:
+        for limiter, amount_bytes in limited:
+            limiter.charge(amount_bytes, now_ms)
     return worst_ms, worst
 
 
-def record_parts(limited: Sequence[tuple[Limiter, int]], now_ms: int) -> tuple[int, Limiter | None]:
-    """The first half of `charge_fetch`, for parts of a response that have limiters of their own: how long it is to
-    wait for. `complete_parts` comes after it.
+def in_debt(limiters: Sequence[Limiter], now_ms: int) -> Limiter | None:
+    """Returns the limiter that owes longest, None if everything is paid.
+
+    Under Kafka's window alone a debt is that of the connection that ran into it, as in Kafka: nothing owes.
     """
     worst_ms, worst = 0, None
-    for limiter, amount_bytes in limited:
-        limiter.used_ms = now_ms
-        delay_ms = throttle.charge(limiter.rate, amount_bytes, limiter.limit_per_s, now_ms)
-        if limiter.pace is not None:
-            delay_ms = max(delay_ms, limiter.pace.debt_ms(now_ms))
-        if delay_ms > worst_ms:
-            worst_ms, worst = delay_ms, limiter
-    return worst_ms, worst
-
-
-def complete_parts(limited: Sequence[tuple[Limiter, int]], now_ms: int, is_held: bool) -> None:
-    """The second half: takes back what is not sent, and charges what is."""
-    for limiter, amount_bytes in limited:
-        if is_held:
-            limiter.rate.record(-amount_bytes, now_ms)
-        elif limiter.pace is not None:
-            limiter.pace.charge(amount_bytes, limiter.limit_per_s, now_ms)
+    for limiter in limiters:
+        if limiter.owed_until_ms > now_ms and limiter.pace is not None:
+            debt_ms = limiter.debt_ms(now_ms)
+            if debt_ms > worst_ms:
+                worst_ms, worst = debt_ms, limiter
+            elif not debt_ms:
+                limiter.owed_until_ms = now_ms
+    return worst
 
 
 def fetch_cap_bytes(limiters: Sequence[Limiter], wanted_bytes: int) -> int:
@@ -326,6 +397,12 @@ class ClientQuotas:
         pace = new_pace(self._burst_ms) if quota in BYTE_RATES else None
         window = self._controller_window if quota == CONTROLLER_MUTATION_RATE else self._window
         return Limiter(rule, limit_per_s, now_ms, pace, window)
+
+    def release_waits(self) -> None:
+        """Lets clients that wait ask again, under limits that were set anew."""
+        for limiter in self._limiters.values():
+            if limiter.waiting is not None:
+                limiter.waiting.release()
 
     def drop_unused(self, now_ms: int) -> int:
         """QUO-8. Whoever holds limiters must look them up again afterwards when this answers more than 0."""

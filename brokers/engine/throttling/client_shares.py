@@ -14,6 +14,7 @@ from typing import Final
 from brokers.engine.throttling.charging import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, Limiter
 from brokers.engine.throttling.flow_share import FlowShare
 from brokers.engine.throttling.layout import STATIC, Layout, static_part
+from brokers.engine.throttling.pool import NewPool, Pool
 
 # Of one instance, both directions together.
 KEYS_MAX: Final = 50
@@ -33,11 +34,12 @@ def share_key(user: str, client_id: str) -> str:
 
 
 class ClientShares:
-    """`charging.LimitParts`. Times are monotonic milliseconds."""
+    """Shares of the client quotas of one instance, as `charging.LimitParts` wants them. Times are monotonic ms."""
 
-    __slots__ = ("_broker_id", "_layout", "flows")
+    __slots__ = ("_broker_id", "_layout", "_new_pool", "flows")
 
-    def __init__(self) -> None:
+    def __init__(self, new_pool: NewPool | None = None) -> None:
+        self._new_pool = new_pool
         self._broker_id = -1
         self._layout: Layout | None = None
         # What the flow master is told of, or has told us of.
@@ -47,6 +49,8 @@ class ClientShares:
         """Limiters follow when they are looked up next; those that the flow master knows follow at once."""
         self._broker_id, self._layout = broker_id, layout
         if not self._is_shared_out(layout):
+            for flow in self.flows.values():
+                flow.close()
             self.flows.clear()
             return
         for flow in self.flows.values():
@@ -78,7 +82,7 @@ class ClientShares:
         key = (direction, limiter.share_key)
         if key in self.flows or limiter.whole_limit_per_s < SHARED_BPS_MIN or not self._has_room():
             return
-        flow = self.flows[key] = FlowShare(limiter, now_ms)
+        flow = self.flows[key] = FlowShare(limiter, now_ms, self._pool(key))
         self._rebase(flow, limiter.whole_limit_per_s, layout, now_ms)
 
     def answered(self, key: Key, limit_bps: int, basis: int, now_ms: int) -> FlowShare | None:
@@ -88,9 +92,12 @@ class ClientShares:
             return flow
         if basis != layout.basis(limit_bps) or not self._is_shared_out(layout) or not self._has_room():
             return None
-        flow = self.flows[key] = FlowShare(None, now_ms)
+        flow = self.flows[key] = FlowShare(None, now_ms, self._pool(key))
         self._rebase(flow, limit_bps, layout, now_ms)
         return flow
+
+    def _pool(self, key: Key) -> Pool | None:
+        return None if self._new_pool is None else self._new_pool(*key)
 
     def _is_shared_out(self, layout: Layout) -> bool:
         return layout.is_shared and layout.effective_policy != STATIC
@@ -99,7 +106,7 @@ class ClientShares:
         """Whether one more can be shared out, at the cost of one that nobody asks about."""
         if len(self.flows) >= KEYS_MAX:
             for key in [key for key, flow in self.flows.items() if flow.is_idle]:
-                del self.flows[key]
+                self.flows.pop(key).close()
         return len(self.flows) < KEYS_MAX
 
     def __iter__(self) -> Iterator[tuple[Key, FlowShare]]:

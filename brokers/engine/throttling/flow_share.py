@@ -12,7 +12,8 @@ from typing import Final, Literal, NamedTuple
 
 from brokers.engine.throttling.charging import Limiter
 from brokers.engine.throttling.demand import wanted_bps
-from brokers.engine.throttling.layout import STATIC
+from brokers.engine.throttling.layout import POOLED, STATIC
+from brokers.engine.throttling.pool import Pool
 
 INTERVAL_MS: Final = 1_000
 # Where demand moves, reports are so far apart: a share follows it sooner, and what moves is little of all there is.
@@ -42,7 +43,11 @@ class ReportedFlow(NamedTuple):
 
 
 class FlowShare:
-    """`limiter` None: nobody here is under this limit so far. The limiter always has the share that is in force."""
+    """This broker's side of one limit. `limiter` None: no client here is under this limit so far.
+
+    The limiter has the share that is in force. With the policy that pools, it has the broker's static part and the pool
+    of the whole limit instead, and the share says what the flow master reckons to this broker by demand.
+    """
 
     __slots__ = (
         "_admitted_bytes_before",
@@ -62,14 +67,16 @@ class FlowShare:
         "limit_bps",
         "limiter",
         "policy",
+        "pool",
         "share_bps",
         "static_bps",
         "wanted_bps",
         "whole_limit_per_s",
     )
 
-    def __init__(self, limiter: Limiter | None, now_ms: int) -> None:
+    def __init__(self, limiter: Limiter | None, now_ms: int, pool: Pool | None = None) -> None:
         self.limiter = limiter
+        self.pool = pool
         self.limit_bps = -1
         self.whole_limit_per_s = -1.0
         self.static_bps: float = 0
@@ -110,6 +117,8 @@ class FlowShare:
             # What was admitted under the share counts as the same part of the static one, before the limit changes.
             self.limiter.limit(self.static_bps, now_ms, self.whole_limit_per_s)
         self.limit_bps, self.whole_limit_per_s, self.static_bps = int(limit_per_s), limit_per_s, static_bps
+        if self.pool is not None:
+            self.pool.limit(limit_per_s, now_ms)
         self.basis, self.policy = basis, policy
         self.given_bps = None
         self.is_lost = self.is_waiting = self.has_to_say = self._is_unheard = False
@@ -132,8 +141,20 @@ class FlowShare:
 
     def _put_in_force(self, share_bps: float, now_ms: int) -> None:
         self.share_bps = share_bps
+        limiter = self.limiter
+        if limiter is None:
+            return
+        if self.pool is not None and self.policy == POOLED and limiter.pace is not None:
+            limiter.use_pool(self.pool)
+            limiter.limit(self.static_bps, now_ms, self.whole_limit_per_s)
+        else:
+            limiter.use_pool(None)
+            limiter.limit(share_bps, now_ms, self.whole_limit_per_s)
+
+    def close(self) -> None:
+        """Leaves the limiter to this broker's part alone."""
         if self.limiter is not None:
-            self.limiter.limit(share_bps, now_ms, self.whole_limit_per_s)
+            self.limiter.use_pool(None)
 
     def _begin(self, now_ms: int) -> None:
         self._began_ms = now_ms

@@ -11,6 +11,8 @@ from quotas.allocation import allocate
 from quotas.policies import POLICIES
 
 STATIC: Final = "static"
+# Each broker has its static part, and all of them together the whole limit.
+POOLED: Final = "adaptive"
 
 
 class Layout(NamedTuple):

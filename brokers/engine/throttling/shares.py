@@ -16,6 +16,7 @@ from brokers.engine.throttling.charging import (
 )
 from brokers.engine.throttling.flow_share import FlowShare
 from brokers.engine.throttling.layout import Layout
+from brokers.engine.throttling.pool import NewPool
 from quotas.pacing import BURST_MS, Pace
 from quotas.rates import WINDOW, Window
 
@@ -27,16 +28,19 @@ STATE_BURST_MS: Final = 2_000
 
 
 class InstanceShares:
-    """`produce` and `consume` are None while this broker leads nothing of the instance: then nothing is charged here;
-    `flows` has the share of each, produce first. `state` is for what coordinators write: it has the static share of
+    """The limiters of one instance's bandwidth on this broker. `produce` and `consume` are None until the first
+    `update`; `flows` has the share of each, produce first, while this broker leads something of the instance. Where it
+    leads nothing, requests are still received and refused: they may take as much as if it were one more of those that
+    lead. `state` is for what coordinators write: it has the static share of
     `produce`, and where nothing is led, as much as if this broker were one more of those that lead. What is written is
     charged to both, so that it takes from what may be produced; but who produces as much as it bought commits its
     offsets without delay.
     """
 
-    __slots__ = ("_burst_ms", "_window", "consume", "flows", "leaders", "produce", "state")
+    __slots__ = ("_burst_ms", "_new_pool", "_window", "consume", "flows", "leaders", "produce", "state")
 
-    def __init__(self, burst_ms: int = BURST_MS, window: Window = WINDOW) -> None:
+    def __init__(self, burst_ms: int = BURST_MS, window: Window = WINDOW, new_pool: NewPool | None = None) -> None:
+        self._new_pool = new_pool
         self._burst_ms = burst_ms
         self._window = window
         self.produce: Limiter | None = None
@@ -50,13 +54,8 @@ class InstanceShares:
         """Coordinators appended so much for the instance. Nobody waits for `produce` on account of it."""
         if self.state is not None and self.state.pace is not None:
             self.state.pace.charge(size_bytes, self.state.limit_per_s, now_ms)
-        produce = self.produce
-        if produce is not None:
-            produce.used_ms = now_ms
-            produce.admitted_bytes += size_bytes
-            produce.rate.record(size_bytes, now_ms)
-            if produce.pace is not None:
-                produce.pace.charge(size_bytes, produce.limit_per_s, now_ms)
+        if self.produce is not None:
+            self.produce.charge(size_bytes, now_ms)
 
     def state_debt_ms(self, now_ms: int) -> int:
         """How long until what was written is paid for."""
@@ -64,17 +63,25 @@ class InstanceShares:
         return 0 if state is None or state.pace is None else state.pace.debt_ms(now_ms)
 
     def update(self, broker_id: int, layout: Layout, produce_bps: int, consume_bps: int, now_ms: int) -> None:
-        """Samples stay when a share changes."""
+        """Puts the part of this broker in force. Samples stay when it changes."""
         self.leaders = layout.leaders.get(broker_id, 0)
+        produce, consume = self.produce, self.consume
+        if produce is None or consume is None:
+            produce = self.produce = self._limiter(PRODUCER_BYTE_RATE, now_ms)
+            consume = self.consume = self._limiter(CONSUMER_BYTE_RATE, now_ms)
         if not self.leaders:
-            self.produce = self.consume = None
+            for flow in self.flows:
+                flow.close()
             self.flows = ()
+            for limiter, bought_bps in ((produce, produce_bps), (consume, consume_bps)):
+                limiter.limit(bought_bps // (len(layout.leaders) + 1), now_ms, bought_bps)
             self._update_state(produce_bps // (len(layout.leaders) + 1), now_ms)
             return
-        if self.produce is None or self.consume is None:
-            self.produce = self._limiter(PRODUCER_BYTE_RATE, now_ms)
-            self.consume = self._limiter(CONSUMER_BYTE_RATE, now_ms)
-            self.flows = (FlowShare(self.produce, now_ms), FlowShare(self.consume, now_ms))
+        if not self.flows:
+            self.flows = tuple(
+                FlowShare(limiter, now_ms, None if self._new_pool is None else self._new_pool(direction, ""))
+                for direction, limiter in enumerate((produce, consume))
+            )
         for flow, bought_bps in zip(self.flows, (produce_bps, consume_bps), strict=True):
             static_bps = layout.static_bps(bought_bps)[broker_id]
             flow.rebase(bought_bps, static_bps, layout.basis(bought_bps), layout.effective_policy, now_ms)

@@ -1,12 +1,14 @@
-"""Limits of single topics, for everybody who uses them: this broker's part of what a topic may move over all brokers.
+"""Limits of single topics, for all clients that use them: this broker's part of what a topic may move over all brokers.
 
-The part is by the partitions that a broker leads of the topic, as an instance's bandwidth is by all partitions.
+The part is by the partitions that a broker leads of the topic, as an instance's bandwidth is by all partitions. Where
+an instance's bandwidth is pooled, so are the limits of its topics, of a bounded number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from brokers.engine.throttling.charging import (
     LIMITERS_PER_INSTANCE_MAX,
@@ -16,9 +18,14 @@ from brokers.engine.throttling.charging import (
     Rule,
     new_pace,
 )
+from brokers.engine.throttling.client_shares import DIRECTIONS, share_key
+from brokers.engine.throttling.pool import TOPIC_PREFIX, NewPool, Pool
 from quotas.allocation import allocate
 from quotas.pacing import BURST_MS
 from quotas.rates import WINDOW, Window
+
+# Limits of an instance's topics that are pooled, both directions together; others stay split by partitions.
+TOPIC_POOLS_MAX: Final = 50
 
 
 @dataclass(slots=True)
@@ -32,11 +39,14 @@ class _TopicLimit:
 
 
 class TopicQuotas:
-    """Of one instance."""
+    """The topic limits of one instance. `is_pooled`: they hold over all brokers together."""
 
-    __slots__ = ("_burst_ms", "_limits", "_window")
+    __slots__ = ("_burst_ms", "_limits", "_new_pool", "_pools", "_window", "is_pooled")
 
-    def __init__(self, burst_ms: int = BURST_MS, window: Window = WINDOW) -> None:
+    def __init__(self, burst_ms: int = BURST_MS, window: Window = WINDOW, new_pool: NewPool | None = None) -> None:
+        self.is_pooled = False
+        self._new_pool = new_pool
+        self._pools: dict[tuple[str, Quota], Pool] = {}
         self._burst_ms = burst_ms
         self._window = window
         self._limits: dict[tuple[str, Quota], _TopicLimit] = {}
@@ -54,8 +64,8 @@ class TopicQuotas:
         broker_id: int,
         now_ms: int,
     ) -> Limiter | None:
-        """None: this broker leads nothing of the topic. `leaders` counts the topic's partitions by the brokers that
-        lead them; it is asked once for each `version` of the topic. Samples stay when a limit changes.
+        """Returns the limiter; None: this broker leads nothing of the topic. `leaders` counts the topic's partitions by
+        the brokers that lead them; it is asked once for each `version` of the topic. Samples stay when a limit changes.
         """
         key = (topic, quota)
         known = self._limits.get(key)
@@ -63,14 +73,37 @@ class TopicQuotas:
             part_bps = _part(limit_bps, leaders(), broker_id)
             known = self._limits[key] = self._next(key, quota, limit_bps, part_bps, version, now_ms)
         known.limiter.used_ms = now_ms
-        return known.limiter if known.part_bps else None
+        if not known.part_bps:
+            return None
+        is_shared = self.is_pooled and known.part_bps < limit_bps and known.limiter.pace is not None
+        pool = self._pool(key) if is_shared else None
+        if pool is not None:
+            pool.limit(limit_bps, now_ms)
+        known.limiter.use_pool(pool)
+        return known.limiter
+
+    def _pool(self, key: tuple[str, Quota]) -> Pool | None:
+        pool = self._pools.get(key)
+        if pool is None and self._new_pool is not None and len(self._pools) < TOPIC_POOLS_MAX:
+            pool = self._pools[key] = self._new_pool(DIRECTIONS[key[1]], TOPIC_PREFIX + share_key("", key[0]))
+        return pool
+
+    def release_waits(self) -> None:
+        """Lets clients that wait ask again, under limits that were set anew."""
+        for known in self._limits.values():
+            if known.limiter.waiting is not None:
+                known.limiter.waiting.release()
 
     def drop_unused(self, now_ms: int) -> int:
-        """As `ClientQuotas.drop_unused`."""
+        """Forgets limiters that were not used for an hour (QUO-8); returns how many."""
         unused = [key for key, known in self._limits.items() if now_ms - known.limiter.used_ms >= UNUSED_MS_MAX]
         for key in unused:
-            del self._limits[key]
+            self._forget(key)
         return len(unused)
+
+    def _forget(self, key: tuple[str, Quota]) -> None:
+        self._limits.pop(key).limiter.use_pool(None)
+        self._pools.pop(key, None)
 
     def _next(
         self, key: tuple[str, Quota], quota: Quota, limit_bps: int, part_bps: int, version: object, now_ms: int
@@ -78,7 +111,7 @@ class TopicQuotas:
         known = self._limits.get(key)
         if known is None:
             if len(self._limits) >= LIMITERS_PER_INSTANCE_MAX:
-                del self._limits[min(self._limits, key=lambda other: self._limits[other].limiter.used_ms)]
+                self._forget(min(self._limits, key=lambda other: self._limits[other].limiter.used_ms))
             rule = Rule("topic_quota", quota, None, None)
             limiter = Limiter(rule, part_bps, now_ms, new_pace(self._burst_ms), self._window)
             limiter.whole_limit_per_s = limit_bps

@@ -17,6 +17,7 @@ from brokers.engine.handlers.dispatch import DISPATCH_TABLE
 from brokers.engine.handlers.session import Session
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL
 from brokers.engine.protocol.errors import MalformedRequest
+from brokers.engine.throttling.waits import Mute
 from brokers.engine.values import Slice
 from tests.simulation.cluster.clock import US_PER_MS, Handle, ProcessLoop
 from tests.simulation.cluster.network import Network, Place
@@ -195,7 +196,7 @@ class Accepted:
 
     # -- Channel -------------------------------------------------------------------------------------------------------
 
-    def respond(self, frame: bytes, delay_ms: int = 0) -> None:
+    def respond(self, frame: bytes, delay_ms: int = 0, mute: Mute | None = None) -> None:
         if self.closed:
             return
         if self._pending:
@@ -225,6 +226,7 @@ class Accepted:
         parts: Sequence[bytes | Slice],
         delay_ms: int = 0,
         on_written: Callable[[int], object] | None = None,
+        mute: Mute | None = None,
     ) -> None:
         frame, count = bytearray(), 0
         for part in parts:
@@ -239,7 +241,7 @@ class Accepted:
             on_written(count)
         self.respond(bytes(frame), delay_ms)
 
-    def finish_without_response(self, delay_ms: int = 0) -> None:
+    def finish_without_response(self, delay_ms: int = 0, mute: Mute | None = None) -> None:
         if not self.closed:
             self._answered()
 

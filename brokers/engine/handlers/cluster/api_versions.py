@@ -12,7 +12,13 @@ from brokers.engine.protocol.messages.versions import ApiVersion, ApiVersionsReq
 
 SOFTWARE_FROM: Final = 3
 # Tools do not know them.
-OURS: Final = (ApiKey.ALLOT_STORAGE, ApiKey.DESCRIBE_USERS, ApiKey.ALTER_USERS, ApiKey.REPORT_FLOW)
+OURS: Final = (
+    ApiKey.ALLOT_STORAGE,
+    ApiKey.DESCRIBE_USERS,
+    ApiKey.ALTER_USERS,
+    ApiKey.REPORT_FLOW,
+    ApiKey.CHARGE_POOLS,
+)
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 
 

@@ -29,8 +29,9 @@ from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.fast_codec import FetchFrame, decode_fetch, encode_fetch_response
 from brokers.engine.records.compression import ZSTD
 from brokers.engine.request_turns import Place
-from brokers.engine.throttling.charging import Limiter, charge_fetch, complete_parts, fetch_cap_bytes, record_parts
+from brokers.engine.throttling.charging import Limiter, charge_fetch, fetch_cap_bytes
 from brokers.engine.throttling.usage import UsageCounter
+from brokers.engine.throttling.waits import Mute
 from brokers.engine.values import Slice
 
 TOPIC_IDS_FROM: Final = 13
@@ -276,8 +277,9 @@ def send(
             reading.release()
             client.remember_delay(limiter, delay_ms, engine.clock.now_ms())
             session.channel.respond_parts(
-                encode_fetch_response(version, correlation_id, delay_ms, 0, NO_SESSION, []), delay_ms
-            )
+                encode_fetch_response(version, correlation_id, delay_ms, 0, NO_SESSION, []), delay_ms,
+                mute=None if limiter is client.request_limiter else Mute(limiter, delay_ms, engine.loop_clock),
+            )  # fmt: skip
             return
     if not reading.metered or reading.diverging:
         session.channel.respond_parts(parts)
@@ -288,19 +290,13 @@ def send(
 def charge_for(
     session: Session, client: Client, size_bytes: int, limited: list[tuple[Limiter, int]]
 ) -> tuple[int, Limiter | None]:
-    """How long an answer of so many bytes has to wait, and why; with `limited` of topics that have a limit."""
+    """Returns how long a response of `size_bytes` waits, and for which limiter; `limited` are those of its topics."""
     now_ms = session.engine.clock.monotonic_ms()
-    other_ms, other = 0, client.request_limiter
-    if other is not None:
-        other_ms = session.time_delay_ms(other)
-    if limited:
-        topic_ms, topic = record_parts(limited, now_ms)
-        if topic_ms > other_ms:
-            other_ms, other = topic_ms, topic
-    delay_ms, limiter = charge_fetch(client.consume_limiters, size_bytes, now_ms, other_ms > 0)
-    if limited:
-        complete_parts(limited, now_ms, delay_ms > 0 or other_ms > 0)
-    return (other_ms, other) if other_ms > delay_ms else (delay_ms, limiter)
+    request_limiter = client.request_limiter
+    time_ms = 0 if request_limiter is None else session.time_delay_ms(request_limiter)
+    charged = [(limiter, size_bytes) for limiter in client.consume_limiters] + limited
+    delay_ms, limiter = charge_fetch(charged, now_ms, time_ms > 0)
+    return (time_ms, request_limiter) if time_ms > delay_ms else (delay_ms, limiter)
 
 
 def meter(session: Session, client: Client, metered: list[tuple[UsageCounter | None, int]], count: int) -> None:

@@ -41,6 +41,7 @@ from brokers.engine.records.conversion import Work
 from brokers.engine.request_turns import Place
 from brokers.engine.throttling.charging import Limiter, fetch_cap_bytes
 from brokers.engine.throttling.usage import UsageCounter
+from brokers.engine.throttling.waits import Mute
 
 MAGIC_1_FROM: Final = 2
 ANSWER_LIMIT_FROM: Final = 3
@@ -291,16 +292,18 @@ class _OldFetch:
             delay_ms, limiter = charge_for(self.session, client, len(frame), limited)
             if limiter is not None:
                 client.remember_delay(limiter, delay_ms, engine.clock.now_ms())
-                await self._respond(FetchResponse(throttle_time_ms=delay_ms), delay_ms)
+                is_time = limiter is client.request_limiter
+                mute = None if is_time else Mute(limiter, delay_ms, engine.loop_clock)
+                await self._respond(FetchResponse(throttle_time_ms=delay_ms), delay_ms, mute)
                 return
         meter(self.session, client, metered, sum(size_bytes for _, size_bytes in metered))
         self.session.cancel = None
         self.session.channel.respond(frame)
 
-    async def _respond(self, response: FetchResponse, delay_ms: int = 0) -> None:
+    async def _respond(self, response: FetchResponse, delay_ms: int = 0, mute: Mute | None = None) -> None:
         frame = await self._encoded(response)
         self.session.cancel = None
-        self.session.channel.respond(frame, delay_ms)
+        self.session.channel.respond(frame, delay_ms, mute)
 
     async def _encoded(self, response: FetchResponse) -> bytes:
         lines = sum(1 + len(topic.partitions) + len(topic.topic) // NAME_BYTES_PER_ITEM for topic in response.responses)

@@ -9,6 +9,7 @@ from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.delayed_operations import DelayedReplication
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.throttling.waits import Mute
 
 # By internal topic name and partition: the error code of each that ended with one.
 PartitionErrors = dict[tuple[str, int], int]
@@ -21,7 +22,7 @@ class DelayedProduce:
     `holds_connection`.
     """
 
-    __slots__ = ("_delay_ms", "_frame_of", "_operation", "_pending", "_pending_answer", "_session", "_tick")
+    __slots__ = ("_delay_ms", "_frame_of", "_mute", "_operation", "_pending", "_pending_answer", "_session", "_tick")
 
     def __init__(
         self,
@@ -30,6 +31,7 @@ class DelayedProduce:
         timeout_ms: int,
         frame_of: Callable[[PartitionErrors], bytes],
         delay_ms: int,
+        mute: Mute | None,
         *,
         holds_connection: bool,
     ) -> None:
@@ -40,6 +42,7 @@ class DelayedProduce:
         self._pending = pending
         self._frame_of = frame_of
         self._delay_ms = delay_ms
+        self._mute = mute
         self._pending_answer: PendingAnswer | None = None
         if holds_connection:
             session.cancel = self._cancel
@@ -62,7 +65,7 @@ class DelayedProduce:
 
     def _respond(self) -> None:
         self._session.cancel = None
-        self._session.channel.respond(self._frame_of(self._partition_errors()), self._delay_ms)
+        self._session.channel.respond(self._frame_of(self._partition_errors()), self._delay_ms, self._mute)
 
     def _partition_errors(self) -> PartitionErrors:
         """Of a partition that is there twice, the later batch decides: it has the greater offset."""

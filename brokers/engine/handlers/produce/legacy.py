@@ -13,6 +13,7 @@ from time import thread_time
 from typing import Final, NamedTuple
 
 from brokers.engine.handlers.client import Client, Route
+from brokers.engine.handlers.common.admission import until_paid
 from brokers.engine.handlers.common.background import answer_in_background, in_converter
 from brokers.engine.handlers.produce.delayed_produce import DelayedProduce, PartitionErrors
 from brokers.engine.handlers.raw_request import RawRequest
@@ -43,6 +44,7 @@ from brokers.engine.records.validation import (
     claims_transaction,
 )
 from brokers.engine.throttling.charging import Limiter, charge
+from brokers.engine.throttling.waits import Mute
 
 # Such a request is decoded at once, and copied: clients of that time send a megabyte at most.
 REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -122,8 +124,13 @@ class _OldProduce:
         self.accepted_bytes = 0
         self.topic_delay_ms = 0
         self.topic_limiter: Limiter | None = None
+        # The delay that the bytes received bring, and its limiter.
+        self.delay_ms = 0
+        self.limiter: Limiter | None = None
+        self.mute: Mute | None = None
 
     async def run(self) -> None:
+        await until_paid(self.session, int(ApiKey.PRODUCE), self.client_id, self._limiters)
         client = self.session.client(self.client_id)
         topics = [
             (topic.name, [self._placed(client, topic.name.encode(), data) for data in topic.partition_data])
@@ -140,11 +147,18 @@ class _OldProduce:
             self.converting_delay_ms = await in_converter(self.session, self.client_id, work)
         finally:
             sets.clear()  # of a client that is gone, the thread converts no more
+        await until_paid(self.session, int(ApiKey.PRODUCE), self.client_id, self._limiters)
+        self._charge_received()
         try:
             await self._append(topics)
         except asyncio.CancelledError:  # the client goes, what was appended stays
             self._charge(self.session.client(self.client_id), engine.clock.now_ms())
             raise
+
+    def _limiters(self, client: Client) -> list[Limiter]:
+        routes = [self._route(client, topic.name) for topic in self.request.topic_data]
+        limiters = [route.limiter for route in routes if route.limiter is not None]
+        return [*client.produce_limiters, *limiters]
 
     def _placed(self, client: Client, name: bytes, data: PartitionProduceData) -> _Set:
         """The set with its partition, or with why it has none."""
@@ -223,11 +237,11 @@ class _OldProduce:
             if any(line.error_code for topic in answers for line in topic.partition_responses):
                 session.channel.close("an append without acknowledgement failed")
             else:
-                session.channel.finish_without_response(delay_ms)
+                session.channel.finish_without_response(delay_ms, self.mute)
         elif pending and self.request.acks == ACKS_ALL:
             self._wait(answers, pending, delay_ms)
         else:
-            session.channel.respond(self._encoded(answers, delay_ms), delay_ms)
+            session.channel.respond(self._encoded(answers, delay_ms), delay_ms, self.mute)
 
     def _appended(self, record_set: _Set, now_ms: int, budget: InflationBudget) -> AppendResult:
         if record_set.error or record_set.batch is None or record_set.partition is None:
@@ -247,22 +261,32 @@ class _OldProduce:
         if delay_ms > self.topic_delay_ms:
             self.topic_delay_ms, self.topic_limiter = delay_ms, limiter
 
+    def _charge_received(self) -> None:
+        """Charges the bytes of the request before its records are appended: nobody else is admitted meanwhile."""
+        limiters = self.session.client(self.client_id).produce_limiters
+        self.delay_ms, self.limiter = charge(limiters, self.size_bytes, self.session.engine.clock.monotonic_ms())
+
     def _charge(self, client: Client, now_ms: int) -> int:
-        """How long the client is to be left in silence for this request, in milliseconds."""
+        """Charges what only the append made known; returns how long the client waits after the response, in ms."""
         if self.accepted_bytes:
             self.session.engine.totals.produce_bytes += self.accepted_bytes
             if client.accounting is not None:
                 client.accounting.traffic.produced(self.accepted_bytes, now_ms)
         if self.converting_delay_ms and client.accounting is not None:
             client.accounting.remember_request_time(self.converting_delay_ms, client.user, client.client_id, now_ms)
-        charged_bytes = max(self.size_bytes, self.accepted_bytes)
-        delay_ms, limiter = charge(client.produce_limiters, charged_bytes, self.session.engine.clock.monotonic_ms())
+        delay_ms, limiter = self.delay_ms, self.limiter
+        more_bytes = self.accepted_bytes - self.size_bytes
+        if more_bytes > 0:
+            monotonic_ms = self.session.engine.clock.monotonic_ms()
+            delay_ms, limiter = charge(client.produce_limiters, more_bytes, monotonic_ms)
         if self.topic_delay_ms > delay_ms:
             delay_ms, limiter = self.topic_delay_ms, self.topic_limiter
+        if limiter is not None and delay_ms >= self.converting_delay_ms:
+            self.mute = Mute(limiter, delay_ms, self.session.engine.loop_clock)
         if client.request_limiter is not None and self.request.acks != 0:
             time_delay_ms = self.session.time_delay_ms(client.request_limiter)
             if time_delay_ms > delay_ms:
-                delay_ms, limiter = time_delay_ms, client.request_limiter
+                delay_ms, limiter, self.mute = time_delay_ms, client.request_limiter, None
         if limiter is not None:
             client.remember_delay(limiter, delay_ms, now_ms)
         return max(delay_ms, self.converting_delay_ms)
@@ -274,7 +298,9 @@ class _OldProduce:
             return self._encoded(answers, delay_ms)
 
         appended = [(partition, last_offset) for _, partition, last_offset in pending]
-        DelayedProduce(self.session, appended, self.request.timeout_ms, frame_of, delay_ms, holds_connection=True)
+        DelayedProduce(
+            self.session, appended, self.request.timeout_ms, frame_of, delay_ms, self.mute, holds_connection=True
+        )
 
     def _encoded(self, answers: list[TopicProduceResponse], delay_ms: int) -> bytes:
         response = ProduceResponse(responses=answers, throttle_time_ms=delay_ms)

@@ -1,14 +1,18 @@
-"""Produce, in stages: verify the transaction, recompress, append in place, complete (REP-12, QUO-18, QUO-32).
+"""Produce, in stages: wait for what is owed, verify the transaction, recompress, append in place, complete (REP-12,
+QUO-18, QUO-32).
 
-Verifying and recompressing may wait for others: then the stage after them is called once they did their part.
+Stages before the append may wait for others: then the stage after them is called once they did their part. A debt that
+others ran into meanwhile is waited for again before the append.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from brokers.engine.handlers.client import Client, Route
+from brokers.engine.handlers.common.admission import Admission
 from brokers.engine.handlers.produce.delayed_produce import DelayedProduce
 from brokers.engine.handlers.produce.long_produce import (
     BATCHES_AT_ONCE_MAX,
@@ -38,19 +42,40 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.records.batch import CODEC_MASK, TRANSACTIONAL
 from brokers.engine.records.rejections import TOO_MUCH_INFLATED
-from brokers.engine.throttling.charging import charge
+from brokers.engine.throttling.charging import Limiter, charge
+from brokers.engine.throttling.waits import Mute
 
 ACKS_ALL: Final = -1
 NULL_RECORDS: Final = "The record set is null."
 
 
 def produce(session: Session, raw: RawRequest) -> None:
-    """Records are appended before this ends, or once others did their part."""
+    """Appends the records before this ends, or once others did their part."""
     request = ProduceRequest(session, raw)
+    limiter = request.in_debt()
+    if limiter is None:
+        begin(request)
+    else:
+        wait_until_paid(request, limiter, begin)
+
+
+def begin(request: ProduceRequest) -> None:
+    """Handles a request whose client owes nothing."""
     if request.is_long:
         decode_in_turns(request, verify)
     else:
         verify(request)
+
+
+def wait_until_paid(request: ProduceRequest, limiter: Limiter, stage: Callable[[ProduceRequest], object]) -> None:
+    """Calls `stage` with the request when `limiter`, and every other of its limiters, is paid."""
+    if request.is_long:
+        request.copy_frame()
+    else:
+        request.keep()
+    Admission(
+        request.session, int(ApiKey.PRODUCE), request.raw.client_id, request.limiters, partial(stage, request)
+    ).wait_for(limiter)
 
 
 def verify(request: ProduceRequest) -> None:
@@ -85,7 +110,12 @@ def _recompressed(request: ProduceRequest) -> None:
 
 
 def append(request: ProduceRequest) -> None:
+    limiter = request.in_debt() if request.is_kept else None
+    if limiter is not None:
+        wait_until_paid(request, limiter, append)
+        return
     raw, batches = request.raw, request.batch_count
+    charge_received(request, request.client())
     # A long one may name very many topics, and have few batches.
     is_long = request.is_long or batches > BATCHES_AT_ONCE_MAX
     if is_long or (batches > 1 and raw.end - raw.start > BYTES_AT_ONCE_MAX):
@@ -154,7 +184,7 @@ def complete(request: ProduceRequest, client: Client) -> None:
         if request.failed:
             session.channel.close("an append without acknowledgement failed")
         else:
-            session.channel.finish_without_response(delay_ms)
+            session.channel.finish_without_response(delay_ms, request.mute)
     elif request.pending:
         # Not the request itself, which holds its frame.
         response = DelayedProduceResponse(
@@ -162,14 +192,15 @@ def complete(request: ProduceRequest, client: Client) -> None:
         )
         # The silence begins with the answer (QUO-30), so nothing else is processed before it.
         DelayedProduce(
-            session, request.pending, request.timeout_ms, response.frame_of, delay_ms, holds_connection=delay_ms > 0
-        )
+            session, request.pending, request.timeout_ms, response.frame_of, delay_ms, request.mute,
+            holds_connection=delay_ms > 0,
+        )  # fmt: skip
     else:
         frame = encode(
             session, raw.version, raw.correlation_id, request.results, request.detailed, request.failed, delay_ms,
             request.encoded,
         )  # fmt: skip
-        session.channel.respond(frame, delay_ms)
+        session.channel.respond(frame, delay_ms, request.mute)
 
 
 def _resolve_partition(
@@ -213,8 +244,15 @@ def _append_batch(
     )
 
 
+def charge_received(request: ProduceRequest, client: Client) -> None:
+    """Charges the bytes of the request before its records are appended: nobody else is admitted meanwhile."""
+    if client.produce_limiters:
+        raw, now_ms = request.raw, request.session.engine.clock.monotonic_ms()
+        request.delay_ms, request.limiter = charge(client.produce_limiters, raw.end - raw.start, now_ms)
+
+
 def charge_for(request: ProduceRequest, client: Client) -> int:
-    """How long the client is to be left in silence for this request, in milliseconds."""
+    """Charges what only the append made known; returns how long the client waits after the response, in ms."""
     request.is_charged = True
     engine, accepted_bytes, now_ms = request.session.engine, request.accepted_bytes, request.now_ms
     if accepted_bytes:
@@ -228,10 +266,15 @@ def charge_for(request: ProduceRequest, client: Client) -> int:
         return checking_delay_ms
     raw = request.raw
     # What a topic wants uncompressed may be far more than what was sent.
-    charged_bytes = max(raw.end - raw.start, accepted_bytes)
-    delay_ms, limiter = charge(client.produce_limiters, charged_bytes, engine.clock.monotonic_ms())
+    more_bytes = accepted_bytes - (raw.end - raw.start)
+    if more_bytes > 0:
+        delay_ms, limiter = charge(client.produce_limiters, more_bytes, engine.clock.monotonic_ms())
+    else:
+        delay_ms, limiter = request.delay_ms, request.limiter
     if request.topic_delay_ms > delay_ms:
         delay_ms, limiter = request.topic_delay_ms, request.topic_limiter
+    if limiter is not None and delay_ms >= checking_delay_ms:
+        request.mute = Mute(limiter, delay_ms, engine.loop_clock)
     request_limiter = client.request_limiter
     if request_limiter is not None:
         if request.acks == 0:
@@ -239,7 +282,7 @@ def charge_for(request: ProduceRequest, client: Client) -> int:
         else:
             time_delay_ms = request.session.time_delay_ms(request_limiter)
             if time_delay_ms > delay_ms:
-                delay_ms, limiter = time_delay_ms, request_limiter
+                delay_ms, limiter, request.mute = time_delay_ms, request_limiter, None
     if limiter is not None:
         client.remember_delay(limiter, delay_ms, now_ms)
     return max(delay_ms, checking_delay_ms)

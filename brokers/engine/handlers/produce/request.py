@@ -15,7 +15,8 @@ from brokers.engine.protocol.fast_codec import ProduceDecoder, ProduceFrame, dec
 from brokers.engine.protocol.fast_codec_produce import ProduceTopic
 from brokers.engine.records.batch import ATTRIBUTES_AT, HEADER_BYTES
 from brokers.engine.records.validation import INFLATED_AT_ONCE_BYTES_MAX, CheckedAhead, InflationBudget
-from brokers.engine.throttling.charging import Limiter, charge
+from brokers.engine.throttling.charging import Limiter, charge, in_debt
+from brokers.engine.throttling.waits import Mute
 
 # Index, error, base offset, append time, log start offset, message. A plain tuple, as the codec takes it: a named one
 # costs three times as much, and nearly every request makes one.
@@ -66,6 +67,7 @@ class ProduceRequest:
         "attributes",
         "batch_count",
         "checking_delay_ms",
+        "delay_ms",
         "detailed",
         "encoded",
         "failed",
@@ -75,6 +77,8 @@ class ProduceRequest:
         "is_copied",
         "is_kept",
         "is_long",
+        "limiter",
+        "mute",
         "now_ms",
         "pending",
         "raw",
@@ -116,6 +120,11 @@ class ProduceRequest:
         self.pending: list[Appended] = []
         self.failed = False
         self.accepted_bytes = 0
+        # The delay that the bytes received bring, and its limiter.
+        self.delay_ms = 0
+        self.limiter: Limiter | None = None
+        # Set with the delay that follows the response.
+        self.mute: Mute | None = None
         # For what the recompress stage took of the instance's share of time.
         self.checking_delay_ms = 0
         # The longest delay that one of its topics asks for, and whose it is.
@@ -126,6 +135,23 @@ class ProduceRequest:
         self.transactional_id, self.acks, self.timeout_ms, self.topics = frame
         # Those that any of its batches has, as far as it has a header.
         self.attributes, self.batch_count = _attributes(self.raw.buffer, self.topics)
+
+    def limiters(self, client: Client) -> list[Limiter]:
+        """All byte limits that this request is charged to, as far as it is decoded."""
+        result = list(client.produce_limiters)
+        if client.accounting is not None and len(client.accounting.topic_quotas):
+            for name, _ in self.topics:
+                route = client.produce_routes.get(name) or client.produce_route(name)
+                if route.limiter is not None:
+                    result.append(route.limiter)
+        return result
+
+    def in_debt(self) -> Limiter | None:
+        """Returns the limiter to wait for before anything is appended, None if everything is paid."""
+        client = self.client()
+        if not client.produce_limiters and client.accounting is None:
+            return None
+        return in_debt(self.limiters(client), self.session.engine.clock.monotonic_ms())
 
     def charge_topic(self, limiter: Limiter, appended_bytes: int) -> None:
         """Batches of so many bytes went to a topic that has a limit."""

@@ -18,7 +18,7 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.records.walk import has_headers_at_most
-from tests.testkit.records import PRODUCE_VERSION, batch, fetch, produce, produce_request, values
+from tests.testkit.records import PRODUCE_VERSION, batch, fetch, produce, values
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 from tests.unit.brokers.engine.handlers.test_recompression import busy
 
@@ -73,9 +73,9 @@ async def test_a_client_that_goes_in_the_middle_pays_for_its_request(house: Hous
     await house.broker.until(lambda: buffers.rented_bytes)
     await house.mine.close()
     await house.broker.until(lambda: not buffers.rented_bytes)
-    client = await house.broker.client(house.my_port)
-    answer = await client.call(ApiKey.PRODUCE, PRODUCE_VERSION, produce_request("orders", batch(b"v")))
-    assert answer.throttle_time_ms > 1_000
+    limiter = house.broker.broker.accountings.of(MINE).shares.produce
+    assert limiter is not None
+    assert limiter.debt_ms(house.broker.broker.clock.monotonic_ms()) > 1_000
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from quotas.pacing import BURST_MS
 from tests.testkit.records import batch, fetch_request, produce_request, values
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 
@@ -13,7 +15,7 @@ async def test_a_producer_waits_as_long_as_its_bytes_take(house: House) -> None:
 
     answer = await house.mine.call(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"x" * 5_000)))
 
-    assert 4_700 < answer.throttle_time_ms < 5_100
+    assert 4_800 < answer.throttle_time_ms < 5_200
 
 
 async def test_a_fetch_brings_a_seconds_worth_and_the_next_one_waits_for_it(house: House) -> None:
@@ -27,4 +29,73 @@ async def test_a_fetch_brings_a_seconds_worth_and_the_next_one_waits_for_it(hous
 
     assert (first.throttle_time_ms, len(values(first.responses[0].partitions[0].records))) == (0, 2)
     assert second.responses == []
-    assert 400 < second.throttle_time_ms < 700
+    assert 500 < second.throttle_time_ms < 800
+
+
+async def test_a_debt_is_the_clients_and_not_its_connections(house: House) -> None:
+    """A client that connects anew for each request would else produce as much as it likes."""
+    await house.topic()
+    await house.broker.set_quota(MINE, {"producer_byte_rate": "100000"}, client_id=None)
+    monotonic_ms = house.broker.broker.clock.monotonic_ms
+    began_ms = monotonic_ms()
+
+    for _ in range(4):
+        client = await house.broker.client(house.my_port)
+        answer = await client.call(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"x" * 50_000)))
+        assert answer.responses[0].partition_responses[0].error_code == 0
+        await client.close()
+
+    # The last one is admitted when the three before it are paid.
+    assert 1_500 - BURST_MS - 50 <= monotonic_ms() - began_ms < 2_500
+
+
+async def test_old_clients_wait_for_what_their_instance_owes_as_well(house: House) -> None:
+    await house.topic()
+    await house.broker.update_instance(MINE, produce_bps=100_000)
+    assert (await house.mine.call(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"x" * 100_000)))).throttle_time_ms
+    monotonic_ms = house.broker.broker.clock.monotonic_ms
+    began_ms = monotonic_ms()
+
+    client = await house.broker.client(house.my_port)
+    answer = await client.call(ApiKey.PRODUCE, 2, produce_request("orders", batch(b"y")))
+
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    assert monotonic_ms() - began_ms > 500
+
+
+async def test_a_client_that_goes_while_it_waits_leaves_its_place_to_the_next(house: House) -> None:
+    await house.topic()
+    await house.broker.update_instance(MINE, produce_bps=50_000)
+    await house.mine.call(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"x" * 50_000)))
+    leaves = [await house.broker.client(house.my_port) for _ in range(5)]
+    for client in leaves:
+        await client.send(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"y" * 50_000)))
+    limiter = house.broker.broker.accountings.of(MINE).shares.produce
+    assert limiter is not None
+    await house.broker.until(lambda: limiter.waiting is not None and len(limiter.waiting) >= len(leaves))
+    for client in leaves:
+        await client.close()
+
+    stays = await house.broker.client(house.my_port)
+    answer = await stays.call(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"z")))
+
+    assert answer.responses[0].partition_responses[0].base_offset == 1, "nothing of those that left was appended"
+
+
+async def test_a_raised_limit_ends_the_silence_of_those_who_wait(house: House) -> None:
+    await house.topic()
+    await house.broker.set_quota(MINE, {"producer_byte_rate": "1000"}, client_id="test")
+    answer = await house.mine.call(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"x" * 30_000)))
+    assert answer.throttle_time_ms > 25_000
+
+    await house.broker.set_quota(MINE, {"producer_byte_rate": "1000000"}, client_id="test")
+    second = await house.mine.call(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"z")))
+    assert second.responses[0].partition_responses[0].error_code == 0
+
+
+async def test_requests_to_a_broker_that_leads_nothing_are_charged(house: House) -> None:
+    """The broker receives and refuses them: they take its network as those that it accepts."""
+    await house.broker.update_instance(MINE, produce_bps=100_000)
+    first = await house.mine.call(ApiKey.PRODUCE, 9, produce_request("nowhere", batch(b"x" * 100_000)))
+    assert first.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert first.throttle_time_ms > 700

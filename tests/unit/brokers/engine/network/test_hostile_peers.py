@@ -245,15 +245,17 @@ class _Deaf:
     peer_host = "127.0.0.1"
     closed = False
 
-    def respond(self, frame: bytes, delay_ms: int = 0) -> None:
+    def respond(self, frame: bytes, delay_ms: int = 0, mute: object = None) -> None:
         assert len(frame) >= 8
 
-    def respond_parts(self, parts: list[object], delay_ms: int = 0, on_written: object = None) -> None:
+    def respond_parts(
+        self, parts: list[object], delay_ms: int = 0, on_written: object = None, mute: object = None
+    ) -> None:
         for part in parts:
             if not isinstance(part, bytes):
                 part.release()  # type: ignore[attr-defined]
 
-    def finish_without_response(self, delay_ms: int = 0) -> None:
+    def finish_without_response(self, delay_ms: int = 0, mute: object = None) -> None:
         return
 
     def hold(self, count: int) -> None:

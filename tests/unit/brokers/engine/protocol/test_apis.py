@@ -43,6 +43,7 @@ def test_a_tenant_is_offered_neither_authentication_nor_the_place_of_replicas() 
         ApiKey.DESCRIBE_USERS,
         ApiKey.ALTER_USERS,
         ApiKey.REPORT_FLOW,
+        ApiKey.CHARGE_POOLS,
     }
 
 

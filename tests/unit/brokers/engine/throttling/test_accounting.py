@@ -121,9 +121,9 @@ def test_the_longest_delay_counts_and_names_its_limiter() -> None:
 def test_a_response_that_must_wait_is_counted_nowhere() -> None:
     mild, strict = Limiter(RULE, 10_000, 0, Pace()), Limiter(RULE, 100, 0)
 
-    assert charge_fetch((mild, strict), 5_000, 0) == (40_000, strict)
+    assert charge_fetch([(mild, 5_000), (strict, 5_000)], 0) == (40_000, strict)
     assert charge((mild, strict), 0, 0) == (0, None)
-    assert charge_fetch((mild, strict), 1_000, 0) == (0, None)
+    assert charge_fetch([(mild, 1_000), (strict, 1_000)], 0) == (0, None)
     assert charge((mild, strict), 1, 0)[1] is strict
 
 
@@ -131,9 +131,26 @@ def test_a_paced_response_may_run_into_debt_and_the_next_one_pays() -> None:
     paced = Limiter(RULE, 1_000, 0, Pace(250))
 
     assert fetch_cap_bytes((paced,), 10**9) == 1_000
-    assert charge_fetch((paced,), 1_000, 0) == (0, None)
-    assert charge_fetch((paced,), 1_000, 0) == (750, paced)
-    assert charge_fetch((paced,), 1_000, 750) == (0, None)
+    assert charge_fetch([(paced, 1_000)], 0) == (0, None)
+    assert charge_fetch([(paced, 1_000)], 0) == (750, paced)
+    assert charge_fetch([(paced, 1_000)], 750) == (0, None)
+
+
+def test_a_paced_response_worth_more_than_the_window_is_sent_and_paid_afterwards() -> None:
+    """One batch of a topic may be worth more than ten seconds of its limit; kept back, it would never arrive."""
+    paced = Limiter(RULE, 30_000, 0, Pace(250))
+
+    assert charge_fetch([(paced, 600_000)], 0) == (0, None)
+    delay_ms, limiter = charge_fetch([(paced, 1_000)], 0)
+    assert (delay_ms, limiter) == (19_750, paced)
+
+
+def test_a_response_that_waits_for_something_else_is_counted_nowhere() -> None:
+    paced = Limiter(RULE, 1_000, 0, Pace(0))
+
+    assert charge_fetch([(paced, 5_000)], 0, is_held=True) == (0, None)
+    assert paced.debt_ms(0) == 0
+    assert paced.admitted_bytes == 0
 
 
 def test_a_broker_gets_its_part_of_the_bandwidth_by_the_partitions_it_leads() -> None:
@@ -148,7 +165,8 @@ def test_a_broker_gets_its_part_of_the_bandwidth_by_the_partitions_it_leads() ->
     assert shares.produce is before
     assert before.limit_per_s == 100
     shares.update(2, Layout.of({1: 1}), 100, 200, 0)
-    assert shares.produce is None, "who leads nothing has nothing to charge"
+    assert before.limit_per_s == 50, "requests that it refuses count as if it were one more that leads"
+    assert shares.flows == ()
 
 
 def test_the_ledger_sums_per_rule_and_client_and_knows_what_is_active() -> None:

@@ -41,7 +41,8 @@ def test_who_produces_as_much_as_it_bought_commits_without_delay() -> None:
 
 def test_a_broker_that_leads_nothing_of_the_instance_is_one_more_among_those_that_do() -> None:
     used = shares(leaders={2: 1, 3: 1}, produce_bps=3 * MB)
-    assert used.produce is None
+    assert used.produce is not None
+    assert used.produce.limit_per_s == MB
     used.charge_state(MB * STATE_BURST_MS // 1000 + MB, 0)
     assert used.state_debt_ms(0) == 1_000
 

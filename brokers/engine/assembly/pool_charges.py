@@ -1,0 +1,194 @@
+"""Brokers charge what they admit to the flow master, which keeps the pace of each whole limit (decision 110).
+
+Limits that clients wait for are charged every 20 ms while they are used, all of a broker in one request, and other
+limits in use each second. With very many limits the pause grows, so that the requests take a bounded part of the
+processor. A request that is lost is charged again with the next one. A broker that charges nothing says so each second:
+for one that is silent, its own part is reserved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.flowmaster.election import FlowMasterElection
+from brokers.engine.flowmaster.pools import PoolAnswer, PoolCharge, PoolLedger
+from brokers.engine.handlers.context import Engine
+from brokers.engine.lifecycle import Periodic
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.pools import ChargeLine, ChargePoolsRequest, ChargePoolsResponse, PaceLine
+from brokers.engine.replication.interfaces import Connect
+from brokers.engine.replication.peers import Peers, PeerUnavailable
+from brokers.engine.throttling.client_shares import CONSUME, PRODUCE
+from brokers.engine.throttling.layout import Layout
+from brokers.engine.throttling.pool import CHARGE_INTERVAL_MS, IDLE_CHARGE_INTERVAL_MS, NEVER_MS, Pool
+
+LINES_MAX: Final = 200
+REQUEST_TIMEOUT_MS: Final = 1_000
+# A look at limits that nobody waits for.
+IDLE_INTERVAL_S: Final = 0.25
+# Each limit that is charged makes the pause between two requests longer: 1,000 of them are charged 5 times a second.
+LINE_INTERVAL_MS: Final = 0.2
+TRIM_INTERVAL_S: Final = 1.0
+_UNKNOWN: Final = PaceLine(is_known=False, due_in_us=0, is_contended=False)
+
+
+class PoolCharges:
+    """Both sides: this broker's charges, and those of all brokers while it is flow master."""
+
+    def __init__(
+        self, engine: Engine, connect: Connect, election: FlowMasterElection, layouts: Mapping[str, Layout]
+    ) -> None:
+        """`layouts`: who leads what of each instance."""
+        self._engine = engine
+        self._layouts = layouts
+        self._election = election
+        self._pools = engine.accountings.pools
+        self._peers = Peers(
+            connect=connect,
+            call_later=lambda delay_ms, callback: engine.loop.call_later(delay_ms / 1000, callback),
+            monotonic_ms=engine.clock.monotonic_ms,
+            client_id=f"broker-{engine.broker_id}-pools",
+        )
+        self._broker_epoch = -1
+        self._sequence = 0
+        self._sent_ms = NEVER_MS
+        self._hurried = asyncio.Event()
+        self._ledger: PoolLedger | None = None
+        self._ledger_of = 0
+        self.requests_answered = 0
+        self.requests_lost = 0
+        self._pools.on_hurry = self._hurried.set
+        engine.charge_pools = self.answer
+        engine.current.subscribe(self.on_image)
+
+    def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        if before.brokers is not after.brokers:
+            self._peers.on_brokers(after.brokers)
+
+    async def on_registered(self, broker_epoch: int) -> None:
+        self._broker_epoch, self._sequence = broker_epoch, 0
+
+    def keep_going(self, periodic: Periodic) -> None:
+        periodic.keep(self._run())
+        periodic.every(TRIM_INTERVAL_S, self._peers.trim)
+
+    def close(self) -> None:
+        self._peers.close()
+
+    # -- as a broker ---------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        now_ms = self._engine.clock.monotonic_ms
+        while True:
+            contended = self._pools.contended(now_ms())
+            if not contended:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(IDLE_INTERVAL_S):
+                        await self._hurried.wait()
+            self._hurried.clear()
+            interval_ms = max(CHARGE_INTERVAL_MS, round(contended * LINE_INTERVAL_MS))
+            due = self._pools.take(now_ms(), interval_ms)
+            if due or now_ms() - self._sent_ms >= IDLE_CHARGE_INTERVAL_MS:
+                self._sent_ms = now_ms()
+                for at in range(0, max(1, len(due)), LINES_MAX):
+                    await self._charge(due[at : at + LINES_MAX])
+            await asyncio.sleep(interval_ms / 1000)
+
+    async def _charge(self, pools: list[Pool]) -> None:
+        engine, image = self._engine, self._engine.current.image
+        self._sequence += 1
+        now_ms = engine.clock.monotonic_ms()
+        request = ChargePoolsRequest(
+            broker_id=engine.broker_id,
+            broker_epoch=self._broker_epoch,
+            master_epoch=image.flow_master_epoch,
+            sequence=self._sequence,
+            lines=[_line(pool, now_ms) for pool in pools],
+        )
+        response = await self._ask(image.flow_master_id, request)
+        if response is None or response.error_code or len(response.paces) != len(pools):
+            self.requests_lost += 1
+            for pool in pools:
+                pool.lost()
+            return
+        self.requests_answered += 1
+        now_ms = engine.clock.monotonic_ms()
+        for pool, pace in zip(pools, response.paces, strict=True):
+            if pace.is_known:
+                pool.answered(pace.due_in_us, pace.is_contended, now_ms)
+            else:
+                pool.lost()
+
+    async def _ask(self, flow_master_id: int, request: ChargePoolsRequest) -> ChargePoolsResponse | None:
+        if flow_master_id == self._engine.broker_id:
+            return self.answer(request)
+        try:
+            response: Any = await self._peers.request(
+                flow_master_id, ApiKey.CHARGE_POOLS, 0, request, REQUEST_TIMEOUT_MS
+            )
+        except PeerUnavailable:
+            return None
+        assert isinstance(response, ChargePoolsResponse)
+        return response
+
+    # -- as flow master ------------------------------------------------------------------------------------------------
+
+    def answer(self, request: ChargePoolsRequest) -> ChargePoolsResponse:
+        """Charges a broker's request; it is `Engine.charge_pools`."""
+        image, epoch, now_ms = self._engine.current.image, self._election.epoch, self._engine.clock.monotonic_ms()
+        if epoch is None or epoch != request.master_epoch:
+            return ChargePoolsResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
+        if self._ledger is None or self._ledger_of != self._election.times_elected:
+            self._ledger = PoolLedger(max(0, self._engine.accountings.burst_ms), now_ms)
+            self._ledger_of = self._election.times_elected
+        ledger, broker = self._ledger, image.brokers.get(request.broker_id)
+        ledger.on_brokers(image.brokers.keys())
+        if (
+            broker is None
+            or request.broker_epoch != broker.epoch
+            or not ledger.begin(request.broker_id, request.broker_epoch, request.sequence, now_ms)
+        ):
+            return ChargePoolsResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
+        ledger.sweep(now_ms)
+        silent = ledger.silent(image.brokers.keys(), now_ms)
+        paces = [self._pace(ledger, image, line, silent, now_ms) for line in request.lines]
+        return ChargePoolsResponse(master_epoch=epoch, sequence=request.sequence, paces=paces)
+
+    def _pace(
+        self, ledger: PoolLedger, image: ClusterImage, line: ChargeLine, silent: list[int], now_ms: int
+    ) -> PaceLine:
+        instance = image.instances.get(line.instance_id)
+        if instance is None or line.direction not in (PRODUCE, CONSUME):
+            return _UNKNOWN
+        limit_bps, silent_bps = line.limit_bps, 0
+        if not line.key:
+            document = instance.document
+            limit_bps = document.produce_bps if line.direction == PRODUCE else document.consume_bps
+        layout = self._layouts.get(line.instance_id)
+        if silent and layout is not None:
+            parts = layout.static_bps(limit_bps)
+            silent_bps = sum(parts.get(broker_id, 0) for broker_id in silent)
+        charge = PoolCharge(limit_bps, line.amount_bytes, line.is_contended)
+        answer = ledger.charge((line.instance_id, line.direction, line.key), charge, now_ms, silent_bps)
+        return _UNKNOWN if answer is None else _pace_line(answer)
+
+
+def _line(pool: Pool, now_ms: int) -> ChargeLine:
+    instance_id, direction, clients = pool.key
+    return ChargeLine(
+        instance_id=instance_id,
+        direction=direction,
+        key=clients,
+        limit_bps=int(pool.limit_per_s),
+        amount_bytes=pool.sent(now_ms),
+        is_contended=pool.contended_until_ms > now_ms,
+    )
+
+
+def _pace_line(answer: PoolAnswer) -> PaceLine:
+    return PaceLine(is_known=True, due_in_us=answer.due_in_us, is_contended=answer.is_contended)

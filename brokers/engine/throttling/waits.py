@@ -1,0 +1,186 @@
+"""Connections and requests that wait until a limiter is paid (QUO-30, decision 110).
+
+A connection is muted until what was charged up to its request is paid, and no longer than it was answered. A request
+that finds a debt waits for all of it; requests are admitted in the order in which they came, one debt after the other.
+Both end earlier when less is owed: a share was raised, or the flow master has answered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+from typing import Final, Protocol
+
+from brokers.engine.throttling.charging import Limiter
+
+# Waits that end together are served this long in one turn of the event loop.
+TURN_S: Final = 0.002
+# Cancelled waits are removed once there are as many of them as others, and more than this.
+CANCELLED_MIN: Final = 64
+
+
+class Timer(Protocol):
+    def cancel(self) -> object: ...
+
+
+class Clock(Protocol):
+    """The event loop and its clock, as far as waits need them."""
+
+    def monotonic_ms(self) -> int: ...
+    def call_later(self, delay_ms: int, callback: Callable[[], object]) -> Timer: ...
+
+
+class Wait:
+    """One wait. `on_over` is called once, never from within the call that registered it."""
+
+    __slots__ = ("_on_over", "_queue", "changes", "charged", "until_ms")
+
+    def __init__(self, queue: LimiterQueue, on_over: Callable[[], object], charged: int, until_ms: int) -> None:
+        self._queue = queue
+        self._on_over: Callable[[], object] | None = on_over
+        self.charged = charged
+        self.until_ms = until_ms
+        self.changes = queue.changes
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._on_over is None
+
+    def cancel(self) -> None:
+        """Ends the wait without a call."""
+        if self._on_over is not None:
+            self._on_over = None
+            self._queue.on_cancelled()
+
+    def end(self) -> None:
+        on_over, self._on_over = self._on_over, None
+        if on_over is not None:
+            on_over()
+
+
+class LimiterQueue:
+    """All waits for one limiter, under one timer."""
+
+    def __init__(self, limiter: Limiter, clock: Clock) -> None:
+        self._limiter = limiter
+        self._clock = clock
+        self._muted: deque[Wait] = deque()
+        self._requests: deque[Wait] = deque()
+        self._timer: Timer | None = None
+        self._timer_ms = 0
+        self._cancelled = 0
+        self.changes = 0
+
+    def __len__(self) -> int:
+        return len(self._muted) + len(self._requests)
+
+    def mute(self, until_ms: int, charged: int, on_over: Callable[[], object]) -> Wait:
+        """Waits until `until_ms`, or until the first `charged` bytes of the limiter are paid."""
+        wait = Wait(self, on_over, charged, until_ms)
+        self._muted.append(wait)
+        self._schedule()
+        return wait
+
+    def admit(self, on_turn: Callable[[], object]) -> Wait:
+        """Waits until nothing is owed and nobody else waits for that any more."""
+        wait = Wait(self, on_turn, 0, 0)
+        self._requests.append(wait)
+        self._schedule()
+        return wait
+
+    def debt_changed(self, now_ms: int) -> None:
+        self.changes += 1
+        self._schedule()
+
+    def release(self) -> None:
+        """Ends all waits soon: limits were set anew, which a client's next request takes over."""
+        for wait in self._requests:
+            self._muted.append(wait)
+        self._requests.clear()
+        for wait in self._muted:
+            wait.until_ms = 0
+        self._schedule()
+
+    def on_cancelled(self) -> None:
+        self._cancelled += 1
+        if self._cancelled > CANCELLED_MIN and 2 * self._cancelled > len(self):
+            self._muted = deque(wait for wait in self._muted if not wait.is_cancelled)
+            self._requests = deque(wait for wait in self._requests if not wait.is_cancelled)
+            self._cancelled = 0
+
+    def _serve(self) -> None:
+        """Ends what may end, for one turn of the loop."""
+        self._timer = None
+        ends_s = perf_counter() + TURN_S
+        while perf_counter() < ends_s:
+            wait = self._next(self._clock.monotonic_ms())
+            if wait is None:
+                break
+            wait.end()
+        self._schedule()
+
+    def _next(self, now_ms: int) -> Wait | None:
+        for queue in (self._muted, self._requests):
+            while queue and queue[0].is_cancelled:
+                queue.popleft()
+                self._cancelled -= 1
+        if self._muted and self._muted_until_ms(self._muted[0], now_ms) <= now_ms:
+            return self._muted.popleft()
+        if self._requests and not self._limiter.debt_ms(now_ms):
+            return self._requests.popleft()
+        return None
+
+    def _muted_until_ms(self, wait: Wait, now_ms: int) -> int:
+        """A delay stands as it was answered, unless what is owed has changed since."""
+        if wait.changes == self.changes:
+            return wait.until_ms
+        later = self._limiter.admitted_bytes - wait.charged
+        return min(wait.until_ms, now_ms + self._limiter.debt_ms(now_ms, later))
+
+    def _schedule(self) -> None:
+        limiter, now_ms = self._limiter, self._clock.monotonic_ms()
+        moments = []
+        if self._muted:
+            moments.append(self._muted_until_ms(self._muted[0], now_ms))
+        if self._requests:
+            moments.append(now_ms + limiter.debt_ms(now_ms))
+        if not moments:
+            if limiter.waiting is self:
+                limiter.waiting = None
+            self._stop()
+            return
+        limiter.waiting = self
+        at_ms = max(min(moments), now_ms)
+        if self._timer is None or self._timer_ms != at_ms:
+            self._stop()
+            self._timer_ms = at_ms
+            self._timer = self._clock.call_later(at_ms - now_ms, self._serve)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Mute:
+    """The silence that follows a response: made when the request was charged, begun when the response leaves."""
+
+    __slots__ = ("_charged", "_clock", "_limiter", "delay_ms")
+
+    def __init__(self, limiter: Limiter, delay_ms: int, clock: Clock) -> None:
+        self.delay_ms = delay_ms
+        self._limiter = limiter
+        self._charged = limiter.admitted_bytes
+        self._clock = clock
+
+    def begin(self, on_over: Callable[[], object]) -> Wait:
+        """Calls `on_over` at the end, unless the wait is cancelled before."""
+        until_ms = self._clock.monotonic_ms() + self.delay_ms
+        return queue_of(self._limiter, self._clock).mute(until_ms, self._charged, on_over)
+
+
+def queue_of(limiter: Limiter, clock: Clock) -> LimiterQueue:
+    """The waits of a limiter; it has one queue while anything waits for it."""
+    waiting = limiter.waiting
+    return waiting if isinstance(waiting, LimiterQueue) else LimiterQueue(limiter, clock)

@@ -1,0 +1,162 @@
+"""Connections and requests wait until a limiter is paid, in order, and no longer when less is owed."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from brokers.engine.throttling.charging import Limiter, Rule, charge, in_debt
+from brokers.engine.throttling.pool import Pool, PoolOutbox
+from brokers.engine.throttling.waits import CANCELLED_MIN, LimiterQueue, Mute, queue_of
+from quotas.pacing import Pace
+
+RULE = Rule("instance_bandwidth", "producer_byte_rate", None, None)
+
+
+@dataclass(order=True)
+class _Timer:
+    at_ms: int
+    number: int
+    callback: Callable[[], object] | None = field(compare=False)
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class Clock:
+    """A loop whose time is moved by the test."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self._timers: list[_Timer] = []
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def call_later(self, delay_ms: int, callback: Callable[[], object]) -> _Timer:
+        timer = _Timer(self.now_ms + delay_ms, len(self._timers), callback)
+        heapq.heappush(self._timers, timer)
+        return timer
+
+    def move_to(self, at_ms: int) -> None:
+        while self._timers and self._timers[0].at_ms <= at_ms:
+            timer = heapq.heappop(self._timers)
+            self.now_ms = max(self.now_ms, timer.at_ms)
+            if timer.callback is not None:
+                timer.callback()
+        self.now_ms = at_ms
+
+    @property
+    def pending(self) -> int:
+        return sum(timer.callback is not None for timer in self._timers)
+
+
+def limiter(limit: float = 1_000) -> Limiter:
+    return Limiter(RULE, limit, 0, Pace(0))
+
+
+def muted(owed: Limiter, clock: Clock, size_bytes: int, name: str, over: list[tuple[str, int]]) -> Mute:
+    delay_ms, _ = charge((owed,), size_bytes, clock.now_ms)
+    mute = Mute(owed, delay_ms, clock)
+    mute.begin(lambda: over.append((name, clock.now_ms)))
+    return mute
+
+
+def test_a_mute_lasts_as_long_as_it_was_answered() -> None:
+    clock, owed, over = Clock(), limiter(), []
+    mute = muted(owed, clock, 2_000, "a", over)
+    assert mute.delay_ms == 2_000
+    muted(owed, clock, 500, "b", over)
+    clock.move_to(5_000)
+    assert over == [("a", 2_000), ("b", 2_500)], "each pays for what was charged up to its request"
+    assert owed.waiting is None
+    assert clock.pending == 0
+
+
+def test_a_raised_limit_ends_mutes_when_they_are_paid_at_the_new_one() -> None:
+    clock, owed, over = Clock(), limiter(), []
+    muted(owed, clock, 20_000, "a", over)
+    muted(owed, clock, 10_000, "b", over)
+    clock.move_to(1_000)
+    owed.limit(10_000, 1_000)
+    clock.move_to(60_000)
+    assert over == [("a", 2_900), ("b", 3_900)]
+
+
+def test_an_answer_of_the_flow_master_ends_mutes_earlier() -> None:
+    clock, over = Clock(), []
+    owed = limiter(1_000)
+    pool = Pool(("ins-aaaaaaaa", 0, ""), PoolOutbox(), 0)
+    pool.limit(3_000, 0)
+    owed.use_pool(pool)
+    muted(owed, clock, 3_000, "a", over)
+    pool.sent(0)
+    clock.move_to(5)
+    pool.answered(995_000, True, 5)
+    clock.move_to(2_999)
+    assert over == [("a", 1_000)]
+
+
+def test_a_lowered_limit_keeps_nobody_longer_than_it_was_answered() -> None:
+    clock, owed, over = Clock(), limiter(), []
+    muted(owed, clock, 2_000, "a", over)
+    owed.limit(10, 0)
+    owed.debt_changed(0)
+    clock.move_to(10_000)
+    assert over == [("a", 2_000)]
+
+
+def test_requests_are_admitted_one_debt_after_the_other_in_the_order_in_which_they_came() -> None:
+    clock, owed, over = Clock(), limiter(), []
+    charge((owed,), 1_000, 0)
+
+    def admitted(name: str) -> None:
+        over.append((name, clock.now_ms))
+        charge((owed,), 500, clock.now_ms)
+
+    for name in "abc":
+        assert in_debt((owed,), clock.now_ms) is owed
+        queue_of(owed, clock).admit(lambda name=name: admitted(name))
+    clock.move_to(10_000)
+    assert over == [("a", 1_000), ("b", 1_500), ("c", 2_000)]
+
+
+def test_who_leaves_gives_its_place_to_the_next() -> None:
+    clock, owed, over = Clock(), limiter(), []
+    charge((owed,), 1_000, 0)
+    waits = [queue_of(owed, clock).admit(lambda number=number: over.append(number)) for number in range(5)]
+    for wait in waits[:4]:
+        wait.cancel()
+        wait.cancel()
+    clock.move_to(1_000)
+    assert over == [4]
+
+
+def test_those_that_left_are_not_kept() -> None:
+    clock, owed = Clock(), limiter()
+    charge((owed,), 10**9, 0)
+    stays = queue_of(owed, clock).admit(lambda: None)
+    for _ in range(50):
+        for wait in [queue_of(owed, clock).admit(lambda: None) for _ in range(CANCELLED_MIN)]:
+            wait.cancel()
+    queue = owed.waiting
+    assert isinstance(queue, LimiterQueue)
+    assert len(queue) <= 2 * CANCELLED_MIN + 2
+    assert not stays.is_cancelled
+
+
+def test_limits_that_are_set_anew_let_all_ask_again() -> None:
+    clock, owed, over = Clock(), limiter(1), []
+    muted(owed, clock, 10**6, "a", over)
+    queue_of(owed, clock).admit(lambda: over.append(("b", clock.now_ms)))
+    assert owed.waiting is not None
+    owed.waiting.release()
+    clock.move_to(1)
+    assert over == [("a", 0), ("b", 0)]
+
+
+def test_kafkas_window_alone_leaves_a_debt_with_its_connection() -> None:
+    owed = Limiter(RULE, 100, 0)
+    assert charge((owed,), 10_000, 0)[0] > 0
+    assert in_debt((owed,), 0) is None
