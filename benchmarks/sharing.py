@@ -16,13 +16,12 @@ import argparse
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from itertools import product
 from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Any, Final, get_args
 
-from benchmarks import sharing_plot, sharing_scenarios
+from benchmarks import sharing_plot, sharing_scenarios, sharing_serial
 from benchmarks.sharing_world import STEP_MS, Scenario, World
 from quotas.adaptive import Demand
 from quotas.policies import Policy, share_out
@@ -36,7 +35,6 @@ INSTANCES: Final = 1_000
 COST_ROUNDS: Final = 5
 # One direction of one instance in a report: instance, direction, key, basis, limit, share, admitted and wanted bytes.
 REPORT_LINE: Final = struct.Struct(">b12sbbqqqqq")
-FASTER_REPORTS_MS: Final = (1_000, 500, 250)
 
 
 def passed(world: World) -> list[int]:
@@ -147,20 +145,10 @@ def _flows(random: Random, brokers: int) -> list[int]:
     return [random.randrange(10_000_000) for _ in range(brokers)]
 
 
-def variants(seed: int) -> Iterator[dict[str, Any]]:
-    """`adaptive` with reports more often."""
-    changing = (sharing_scenarios.moving(seed), sharing_scenarios.bursty(seed), sharing_scenarios.noisy(seed))
-    for scenario, report_ms in product(changing, FASTER_REPORTS_MS):
-        world = World(scenario, "adaptive", seed, report_ms)
-        world.run()
-        yield {**figures(world), "report_ms": report_ms}
-
-
-def measure(seed: int = SEED) -> Iterator[dict[str, Any]]:
+def measure(seed: int = SEED) -> Iterator[dict[str, Any] | str]:
     for world in runs(seed):
         yield {"benchmark": "sharing", **figures(world)}
-    for row in variants(seed):
-        yield {"benchmark": "sharing, reports", **row}
+    yield from sharing_serial.measure()
     for policy in POLICIES:
         yield {"benchmark": "sharing, cost", **cost(policy)}
 
@@ -191,8 +179,10 @@ def main() -> None:
     rows = [figures(world) for world in worlds]
     print("utilisation, overshoot, fairness, converged after\n")
     print(table(rows))
-    for row in variants(given.seed):
-        print(row)
+    print()
+    for line in sharing_serial.measure():
+        if isinstance(line, str):
+            print(line)
     for policy in POLICIES:
         for brokers in (3, 12):
             print(cost(policy, brokers))

@@ -1,5 +1,5 @@
-"""A simulated instance for `benchmarks.sharing`: its brokers hold clients with the real limiter, and share out what was
-bought by a policy.
+"""A simulated instance for `benchmarks.sharing`: its brokers hold clients back with the real limiter, and share out
+what was bought by a policy. Under `adaptive` they pool it (`benchmarks.pooled_world`).
 
 Clients are closed loops: each sends a request at its own speed, waits as long as it is told to, and sends the next one.
 Everything is drawn from seeds; times are milliseconds of a simulated clock.
@@ -14,6 +14,7 @@ from itertools import pairwise
 from random import Random
 from typing import Final
 
+from benchmarks.pooled_world import TICK_MS, PooledBrokers
 from quotas import throttle
 from quotas.adaptive import ESTIMATE_FACTOR, Demand
 from quotas.pacing import Pace
@@ -123,6 +124,9 @@ class World:
     def run(self) -> None:
         scenario, random = self.scenario, Random(self.seed)
         self._phases = scenario.phases()
+        if self.policy == "adaptive":
+            self._run_pooled(random)
+            return
         static = self._static()
         self.brokers = [Broker(share, scenario.length_ms) for share in static]
         self.shares = [static]
@@ -135,6 +139,40 @@ class World:
             while self._events and self._events[0][0] < tick_ms:
                 self._arrive(*heapq.heappop(self._events))
             self._share_out(tick_ms, random)
+
+    def _run_pooled(self, random: Random) -> None:
+        scenario = self.scenario
+        pooled = PooledBrokers(scenario.leaders, scenario.bought_bps)
+        self.brokers = [Broker(part, scenario.length_ms) for part in pooled.parts]
+        for broker in range(len(scenario.leaders)):
+            for _ in range(scenario.clients_per_broker):
+                self._clients.append(Client(broker, 0.0, scenario.request_bytes * random.random()))
+        for number in range(len(self._clients)):
+            self._schedule(number)
+        while pooled.now_ms < scenario.length_ms:
+            self._silence(pooled)
+            while self._events and self._events[0][0] < pooled.now_ms:
+                at_ms, number = heapq.heappop(self._events)
+                self._try(pooled, number, at_ms)
+            pooled.tick()
+        for broker, steps in zip(self.brokers, pooled.admitted, strict=True):
+            broker.admitted = steps[: scenario.length_ms // STEP_MS]
+
+    def _silence(self, pooled: PooledBrokers) -> None:
+        for id in range(len(self.brokers)):
+            if self.scenario.is_silent(id, pooled.now_ms):
+                pooled.silent.setdefault(id, pooled.now_ms)
+            else:
+                pooled.silent.pop(id, None)
+
+    def _try(self, pooled: PooledBrokers, number: int, at_ms: float) -> None:
+        """A request arrives, or has waited: it is admitted, or waits on behind those that came before it."""
+        client = self._clients[number]
+        if pooled.admit(client.broker, self.scenario.request_bytes):
+            client.starts_ms, client.left_bytes = at_ms, self.scenario.request_bytes
+            self._schedule(number)
+        else:
+            heapq.heappush(self._events, (pooled.now_ms + TICK_MS * at_ms / (at_ms + 1), number))
 
     def _static(self) -> list[int]:
         idle = [Demand(count, 0, 0) for count in self.scenario.leaders]

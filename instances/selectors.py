@@ -25,7 +25,7 @@ from instances.lifecycle.operations import OPEN_STATES
 from instances.lifecycle.phases import COUNTED, REACHABLE, Phase
 from instances.limits import BYTES_PER_MB, TOPIC_NAMES_KEPT_S, TOPICS_CREATED_LOOKED_AT_MAX, TRAFFIC_LATEST_MS
 from instances.models import DelayedMinute, Instance, Operation, Route, ThrottledMinute, TopicAllowList
-from instances.topics.warnings import MIN_INSYNC_REPLICAS, TopicWarning, min_insync_above_replicas
+from instances.topics.warnings import TopicWarning, topic_warnings
 from tenants.actors import Actor
 from tenants.api import pages
 from tenants.models import AuditEntry, Tenant
@@ -77,10 +77,8 @@ class TopicView:
 
     @property
     def warnings(self) -> tuple[TopicWarning, ...]:
-        """What brokers accept and its owner should know; empty where the configuration was not asked for."""
-        values = {entry.name: entry.value for entry in self.config or ()}
-        result = min_insync_above_replicas(values.get(MIN_INSYNC_REPLICAS), self.replication_factor)
-        return (result,) if result else ()
+        """Settings that do not do what they say; empty where the configuration was not asked for."""
+        return topic_warnings({entry.name: entry.value for entry in self.config or ()}, self.replication_factor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ class Pace:
     def pay_off(self, now_ms: int) -> None:
         """Drops what is still owed: something else has paid for it."""
         if self.due_ms > now_ms:
-            self.due_ms = now_ms
+            self.due_ms = float(now_ms)
 
     def raised(self, before_per_s: float, limit_per_s: float, now_ms: int) -> None:
         """What is owed is owed in bytes: whoever may send a thousand times as much has paid in a thousandth of the time

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from quotas import explain, interfaces
 from quotas.explain import Effective
 from quotas.interfaces import AddressQuota, ClientQuota, EntityPart, InstanceLike
 from quotas.precedence import Entity
 
 DEFAULT_NAME = "<default>"
+# A batch of this size is what Kafka takes by default (`max.message.bytes`).
+BATCH_BYTES = 1_048_588
+BYTE_RATES = ("producer_byte_rate", "consumer_byte_rate")
 
 
 def quota_list(instance: InstanceLike) -> list[ClientQuota]:
@@ -18,6 +23,15 @@ def quota_list(instance: InstanceLike) -> list[ClientQuota]:
 def quota_of(instance: InstanceLike, user: EntityPart | None, client_id: EntityPart | None) -> ClientQuota | None:
     """The quota of exactly this entity, or None."""
     return next((quota for quota in quota_list(instance) if (quota.user, quota.client_id) == (user, client_id)), None)
+
+
+def seconds_of_one_batch(quota: ClientQuota) -> int:
+    """Returns how long, in seconds, a client waits after one batch of 1 MiB under the lower of its byte rates.
+
+    0 where no byte rate is below one batch a second. A rate of 0 blocks, which is what it says.
+    """
+    rates = [rate for key in BYTE_RATES if (rate := quota.limits.get(key)) is not None and 0 < rate < BATCH_BYTES]
+    return ceil(BATCH_BYTES / min(rates)) if rates else 0
 
 
 def address_quota_list(instance: InstanceLike) -> list[AddressQuota]:

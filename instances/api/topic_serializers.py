@@ -117,7 +117,7 @@ class TopicSummaryOut(serializers.Serializer):
 
 
 class WarningOut(serializers.Serializer):
-    code = serializers.CharField(help_text="`min_insync_above_replicas`.")
+    code = serializers.CharField(help_text="`min_insync_above_replicas`, `limit_below_one_batch`.")
     detail = serializers.CharField()
 
 

@@ -1,30 +1,69 @@
-"""What brokers accept of a topic, and its owner should know all the same. Pure."""
+"""Settings of a topic that brokers accept although they do not do what they say, or not as expected. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
+MAX_MESSAGE_BYTES = "max.message.bytes"
+BYTE_RATES = ("penstock.produce.byte.rate", "penstock.consume.byte.rate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicWarning:
-    """`code` is stable, `detail` is for people; `wanted` and `replicas` are the numbers in it."""
+    """One warning; `code` is stable, `detail` is for people. `wanted` is the setting, `replicas` or `batch_bytes` the
+    number that it is compared with.
+    """
 
     code: str
     detail: str
+    setting: str
     wanted: int
-    replicas: int
+    replicas: int = 0
+    batch_bytes: int = 0
+
+
+def topic_warnings(config: Mapping[str, str | None], replicas: int) -> tuple[TopicWarning, ...]:
+    """Returns all warnings about a topic with these settings; none where they are not known."""
+    found = [min_insync_above_replicas(config.get(MIN_INSYNC_REPLICAS), replicas)]
+    batch_bytes = config.get(MAX_MESSAGE_BYTES)
+    found += [limit_below_one_batch(name, config.get(name), batch_bytes) for name in BYTE_RATES]
+    return tuple(warning for warning in found if warning is not None)
+
+
+def limit_below_one_batch(name: str, value: str | None, batch_bytes: str | None) -> TopicWarning | None:
+    """Warns of a limit that one batch of the topic may exceed: the batch passes whole, and what follows it waits."""
+    if not _is_number(value) or not _is_number(batch_bytes):
+        return None
+    limit, most = int(value or 0), int(batch_bytes or 0)
+    if not 0 < limit < most:
+        return None
+    detail = (
+        f"{name} is {limit} bytes/s, and one batch may have {most} bytes ({MAX_MESSAGE_BYTES}): it passes whole, and"
+        f" what follows waits up to {-(-most // limit)} s."
+    )
+    return TopicWarning(code="limit_below_one_batch", detail=detail, setting=name, wanted=limit, batch_bytes=most)
+
+
+def _is_number(value: str | None) -> bool:
+    return value is not None and value.isascii() and value.isdigit()
 
 
 def min_insync_above_replicas(value: str | None, replicas: int) -> TopicWarning | None:
-    """A write with acks=all waits for no more replicas than there are: a larger number promises what nobody keeps."""
-    if value is None or not value.isascii() or not value.isdigit():
+    """Warns of a number that nobody keeps: a write with acks=all waits for no more replicas than there are."""
+    if not _is_number(value):
         return None
-    wanted = int(value)
+    wanted = int(value or 0)
     if not 0 < replicas < wanted:
         return None
     detail = (
         f"{MIN_INSYNC_REPLICAS} is {wanted}, and each partition has {replicas}: acks=all waits for no more than those."
     )
-    return TopicWarning(code="min_insync_above_replicas", detail=detail, wanted=wanted, replicas=replicas)
+    return TopicWarning(
+        code="min_insync_above_replicas",
+        detail=detail,
+        setting=MIN_INSYNC_REPLICAS,
+        wanted=wanted,
+        replicas=replicas,
+    )

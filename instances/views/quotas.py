@@ -23,7 +23,7 @@ from quotas.interfaces import ClientQuota, EntityPart
 from tenants import access
 from tenants.choices import Scope
 from tenants.errors import DomainError
-from tenants.formatting import quota_limit
+from tenants.formatting import quota_limit, span
 from tenants.views.base import add_errors, wording
 
 RATES = {"producer_byte_rate": "produce_mb_s", "consumer_byte_rate": "consume_mb_s"}
@@ -65,8 +65,21 @@ def quotas_page(request: HttpRequest, instance: Instance) -> HttpResponse:
             add_errors(form, error, FIELDS)
         else:
             messages.success(request, _("The quota of %(who)s is in force.") % {"who": _who(user, client_id)})
+            _warn(request, ClientQuota(user=user, client_id=client_id, limits=kept | given | _set(limits)))
             return redirect("page-quotas", instance.pk)
     return _render(request, instance, form, AddressQuotaForm())
+
+
+def _set(limits: dict[str, float | None]) -> dict[str, float]:
+    return {key: value for key, value in limits.items() if value is not None}
+
+
+def _warn(request: HttpRequest, quota: ClientQuota) -> None:
+    """Says how a limit behaves that one batch may exceed."""
+    seconds = selectors.seconds_of_one_batch(quota)
+    if seconds:
+        text = _("One batch of 1 MiB passes whole under it, and what follows waits up to %(span)s.")
+        messages.warning(request, text % {"span": span(seconds)})
 
 
 def _render(request: HttpRequest, instance: Instance, form: QuotaForm, address_form: AddressQuotaForm) -> HttpResponse:

@@ -130,10 +130,16 @@ class QuotaLimitsOut(serializers.Serializer):
     connection_creation_rate = serializers.IntegerField(allow_null=True)
 
 
+class QuotaWarningOut(serializers.Serializer):
+    code = serializers.CharField(help_text="`limit_below_one_batch`.")
+    detail = serializers.CharField()
+
+
 class QuotaOut(serializers.Serializer):
     entity = EntityOut()
     level = serializers.IntegerField(allow_null=True, help_text="1 is asked first, 8 last. Null: of an address.")
     limits = QuotaLimitsOut()
+    warnings = QuotaWarningOut(many=True, help_text="Limits that hold, though clients may not expect how.")
 
     def to_representation(self, quota: ClientQuota | AddressQuota) -> dict[str, Any]:
         if isinstance(quota, AddressQuota):
@@ -142,12 +148,15 @@ class QuotaOut(serializers.Serializer):
             name: part.name for name, part in (("user", quota.user), ("client_id", quota.client_id)) if part is not None
         }
         limits = {key: quota.limits.get(key) for key in QuotaLimitsOut().fields}
-        return {"entity": entity, "level": selectors.level_of(quota), "limits": limits}
+        seconds = selectors.seconds_of_one_batch(quota)
+        detail = f"One batch of 1 MiB passes whole, and what follows it waits up to {seconds} s."
+        warnings = [{"code": "limit_below_one_batch", "detail": detail}] if seconds else []
+        return {"entity": entity, "level": selectors.level_of(quota), "limits": limits, "warnings": warnings}
 
     @staticmethod
     def _of_address(address: str | None, connections_per_s: int | None) -> dict[str, Any]:
         limits = dict.fromkeys(QuotaLimitsOut().fields) | {CONNECTION_CREATION_RATE: connections_per_s}
-        return {"entity": {"ip": address}, "level": None, "limits": limits}
+        return {"entity": {"ip": address}, "level": None, "limits": limits, "warnings": []}
 
 
 class LevelOut(serializers.Serializer):

@@ -2,8 +2,8 @@
 
 Limits that clients wait for are charged every 20 ms while they are used, all of a broker in one request, and other
 limits in use each second. With very many limits the pause grows, so that the requests take a bounded part of the
-processor. A request that is lost is charged again with the next one. A broker that charges nothing says so each second:
-for one that is silent, its own part is reserved.
+processor. A request that is lost is charged again with the next one. A broker that charges nothing says so twice a
+second: for one that is silent, its own part is reserved.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from brokers.engine.replication.interfaces import Connect
 from brokers.engine.replication.peers import Peers, PeerUnavailable
 from brokers.engine.throttling.client_shares import CONSUME, PRODUCE
 from brokers.engine.throttling.layout import Layout
-from brokers.engine.throttling.pool import CHARGE_INTERVAL_MS, IDLE_CHARGE_INTERVAL_MS, NEVER_MS, Pool
+from brokers.engine.throttling.pool import CHARGE_INTERVAL_MS, NEVER_MS, Pool
 
 LINES_MAX: Final = 200
 REQUEST_TIMEOUT_MS: Final = 1_000
@@ -34,6 +34,8 @@ IDLE_INTERVAL_S: Final = 0.25
 # Each limit that is charged makes the pause between two requests longer: 1,000 of them are charged 5 times a second.
 LINE_INTERVAL_MS: Final = 0.2
 TRIM_INTERVAL_S: Final = 1.0
+# An empty request says that this broker reaches the flow master.
+HEARTBEAT_MS: Final = 500
 _UNKNOWN: Final = PaceLine(is_known=False, due_in_us=0, is_contended=False)
 
 
@@ -93,7 +95,7 @@ class PoolCharges:
             self._hurried.clear()
             interval_ms = max(CHARGE_INTERVAL_MS, round(contended * LINE_INTERVAL_MS))
             due = self._pools.take(now_ms(), interval_ms)
-            if due or now_ms() - self._sent_ms >= IDLE_CHARGE_INTERVAL_MS:
+            if due or now_ms() - self._sent_ms >= HEARTBEAT_MS:
                 self._sent_ms = now_ms()
                 for at in range(0, max(1, len(due)), LINES_MAX):
                     await self._charge(due[at : at + LINES_MAX])

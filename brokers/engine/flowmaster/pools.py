@@ -18,8 +18,8 @@ from quotas.pacing import BURST_MS, Pace
 
 # A limit that nobody charges is forgotten after this time, if it is not in debt.
 UNUSED_MS: Final = 10_000
-# A live broker that sent nothing for this time, though it sends something each second, cannot reach the flow master.
-SILENT_MS: Final = 2_500
+# A live broker that sent nothing for this time, though it sends something twice a second, cannot reach the flow master.
+SILENT_MS: Final = 1_500
 
 
 class PoolCharge(NamedTuple):

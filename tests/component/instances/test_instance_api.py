@@ -284,6 +284,10 @@ def test_more_replicas_to_be_in_sync_than_there_are_is_accepted_with_a_warning(
     assert api.get(f"{at}/later").json()["warnings"] == []
     assert api.patch(f"{at}/later{suffix}", wide).json()["warnings"] == [warning]
     assert api.post(at, {"name": "sound", "config": {"min.insync.replicas": "1"}}).json()["warnings"] == []
+    slow = {"penstock.consume.byte.rate": "30000", "max.message.bytes": "600000"}
+    (warning,) = api.post(at, {"name": "slow", "config": slow}).json()["warnings"]
+    assert warning["code"] == "limit_below_one_batch"
+    assert "waits up to 20 s" in warning["detail"]
 
 
 def test_the_default_number_of_partitions_is_the_instances_setting(api: Api, instance: Instance) -> None:

@@ -1,0 +1,133 @@
+"""Clients that connect anew for each request, or ask a broker that has nothing of theirs: what they owe is their
+instance's, and no more passes than was bought (CKA-25).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import pytest
+
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from tests.adversarial.conftest import with_topic
+from tests.adversarial.hostile import TOPIC, Neighbour
+from tests.testkit.engine import EngineCluster
+from tests.testkit.records import batch, fetch_request, produce_request
+from tests.testkit.wire import WireClient
+
+MB: Final = 1_000_000
+BOUGHT_BPS: Final = MB
+CONNECTIONS: Final = 16
+ATTACK_S: Final = 4.0
+RECORDS: Final = batch(bytes(100_000))
+# What idle time is worth, rounded up, and one request for each connection, at most 1 MB in all.
+ALLOWED_BYTES: Final = 1.02 * BOUGHT_BPS * ATTACK_S + 0.2 * BOUGHT_BPS + MB
+# What is owed is asked with the same care where nothing is delivered: most of what was bought passes.
+LEAST_BYTES: Final = 0.8 * BOUGHT_BPS * ATTACK_S
+# On a machine with other work; on a quiet one it is below 20 ms.
+NEIGHBOUR_P99_MS_MAX: Final = 300.0
+
+# One request on a new connection; returns the bytes that it moved.
+Step = Callable[[int], Coroutine[Any, Any, int]]
+
+
+async def once(port: int, version: int, request: Any, api_key: ApiKey = ApiKey.PRODUCE) -> Any:
+    client = await WireClient.connect(port, "app")
+    try:
+        return await client.call(api_key, version, request)
+    finally:
+        await client.close()
+
+
+async def produce_anew(port: int, version: int = 9, acks: int = 1, topic: str = TOPIC) -> int:
+    answer = await once(port, version, produce_request(topic, RECORDS, acks=acks))
+    code = answer.responses[0].partition_responses[0].error_code
+    assert code in (0, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), code
+    return len(RECORDS)
+
+
+async def produce_old(port: int) -> int:
+    return await produce_anew(port, version=2)
+
+
+async def produce_committed(port: int) -> int:
+    return await produce_anew(port, acks=-1)
+
+
+async def produce_nowhere(port: int) -> int:
+    return await produce_anew(port, topic="nowhere")
+
+
+async def produce_unheard(port: int) -> int:
+    """acks=0: the connection ends once the broker has read the request."""
+    client = await WireClient.connect(port, "app")
+    try:
+        await client.send(ApiKey.PRODUCE, 9, produce_request(TOPIC, RECORDS, acks=0))
+        # Answered behind it.
+        await client.call(ApiKey.API_VERSIONS, 0, None)
+    finally:
+        await client.close()
+    return len(RECORDS)
+
+
+async def fetch_anew(port: int) -> int:
+    answer = await once(port, 12, fetch_request(TOPIC), ApiKey.FETCH)
+    return sum(len(partition.records or b"") for response in answer.responses for partition in response.partitions)
+
+
+STEPS: Final[dict[str, Step]] = {
+    "produce": produce_anew,
+    "produce, acks=all": produce_committed,
+    "produce, acks=0": produce_unheard,
+    "produce, old version": produce_old,
+    "produce, unknown topic": produce_nowhere,
+    "fetch": fetch_anew,
+}
+
+
+async def repeat(step: Step, port: int, seconds: float, connections: int = CONNECTIONS) -> int:
+    """Runs a step again and again; returns the bytes moved by requests that were answered in time."""
+    moved, ends_s = 0, time.monotonic() + seconds
+
+    async def run() -> None:
+        nonlocal moved
+        while time.monotonic() < ends_s:
+            size_bytes = await step(port)
+            if time.monotonic() < ends_s:
+                moved += size_bytes
+
+    tasks = [asyncio.create_task(run()) for _ in range(connections)]
+    done, waiting = await asyncio.wait(tasks, timeout=seconds)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    for task in done:
+        task.result()
+    return moved
+
+
+@pytest.mark.parametrize("name", STEPS)
+async def test_a_new_connection_for_each_request_moves_no_more_than_was_bought(
+    cluster: EngineCluster, neighbour_port: int, name: str
+) -> None:
+    instance = await asyncio.to_thread(with_topic, cluster, f"ins-{sorted(STEPS).index(name):08d}")
+    port = next(iter(instance.document.ports.values()))
+    for _ in range(8):
+        await once(port, 9, produce_request(TOPIC, batch(bytes(900_000))))
+    await asyncio.to_thread(cluster.update_instance, instance, produce_bps=BOUGHT_BPS, consume_bps=BOUGHT_BPS)
+    neighbour, stop = Neighbour(neighbour_port, TOPIC), asyncio.Event()
+    producing = asyncio.create_task(neighbour.produce_until(stop))
+    moved = await repeat(STEPS[name], port, ATTACK_S)
+    stop.set()
+    await producing
+    print(
+        f"{name}: {moved / MB / ATTACK_S:.2f} MB/s of {BOUGHT_BPS / MB:g} bought, neighbour p99"
+        f" {neighbour.percentile_ms(99):.1f} ms"
+    )
+    assert LEAST_BYTES <= moved <= ALLOWED_BYTES
+    assert neighbour.errors == 0
+    assert neighbour.percentile_ms(99) <= NEIGHBOUR_P99_MS_MAX
