@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 MAX_MESSAGE_BYTES = "max.message.bytes"
+DEFAULT_MAX_MESSAGE_BYTES = "1048588"
 BYTE_RATES = ("penstock.produce.byte.rate", "penstock.consume.byte.rate")
 
 
@@ -27,7 +28,7 @@ class TopicWarning:
 def topic_warnings(config: Mapping[str, str | None], replicas: int) -> tuple[TopicWarning, ...]:
     """Returns all warnings about a topic with these settings; none where they are not known."""
     found = [min_insync_above_replicas(config.get(MIN_INSYNC_REPLICAS), replicas)]
-    batch_bytes = config.get(MAX_MESSAGE_BYTES)
+    batch_bytes = config.get(MAX_MESSAGE_BYTES, DEFAULT_MAX_MESSAGE_BYTES)
     found += [limit_below_one_batch(name, config.get(name), batch_bytes) for name in BYTE_RATES]
     return tuple(warning for warning in found if warning is not None)
 

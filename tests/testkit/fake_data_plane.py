@@ -21,7 +21,13 @@ from instances.naming import is_valid_topic_name
 from quotas.interfaces import AddressQuota, ClientQuota, EntityPart
 from tenants.errors import Conflict, Invalid, NotFound, OutcomeUnknown, Unavailable
 
-KNOWN_CONFIGS = {"retention.ms": "604800000", "cleanup.policy": "delete", "min.insync.replicas": "1"}
+KNOWN_CONFIGS = {
+    "retention.ms": "604800000",
+    "cleanup.policy": "delete",
+    "min.insync.replicas": "1",
+    "max.message.bytes": "1048588",
+    "penstock.consume.byte.rate": "-1",
+}
 
 
 def _partitions(count: int, factor: int) -> tuple[PartitionSummary, ...]:

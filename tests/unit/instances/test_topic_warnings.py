@@ -22,7 +22,7 @@ def test_a_topic_limit_below_one_batch_is_warned_of() -> None:
     [
         {RATE: "600000", "max.message.bytes": "600000"},
         {RATE: "-1", "max.message.bytes": "600000"},
-        {RATE: "30000"},
+        {RATE: "1048588"},
         {RATE: None, "max.message.bytes": "600000"},
         {},
     ],
