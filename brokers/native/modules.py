@@ -38,6 +38,7 @@ MODULES: Final = (
     "brokers.engine.network.fair_turns",
     "brokers.engine.network.pending_responses",
     "brokers.engine.network.received",
+    "brokers.engine.network.receiving",
     "brokers.engine.network.sending",
     "brokers.engine.network.unsent",
     "brokers.engine.page_cache",

@@ -31,6 +31,7 @@ from brokers.engine.handlers.audit_trail import AuditTrail, Source
 from brokers.engine.handlers.authentication import Authentication
 from brokers.engine.handlers.broker_layers import BrokerLayers
 from brokers.engine.handlers.change_turns import ChangeTurns, TopicsBeingCreated
+from brokers.engine.handlers.fair_share import Turns
 from brokers.engine.handlers.required_rights import DENIALS, REQUIRED_RIGHTS
 from brokers.engine.handlers.topic_lists import TOPIC_LISTS
 from brokers.engine.handlers.waiting_calls import WaitingCalls
@@ -77,6 +78,10 @@ class Channel(Protocol):
 
     peer_host: str
     closed: bool
+
+    @property
+    def turns(self) -> Turns:
+        """The share that the client's instance has of the loop."""
 
     def respond(self, frame: bytes, delay_ms: int = 0) -> None: ...
     def respond_parts(
