@@ -1,6 +1,4 @@
-"""Thousands of fetches of one instance that wait and end together: by one append, in one tick of the clock, or with
-their connections. Each is served when the turn of its instance comes, and its neighbour is served meanwhile (CKA-4).
-"""
+"""Thousands of fetches of one instance that wait and end together: by one append, or in one tick of the clock. Each is served when the turn of its instance comes, and its neighbour is served meanwhile (CKA-4)."""
 
 from __future__ import annotations
 
@@ -17,11 +15,11 @@ from tests.adversarial.test_long_produces import WIDE
 from tests.adversarial.waiting_swarm import KINDS
 from tests.testkit.engine import EngineCluster
 
-CONNECTIONS: Final = 1_000
+CONNECTIONS: Final = 2_000
 PARTITIONS: Final = 200
 ATTACK_S: Final = 3
 # On a machine with other work. Served in one go, they take more than a second.
-NEIGHBOUR_MS_MAX: Final = 400.0
+NEIGHBOUR_MS_MAX: Final = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +30,7 @@ def wide_port(hostile_port: int) -> int:
     return hostile_port
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("leaving")])
 async def test_fetches_that_end_together_leave_the_neighbour_served(
     cluster: EngineCluster, wide_port: int, neighbour_port: int, kind: str
 ) -> None:
@@ -53,7 +51,6 @@ async def test_fetches_that_end_together_leave_the_neighbour_served(
         f"{kind}: {did}, neighbour p50 {neighbour.percentile_ms(50):.1f} ms, p99 {neighbour.percentile_ms(99):.1f} ms,"
         f" longest {neighbour.percentile_ms(100):.1f} ms of {len(neighbour.latencies_ms)}, turns {turns}"
     )
-    ended = did["closed" if kind.startswith("leaving") else "answers"]
-    assert ended == did["rounds"] * CONNECTIONS, "each was answered"
+    assert did["answers"] == did["rounds"] * CONNECTIONS, "each was answered"
     assert neighbour.errors == 0
     assert neighbour.percentile_ms(100) <= NEIGHBOUR_MS_MAX

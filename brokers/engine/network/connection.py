@@ -249,11 +249,11 @@ class Connection(Receiver):
         if backlog is not None:
             backlog.close()
         self._socket.close()
+        if self._busy & NO_BUFFER:
+            self._buffers.forget(self._owner.group, self)
         frame, self.received.large = self.received.large, None
         if frame is not None:
             self._buffers.give_back(frame.buffer, self._owner.group)
-        elif self._busy & NO_BUFFER:
-            self._buffers.forget(self._owner.group, self)
         self.received.forget()
         self._corked = None
         pending_responses, self._pending_responses = self._pending_responses, None

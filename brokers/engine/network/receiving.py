@@ -189,7 +189,7 @@ class Receiver:
         if buffer is None:
             self.received.keep(SIZE.pack(size_bytes) + received)
             self._busy |= NO_BUFFER
-            self._buffers.wait(size_bytes, self._owner.group, self)
+            self._buffers.wait(self._owner.group, self)
         else:
             self.received.large = LargeFrame(buffer, size_bytes, received)
         if self._corked is not None:
@@ -202,10 +202,16 @@ class Receiver:
 
     def _receive_large(self) -> None:
         """Raises OSError."""
-        frame = self.received.large
+        frame, buffers, group = self.received.large, self._buffers, self._owner.group
         assert frame is not None, "no large frame is being received"
+        if not buffers.has_room(frame.buffer, frame.end, group):
+            self._busy |= NO_BUFFER
+            buffers.wait(group, self, frame.buffer, frame.end)
+            return
         turns, began_s = self._turns, perf_counter()
-        if not frame.receive(self._socket):
+        is_whole = frame.receive(self._socket)
+        buffers.received(frame.buffer, frame.filled, group)
+        if not is_whole:
             turns.used(began_s, perf_counter())
             return
         self.received.large = None
@@ -227,7 +233,7 @@ class Receiver:
             self.close(error.strerror or "connection lost")
 
     def on_memory(self) -> None:
-        """There is room for the large frame that was announced."""
+        """There is room for a large frame that was announced, or for more of it."""
         self._busy &= ~NO_BUFFER
         self._resume_soon()
 
