@@ -42,7 +42,7 @@ class Strangers:
         self.counts["begun"] += 1
 
     def go_on(self, wait_s: float) -> None:
-        """What has happened meanwhile; for each that is over another one begins."""
+        """Handles what has happened meanwhile; for each that is over another one begins."""
         for fd, event in self._poll.poll(wait_s):
             opened = self._sockets[fd]
             if event == select.EPOLLOUT:

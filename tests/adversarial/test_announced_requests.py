@@ -37,7 +37,7 @@ def hostile_ports(cluster: EngineCluster) -> list[int]:
 
 
 async def announce(port: int, announced_bytes: int, sent_bytes: int) -> asyncio.StreamWriter:
-    """A part of a Produce: as much as the broker reads of so many bytes."""
+    """A part of a Produce: as many of the bytes as the broker reads."""
     _, writer = await asyncio.open_connection(HOST, port)
     writer.write(pack(">ihhi", announced_bytes, ApiKey.PRODUCE, 9, 1) + bytes(sent_bytes))
     return writer

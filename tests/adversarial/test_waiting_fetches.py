@@ -1,4 +1,6 @@
-"""Thousands of fetches of one instance that wait and end together: by one append, or in one tick of the clock. Each is served when the turn of its instance comes, and its neighbour is served meanwhile (CKA-4)."""
+"""Thousands of fetches of one instance that wait and end together: by one append, or in one tick of the clock. Each is
+served when the turn of its instance comes, and its neighbour is served meanwhile (CKA-4).
+"""
 
 from __future__ import annotations
 

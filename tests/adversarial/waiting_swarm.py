@@ -31,8 +31,8 @@ REPEATS: Final = 400
 METADATA_VERSION: Final = 9
 BEYOND_THE_END_S: Final = 60
 PATIENCE_S: Final = 10.0
-# For the broker to read the last requests.
-SETTLED_S: Final = 0.5
+# For the broker to read the last requests. Those that it reads later are not woken with the others.
+READ_S: Final = 0.5
 
 
 def ask(connected: socket.socket, data: bytes) -> bytes:
@@ -61,6 +61,12 @@ def led_here(port: int) -> list[int]:
     metadata = decoded(ApiKey.METADATA, METADATA_VERSION, answer)
     (here,) = (broker.node_id for broker in metadata.brokers if broker.port == port)
     return sorted(line.partition_index for line in metadata.topics[0].partitions if line.leader_id == here)
+
+
+def pause(seconds: float) -> None:
+    ends_s = time.monotonic() + seconds
+    while time.monotonic() < ends_s:
+        time.sleep(0.05)
 
 
 def waiting(partitions: list[int], wait_ms: int, offset: int) -> bytes:
@@ -111,11 +117,11 @@ class Swarm:
             connected.sendall(fetch)
         self.counts["rounds"] += 1
         if self.end == "leaving":
-            time.sleep(SETTLED_S)
+            pause(READ_S)
             self.leave()
             return
         if self.end == "append":
-            time.sleep(SETTLED_S)
+            pause(READ_S)
             self.offset = self.append()
         self.receive()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 
-class Turn(Protocol):
+class QueuedWork(Protocol):
     """Work that waits for the turn of its instance, until it `is_over`."""
 
     @property
@@ -15,13 +15,13 @@ class Turn(Protocol):
     def cancel(self) -> None: ...
 
 
-class Turns(Protocol):
+class LoopShare(Protocol):
     """The share that one instance has of the loop; `network.fair_turns.InstanceTurns` fits."""
 
-    def in_turn(self, call_soon: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> Turn:
+    def in_turn(self, call_soon: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> QueuedWork:
         """Has `work` called in a later round of the loop, as soon as the instance's turn comes."""
 
-    def now_or_in_turn(self, work: Callable[[], object]) -> Turn:
+    def now_or_in_turn(self, work: Callable[[], object]) -> QueuedWork:
         """Calls `work` at once while the instance need not queue, otherwise when its turn comes."""
 
     def turn_to_resume(self, create_future: Callable[[], asyncio.Future[None]]) -> asyncio.Future[None] | None:

@@ -308,7 +308,7 @@ class Session:
             self.engine.loop_turns.record(call.api_key, self.principal.instance_id, spent_s)
 
     def _turn_to_resume(self) -> asyncio.Future[None] | None:
-        """What a call waits for when it is woken: members of one group, for example, are woken together."""
+        """A future that a woken call waits for; None: it need not. Members of one group are woken together."""
         return self.channel.turns.turn_to_resume(self.engine.loop.create_future)
 
     def _charge(self, call: Call, spent_s: float) -> int:

@@ -37,7 +37,9 @@ FREED_AT_ONCE_BYTES_MAX = 8_388_608
 
 
 class RentedBuffer:
-    """`view` is writable; pages cost memory only once they are written. `counted_bytes` are on its owner's account."""
+    """Memory for one frame. Pages of the writable `view` take memory once they are written. `counted_bytes` are on its
+    owner's account.
+    """
 
     __slots__ = ("_map", "counted_bytes", "size", "view")
 
@@ -79,7 +81,7 @@ class LargeFrame:
 
     @property
     def end(self) -> int:
-        """How far it may be filled by the next `receive`."""
+        """Position up to which the next `receive` may fill it."""
         return min(self.size_bytes, self.filled + RECEIVED_AT_ONCE_BYTES_MAX)
 
     def receive(self, sock: socket) -> bool:
@@ -99,7 +101,7 @@ class Waiter(Protocol):
 
 
 class Wish(NamedTuple):
-    """What a waiter waits for: so many bytes more for a buffer that it has, or a buffer (None)."""
+    """A number of bytes that a waiter wants for a buffer that it has, or for another one (None)."""
 
     count_bytes: int
     buffer: RentedBuffer | None
@@ -131,7 +133,8 @@ def _rounded(size: int) -> int:
 
 
 class FrameBuffers:
-    """`shared` is written by whoever reads a socket now. `rent` returns None when too much is lent out.
+    """Memory for the frames of all connections. `shared` is written by the connection that reads its socket now. `rent`
+    returns None when too much is rented.
 
     Owners are instances. A frame counts as what of it has arrived, so that nobody takes memory by announcing. What one
     owner has may not exceed what it leaves free for all others, and each has room for `RENTED_BYTES_PER_OWNER_MIN` in
@@ -178,7 +181,7 @@ class FrameBuffers:
         return buffer
 
     def has_room(self, buffer: RentedBuffer, end: int, owner: object) -> bool:
-        """Whether a buffer may be filled up to `end`."""
+        """True if a buffer may be filled up to `end`."""
         more = end - buffer.counted_bytes
         if more <= 0:
             return True
@@ -200,7 +203,7 @@ class FrameBuffers:
             buffer.counted_bytes = filled
 
     def _fits(self, more: int, buffer: RentedBuffer | None, owner: object, of_owner: int, of_all: int) -> bool:
-        """Whether an owner that has `of_owner` of `of_all` bytes may have `more` of them, for this buffer."""
+        """True if an owner that has `of_owner` of `of_all` bytes may have `more` of them, for this buffer."""
         if of_owner + more <= self._owner_bytes_min:
             return True
         if buffer is not None and buffer is self._ahead:
@@ -271,17 +274,17 @@ class FrameBuffers:
             del self._waiting[owner]
 
     def is_contended(self, owner: object) -> bool:
-        """Whether somebody of this owner waits for memory."""
+        """True if a connection of this owner waits for memory."""
         return owner in self._waiting
 
     @property
     def is_short(self) -> bool:
-        """Whether somebody waits for memory."""
+        """True if a connection waits for memory."""
         return bool(self._waiting)
 
     @property
     def missing_bytes(self) -> int:
-        """What has to be freed by others until the first of those can go on who wait for others; 0 = none does."""
+        """Memory that has to be freed for the first connection that waits for other owners; 0: none does."""
         missing = []
         for owner, waiting in self._waiting.items():
             of_owner = self._rented_by.get(owner, 0)
@@ -292,7 +295,7 @@ class FrameBuffers:
         return max(0, min(missing, default=0))
 
     def wake(self) -> None:
-        """Calls those whose turn it is. Whoever was called and then takes nothing calls this again, for the others."""
+        """Calls those whose turn it is. One that was called and then takes nothing calls this again, for the others."""
         of_all = self.rented_bytes
         for owner in tuple(self._waiting):
             of_owner = self._rented_by.get(owner, 0)
@@ -324,7 +327,7 @@ class FrameBuffers:
 
 
 def _unwatched() -> None:
-    """Before the assembly has plugged in who is told."""
+    """Does nothing, until `on_wait` is plugged in."""
 
 
 class HeldFrame:

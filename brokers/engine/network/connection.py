@@ -13,7 +13,7 @@ from typing import Final
 
 from brokers.engine.network.backlog import Backlog
 from brokers.engine.network.buffers import FrameBuffers, HeldFrame
-from brokers.engine.network.fair_turns import Turn
+from brokers.engine.network.fair_turns import QueuedWork
 from brokers.engine.network.gone import GONE
 from brokers.engine.network.interfaces import ConnectionOwner
 from brokers.engine.network.pending_responses import PendingResponse, PendingResponses
@@ -142,7 +142,7 @@ class Connection(Receiver):
 
     def _on_first_complete(self) -> None:
         # Not at once: this runs inside another connection's request, and the next ones are mostly complete with it.
-        self._loop.call_soon(Turn(self._turns, self._send_pending).begin)
+        self._loop.call_soon(QueuedWork(self._turns, self._send_pending).begin)
 
     def _send_pending(self) -> None:
         pending_responses = self._pending_responses

@@ -1,4 +1,4 @@
-"""What the network did since the broker started."""
+"""Counters of the network since the broker started."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Counters:
-    """`refused` is by cause (`admission`), `ended` by reason (`endings`)."""
+    """Connections and faults. `refused` is by cause (`admission`), `ended` by reason (`endings`)."""
 
     accepted: int = 0
     paced: int = 0

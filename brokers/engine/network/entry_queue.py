@@ -1,5 +1,5 @@
 """New connections of an instance that come faster than it may accept them (QUO-51): they wait, accepted and unread, and
-come in at its pace, one address after the other. Whoever opens connections as fast as possible delays its own.
+come in at its pace, one address after the other. An address that opens connections as fast as possible delays its own.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Queued:
 
 
 class EntryQueue:
-    """Connections that wait take the places that they will have: where `has_place` is false with one more, `drop` closes
-    the newest one of the address that has most. `is_pacing`: the instance accepted as many as it may for now.
+    """Connections that wait, in the places that they will have. Where `has_place` is false with one more, `drop` closes
+    the newest one of the address with most. `is_pacing`: the instance accepted as many as it may for now.
     """
 
     __slots__ = ("_by_address", "_drop", "_has_place", "_loop", "_of_all", "_timer", "count")
@@ -54,7 +54,7 @@ class EntryQueue:
         return self._timer is not None
 
     def pause(self, delay_ms: int) -> None:
-        """Nobody comes in for so long."""
+        """Lets nobody in for this time."""
         if delay_ms > 0 and self._timer is None:
             self._timer = self._loop.call_later(delay_ms / 1_000, self._serve)
 
@@ -102,7 +102,7 @@ class EntryQueue:
 
 
 def network_of(address: str) -> str:
-    """What counts as one address: of IPv6 the first 64 bits."""
+    """The part of an address that counts as one client: the first 64 bits of IPv6."""
     if ":" not in address or "." in address:
         return address
     head, _, tail = address.partition("::")

@@ -84,18 +84,18 @@ class InstanceTurns:
             self.is_listed = True
             self._fair_turns.add(self)
 
-    def in_turn(self, call_soon: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> Turn:
+    def in_turn(self, call_soon: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> QueuedWork:
         """Has `work` called in a later round of the loop, as soon as the instance's turn comes."""
-        turn = Turn(self, work)
+        turn = QueuedWork(self, work)
         if self.is_spent:
             self.join(turn)
         else:
             call_soon(turn.begin)
         return turn
 
-    def now_or_in_turn(self, work: Callable[[], object]) -> Turn:
+    def now_or_in_turn(self, work: Callable[[], object]) -> QueuedWork:
         """Calls `work` at once while the instance need not queue, otherwise when its turn comes."""
-        turn = Turn(self, work)
+        turn = QueuedWork(self, work)
         turn.begin()
         return turn
 
@@ -115,7 +115,7 @@ class InstanceTurns:
         self._used_s = 0.0
 
 
-class Turn:
+class QueuedWork:
     """Work that runs once its instance may use the loop: at once, or behind what queues already. `cancel` drops it."""
 
     __slots__ = ("_turns", "_work")

@@ -67,7 +67,7 @@ class Handshakes:
         self._begun: dict[object, Begun] = {}
 
     def begin(self, group: object, address: str, who: object, drop: Callable[[], object]) -> None:
-        """`who`, from this address, will submit steps until `end`; `drop` ends it."""
+        """Registers a handshake that will submit steps until `end`; `drop` ends it."""
         network = network_of(address)
         begun = self._begun.get(group)
         if begun is not None:

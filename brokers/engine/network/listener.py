@@ -265,7 +265,7 @@ class Listeners:
             self.on_held_back(listener.group.name, cause, 0)
 
     def _has_place(self, group: ListenerGroup) -> bool:
-        """Whether there are places for all that wait."""
+        """True if there are places for all that wait."""
         if group.count + group.entry_queue.count > group.connections_max:
             return False
         return self.count + self.held.count + self._queued.count <= self.limits.connections_max

@@ -24,8 +24,8 @@ RateOfAddress = Callable[[str, str], float | None]
 
 
 class OnHeldBack(Protocol):
-    """Told of a listener whose connections were refused, kept unread for `delay_ms` (`ADDRESS_RATE`), or not accepted
-    for so long (cause None).
+    """Called with a listener whose connections were refused, kept unread for `delay_ms` (`ADDRESS_RATE`), or not
+    accepted for this time (cause None).
     """
 
     def __call__(self, listener: str, cause: str | None, delay_ms: int) -> object: ...

@@ -1,5 +1,5 @@
-"""Who loses its connection when memory for requests is short: while somebody waits for memory that others have, the
-peers that send slowest go first.
+"""Ends connections when memory for requests is short: while a connection waits for memory that others have, the peers
+that send slowest go first.
 """
 
 from __future__ import annotations

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from brokers.engine.network import admission
 from brokers.engine.network.buffers import UnreadBytes
+from brokers.engine.network.counters import Counters
 from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.network.listener_group import ListenerGroup
 from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules, MakeSession
+from brokers.engine.network.reports import NetworkReports
 from brokers.engine.network.tls_stream import TlsStream
 from brokers.engine.network.unsent import UnsentBytes
-
-if TYPE_CHECKING:
-    from brokers.engine.network.listener import Listeners
 
 # Of one listener: some milliseconds of the loop.
 ACCEPTED_PER_TURN_MAX: Final = 16
@@ -32,6 +32,36 @@ PlainSocket = socket.socket
 Accepted = PlainSocket | TlsStream
 
 
+class PortOwner(Protocol):
+    """All ports of a broker; `listener.Listeners` fits."""
+
+    loop: asyncio.AbstractEventLoop
+    readers: Executor
+    reports: NetworkReports
+    counters: Counters
+    count: int
+
+    def admit(self, listener: Listener, accepted: PlainSocket, address: str) -> str | None:
+        """Why a connection was refused; None: it came in."""
+
+    def delay_ms(self, listener: Listener) -> int:
+        """Milliseconds to accept no other, after one that came in or was refused a place."""
+
+    def refusal_of_client(self, listener: Listener, address: str) -> str | None:
+        """Why this client may not come in; None: it may."""
+
+    def note_refusal(self, listener: Listener, address: str, cause: str) -> None: ...
+
+    def holds_back(self, listener: Listener, accepted: PlainSocket, address: str) -> bool:
+        """True if this address opens too many a second; the connection is then not the caller's any more."""
+
+    def enter(
+        self, listener: Listener, accepted: Accepted, address: str, make_session: MakeSession | None = None
+    ) -> None: ...
+
+    def end(self, connection: OwnedConnection, reason: str) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class Listener:
     """One bound port: a route of an instance. What the instance's routes share is in `group`."""
@@ -40,7 +70,7 @@ class Listener:
     host: str
     port: int
     make_session: MakeSession
-    owner: Listeners
+    owner: PortOwner
     socket: socket.socket
     group: ListenerGroup
     rules: ListenerRules = OPEN_TO_ALL
@@ -73,12 +103,12 @@ class Listener:
         turns.used(began_s, perf_counter())
 
     def on_turn(self) -> None:
-        """As `fair_turns.Queuing`."""
+        """Serves it when the turn of its instance comes (`fair_turns.Queuing`)."""
         if self.socket.fileno() >= 0 and self._accept_some():
             self.go_on()
 
     def _accept_some(self) -> bool:
-        """Whether to go on accepting."""
+        """True if the listener goes on accepting."""
         for _ in range(ACCEPTED_PER_TURN_MAX):
             try:
                 accepted, address = self.socket.accept()
@@ -100,8 +130,8 @@ class Listener:
         return True
 
     def _accept(self, accepted: PlainSocket, address: str) -> int:
-        """How long to accept no other, in milliseconds. That is for connections of a proxy, whose clients are not known
-        yet: others are accepted, and wait for those of their address.
+        """Milliseconds to accept no other. Only connections of a proxy, whose clients are not known yet, make others
+        wait in the kernel: all else is accepted, and waits for those of its address.
         """
         rules, queue = self.rules, self.group.entry_queue
         if self.group.is_protected or rules.is_proxy(address):

@@ -7,12 +7,13 @@ farewell, so that a waiting fetch of a dead client ends.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from socket import MSG_PEEK, socket
 from time import perf_counter
 from typing import Final
 
 from brokers.engine.network.buffers import SHARED_BYTES, TINY_BYTES_MAX, FrameBuffers, LargeFrame
-from brokers.engine.network.fair_turns import TURN_S, InstanceTurns, Turn
+from brokers.engine.network.fair_turns import TURN_S, InstanceTurns, QueuedWork
 from brokers.engine.network.interfaces import ConnectionOwner, Session
 from brokers.engine.network.received import SIZE, Received, end_of_frame
 from brokers.engine.protocol.framing import API_KEY_BYTES, SIZE_BYTES, check_frame_size
@@ -29,7 +30,7 @@ IN_LINE: Final = 32
 FRAMES_PER_TURN_MAX: Final = 64
 
 
-class Receiver:
+class Receiver(ABC):
     """Reads one socket. `Connection` adds what goes out, and how it ends."""
 
     __slots__ = (
@@ -73,14 +74,14 @@ class Receiver:
 
     # -- what a `Connection` does besides -----------------------------------------------------------------------------
 
-    def close(self, reason: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def close(self, reason: str) -> None: ...
 
-    def fail(self, error: Exception) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def fail(self, error: Exception) -> None: ...
 
-    def _uncork(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _uncork(self) -> None: ...
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
@@ -95,7 +96,7 @@ class Receiver:
         if busy:
             if turns.is_spent:
                 self._stop_reading()
-            Turn(turns, self._look_for_farewell).begin()
+            QueuedWork(turns, self._look_for_farewell).begin()
         elif turns.is_spent and turns.must_wait(perf_counter()):
             self._busy |= IN_LINE
             turns.join(self)
@@ -103,7 +104,7 @@ class Receiver:
             self._read()
 
     def on_turn(self) -> None:
-        """As `fair_turns.Queuing`."""
+        """Serves it when the turn of its instance comes (`fair_turns.Queuing`)."""
         self._busy &= ~IN_LINE
         if self._resume_scheduled:
             self._consume_kept()

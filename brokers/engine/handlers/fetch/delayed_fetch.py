@@ -13,7 +13,7 @@ from typing import Final
 
 from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.handlers.context import View
-from brokers.engine.handlers.fair_share import Turn
+from brokers.engine.handlers.fair_share import QueuedWork
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.delayed_operations import DelayedCommittedRead, DelayedRead
 from brokers.engine.partitions.follower_session import FollowerSession
@@ -83,7 +83,7 @@ class DelayedFetch:
         self._again = again
         self._topics = topics
         self._by_id = by_id
-        self._turn: Turn | None = None
+        self._turn: QueuedWork | None = None
         operation = (
             DelayedCommittedRead(self._wake, missing_bytes) if is_committed else DelayedRead(self._wake, missing_bytes)
         )

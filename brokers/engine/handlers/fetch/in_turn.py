@@ -1,4 +1,4 @@
-"""How a fetch that is served in a task is woken: when the turn of its instance comes."""
+"""Wakes a fetch that is served in a task, when the turn of its instance comes."""
 
 from __future__ import annotations
 

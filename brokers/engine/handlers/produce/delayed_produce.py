@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from brokers.engine.handlers.context import PendingAnswer
-from brokers.engine.handlers.fair_share import Turn
+from brokers.engine.handlers.fair_share import QueuedWork
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.delayed_operations import DelayedReplication
 from brokers.engine.partitions.partition import Partition
@@ -42,7 +42,7 @@ class DelayedProduce:
         self._frame_of = frame_of
         self._delay_ms = delay_ms
         self._pending_answer: PendingAnswer | None = None
-        self._turn: Turn | None = None
+        self._turn: QueuedWork | None = None
         if holds_connection:
             session.cancel = self._cancel
         else:

@@ -151,17 +151,17 @@ async def test_a_coroutine_that_is_woken_goes_on_in_its_turn() -> None:
     assert asked == [1, 1]
 
 
-async def test_a_coroutine_that_is_cancelled_in_its_turn_is_told() -> None:
+async def test_a_coroutine_that_is_cancelled_in_its_turn_ends() -> None:
     loop = asyncio.get_running_loop()
     woken = loop.create_future()
-    told: list[str] = []
+    ends: list[str] = []
 
     async def work() -> None:
         try:
             await woken
             await asyncio.sleep(0)
         except asyncio.CancelledError:
-            told.append("cancelled")
+            ends.append("cancelled")
             raise
 
     task = asyncio.create_task(timed(work(), lambda _spent_s: None, None, loop.create_future))
@@ -171,4 +171,4 @@ async def test_a_coroutine_that_is_cancelled_in_its_turn_is_told() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert told == ["cancelled"]
+    assert ends == ["cancelled"]

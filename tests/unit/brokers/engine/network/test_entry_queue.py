@@ -43,7 +43,7 @@ class Socket:
         self.is_closed = True
 
 
-class Door:
+class Instance:
     """An instance that lets one in after the other."""
 
     def __init__(self, of_all: Queued | None = None, places: int = 1_000) -> None:
@@ -71,52 +71,52 @@ class Door:
 
 
 def test_one_address_after_the_other_comes_in() -> None:
-    door = Door()
+    instance = Instance()
     for number in range(5):
-        door.come("192.0.2.1", f"stranger {number}")
-    door.come("192.0.2.2", "honest")
-    assert not door.entered
-    door.pass_time()
-    assert door.entered == ["stranger 0", "honest", "stranger 1", "stranger 2", "stranger 3", "stranger 4"]
-    assert door.queue.is_pacing
-    door.loop.pass_time()
-    assert not door.queue.is_pacing
+        instance.come("192.0.2.1", f"stranger {number}")
+    instance.come("192.0.2.2", "honest")
+    assert not instance.entered
+    instance.pass_time()
+    assert instance.entered == ["stranger 0", "honest", "stranger 1", "stranger 2", "stranger 3", "stranger 4"]
+    assert instance.queue.is_pacing
+    instance.loop.pass_time()
+    assert not instance.queue.is_pacing
 
 
 def test_the_address_with_most_loses_its_newest() -> None:
-    door = Door(places=4)
+    instance = Instance(places=4)
     for number in range(6):
-        door.come("192.0.2.1", f"stranger {number}")
-    door.come("192.0.2.2", "honest")
-    assert door.dropped == ["stranger 4", "stranger 5", "stranger 3"]
-    door.pass_time()
-    assert door.entered == ["stranger 0", "honest", "stranger 1", "stranger 2"]
+        instance.come("192.0.2.1", f"stranger {number}")
+    instance.come("192.0.2.2", "honest")
+    assert instance.dropped == ["stranger 4", "stranger 5", "stranger 3"]
+    instance.pass_time()
+    assert instance.entered == ["stranger 0", "honest", "stranger 1", "stranger 2"]
 
 
 def test_those_that_wait_are_counted_over_all_instances() -> None:
     of_all = Queued()
-    doors = [Door(of_all), Door(of_all)]
-    for number, door in enumerate(doors):
+    instances = [Instance(of_all), Instance(of_all)]
+    for number, instance in enumerate(instances):
         for _ in range(3 + number):
-            door.come("192.0.2.1", "somebody")
+            instance.come("192.0.2.1", "somebody")
     assert of_all.count == 7
-    doors[0].queue.end_all()
+    instances[0].queue.end_all()
     assert of_all.count == 4
-    doors[1].pass_time()
+    instances[1].pass_time()
     assert of_all.count == 0
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c"]), max_size=60))
 def test_everybody_comes_in_once_and_in_the_order_of_its_address(coming: list[str]) -> None:
-    door = Door()
+    instance = Instance()
     for number, address in enumerate(coming):
-        door.come(address, f"{address}{number}")
-    door.pass_time()
+        instance.come(address, f"{address}{number}")
+    instance.pass_time()
     for address in "abc":
-        assert [name for name in door.entered if name[0] == address] == [
+        assert [name for name in instance.entered if name[0] == address] == [
             f"{address}{number}" for number, each in enumerate(coming) if each == address
         ]
-    assert door.of_all.count == 0
+    assert instance.of_all.count == 0
 
 
 @pytest.mark.parametrize(
