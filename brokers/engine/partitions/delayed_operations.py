@@ -9,7 +9,7 @@ mostly holds its wait, so an ended one drops `wake`: no cycle is left for the ga
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class ReplicatedWaits(Protocol):
@@ -133,6 +133,29 @@ class DelayedRead(DelayedOperation):
             self.end()
 
 
+class _Span:
+    """The size of one stretch of a log, remembered: all readers of a partition ask for the same one at the same event, and
+    there may be thousands of them.
+    """
+
+    __slots__ = ("_begin", "_bytes", "_end", "_log")
+
+    def __init__(self) -> None:
+        self._log: Measured | None = None
+        self._begin = self._end = self._bytes = 0
+
+    def bytes_between(self, log: Measured, begin: int, end: int) -> int:
+        if log is not self._log or begin != self._begin or end != self._end:
+            self._bytes = log.bytes_between(begin, end)
+            self._log, self._begin, self._end = log, begin, end
+        return self._bytes
+
+
+# What became stable, and what is behind an open transaction.
+_stable: Final = _Span()
+_undecided: Final = _Span()
+
+
 class DelayedCommittedRead(DelayedRead):
     """As `DelayedRead`, of somebody who reads only what is decided: bytes count when the last stable offset passes them
     (TXN-23), which it does only when the high watermark moves.
@@ -163,9 +186,9 @@ class DelayedCommittedRead(DelayedRead):
         stable_offset, high_watermark = partition.last_stable_offset, partition.high_watermark
         before = self._blocked.pop(partition, -1) if self._blocked else -1
         if before >= 0:
-            grown_bytes = partition.log.bytes_between(before, stable_offset) if stable_offset > before else 0
+            grown_bytes = _stable.bytes_between(partition.log, before, stable_offset) if stable_offset > before else 0
         elif stable_offset < high_watermark:
-            grown_bytes -= partition.log.bytes_between(stable_offset, high_watermark)
+            grown_bytes -= _undecided.bytes_between(partition.log, stable_offset, high_watermark)
         if stable_offset < high_watermark:
             self._blocked[partition] = stable_offset
         if grown_bytes > 0:
