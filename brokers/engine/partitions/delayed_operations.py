@@ -134,9 +134,7 @@ class DelayedRead(DelayedOperation):
 
 
 class _Span:
-    """The size of one stretch of a log, remembered: all readers of a partition ask for the same one at the same event, and
-    there may be thousands of them.
-    """
+    """The size of one stretch of a log, remembered: thousands of readers of a partition ask for the same one."""
 
     __slots__ = ("_begin", "_bytes", "_end", "_log")
 
