@@ -33,6 +33,8 @@ class _Channel:
 
     peer_host = "127.0.0.1"
     closed = False
+    # Nothing waits here.
+    turns: Any = None
 
     def respond(self, frame: bytes, delay_ms: int = 0, mute: Any = None) -> None:
         assert not delay_ms

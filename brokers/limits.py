@@ -10,9 +10,12 @@ from brokers.contract.connections import (
     CONNECTIONS_PER_INSTANCE_MAX,
     CREATIONS_PER_INSTANCE_PER_S_MAX,
     HANDSHAKE_MS_MAX,
+    HANDSHAKES_PER_ADDRESS_MAX,
     HANDSHAKES_PER_INSTANCE_MAX,
     PROXY_HEADER_BYTES_MAX,
     PROXY_HEADER_MS_MAX,
+    RECEIVED_BYTES_PER_INSTANCE_MAX,
+    RECEIVED_BYTES_PER_INSTANCE_MIN,
 )
 from tenants.limits import AUDIT_CLIENT_ROWS_KEPT_DAYS, Limit, register
 
@@ -206,7 +209,13 @@ def _publish_connections() -> None:
             "handshakes_per_broker_max",
             HANDSHAKES_PER_INSTANCE_MAX,
             "connections",
-            "TLS handshakes of one instance that a broker has begun; one more drops the one that has waited longest.",
+            "TLS handshakes of one instance that a broker has begun; one more drops one of the address with most.",
+        ),
+        Limit(
+            "handshakes_per_address_max",
+            HANDSHAKES_PER_ADDRESS_MAX,
+            "connections",
+            "Of these, from one address or one IPv6 network of 64 bits; one more drops the oldest of them.",
         ),
         Limit("handshake_seconds_max", HANDSHAKE_MS_MAX // 1_000, "seconds", "How long a TLS handshake may take."),
         Limit("proxy_header_bytes_max", PROXY_HEADER_BYTES_MAX, "bytes", "Largest header of PROXY protocol version 2."),
@@ -221,7 +230,19 @@ def _publish_connections() -> None:
             "new_connections_per_second_max",
             CREATIONS_PER_INSTANCE_PER_S_MAX,
             "connections",
-            "New connections a second of one instance to one broker; more wait.",
+            "New connections a second of one instance to one broker; more wait, one address after the other.",
+        ),
+        Limit(
+            "received_bytes_per_broker_max",
+            RECEIVED_BYTES_PER_INSTANCE_MAX,
+            "bytes",
+            "Memory of large requests that one instance has half sent to a broker; its oldest request may pass it.",
+        ),
+        Limit(
+            "received_bytes_per_broker_min",
+            RECEIVED_BYTES_PER_INSTANCE_MIN,
+            "bytes",
+            "Memory of these that an instance finds in any case. Beyond, the slowest lose their connection to others.",
         ),
         Limit(
             "client_failures_per_user_and_minute_max",

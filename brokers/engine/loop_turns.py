@@ -48,9 +48,11 @@ def timed(
     work: Coroutine[Any, Any, Any],
     on_turn: Callable[[float], object],
     take_turn: Callable[[], Awaitable[None]] | None = None,
+    turn_to_resume: Callable[[], Awaitable[None] | None] | None = None,
 ) -> Generator[Any, Any, Any]:
-    """Awaits `work`, and tells `on_turn` how many seconds each of its turns on the loop took. Where `work` lets others
-    in (`asyncio.sleep(0)`), it goes on when `take_turn` has come to its end.
+    """Awaits `work`, and reports to `on_turn` how many seconds each of its turns on the loop took. Where `work` lets
+    others in (`asyncio.sleep(0)`), it goes on when `take_turn` has come to its end. When something that `work` awaited
+    is there, which may have woken thousands of others, it goes on after what `turn_to_resume` returns.
     """
     steps = work.__await__()
     value: Any = None
@@ -69,6 +71,9 @@ def timed(
                 value, error = None, None
             else:
                 value, error = (yield pending), None
+                turn = None if turn_to_resume is None or pending is None else turn_to_resume()
+                if turn is not None:
+                    yield from turn.__await__()
         except GeneratorExit:
             steps.close()
             raise

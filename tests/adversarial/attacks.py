@@ -18,7 +18,14 @@ from brokers.contract.routes import PLAINTEXT
 from brokers.engine.protocol.apis import ADVERTISED_TENANT
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.records.compression import GZIP, LZ4, SNAPPY, ZSTD
-from tests.adversarial import test_connections, test_coordinators, test_long_produces, test_long_requests
+from tests.adversarial import (
+    test_connections,
+    test_coordinators,
+    test_long_produces,
+    test_long_requests,
+    test_strangers,
+    waiting_swarm,
+)
 from tests.adversarial import test_inflating_batches as inflating
 from tests.adversarial import test_named_things as named
 from tests.adversarial.handshake_swarm import KINDS
@@ -34,6 +41,7 @@ Did = dict[str, Any]
 Attack = Callable[[Sequence[int], float], Coroutine[Any, Any, Did]]
 CODECS: Final = {"gzip": GZIP, "lz4": LZ4, "zstd": ZSTD, "snappy": SNAPPY}
 TLS_PER_MINUTE: Final = 2_000
+WAITING, STRANGERS = 3_000, 1_000
 WRONG_PASSWORDS, PASSWORD_CONNECTIONS = 10_000, 100
 PRODUCES: Final = ("many_bytes", "many_batches", "many_records", "many_headers")
 
@@ -128,6 +136,27 @@ def _swarm(kind: str, connections: int) -> Attack:
     return run
 
 
+def _waiting(kind: str) -> Attack:
+    async def run(ports: Sequence[int], seconds: float) -> Did:
+        connections = str(WAITING // len(ports))
+        return {"swarms": await _said_by("waiting_swarm", ports, kind, "{port}", connections, str(round(seconds)))}
+
+    return run
+
+
+async def _strangers(ports: Sequence[int], seconds: float) -> Did:
+    """An honest client comes from another address meanwhile; how long that takes is part of what is said."""
+    said = asyncio.create_task(
+        _said_by("stranger_swarm", ports, "{port}", str(STRANGERS // len(ports)), str(round(seconds)))
+    )
+    entries_s: list[float] = []
+    while not said.done():
+        entries_s.append(await asyncio.to_thread(test_strangers.enter, ports[0]))
+        await asyncio.sleep(0.1)
+    entries_s.sort()
+    return {"median_s": round(entries_s[len(entries_s) // 2], 3), "swarms": await said}
+
+
 async def _random(ports: Sequence[int], seconds: float) -> Did:
     """Random legal requests, until the time is over or so many were sent."""
     requests = Requests(Random(depth.SEED), (TOPIC, "g", "t", "another", "__consumer_offsets"), [])
@@ -163,11 +192,14 @@ def _all() -> dict[str, Attack]:
         attacks[f"{connections:,} connections, {kind}"] = _swarm(kind, connections)
     for step in ("commit", "join", "begin", "open"):
         attacks[f"coordinators, {step}"] = _coordinators(step)
+    for kind in waiting_swarm.KINDS:
+        attacks[f"{WAITING:,} fetches that wait, {kind}"] = _waiting(kind)
     attacks["names of quotas"] = _names(named.name_quotas)
     attacks["configurations"] = _names(named.configure)
     attacks["topics made and deleted"] = _names(named.create_and_delete)
     attacks["random requests"] = _random
     attacks |= {f"handshakes, TLS {kind}": _handshakes(kind) for kind in KINDS}
+    attacks["handshakes, TLS of strangers"] = _strangers
     attacks |= {f"handshakes, wrong {mechanism}": _passwords(mechanism) for mechanism in ("PLAIN", "SCRAM-SHA-256")}
     return attacks
 

@@ -28,6 +28,8 @@ HOST: Final = "127.0.0.1"
 TOPIC: Final = "orders"
 LARGE_BYTES: Final = 1_000_000
 SMALL_BYTES: Final = 60_000
+ANNOUNCED_BYTES: Final = 100_000_000
+ARRIVED_BYTES: Final = 70_000
 UNKNOWN_TOPICS: Final = 6_000
 FETCHED_BYTES: Final = 8_000_000
 NICENESS: Final = 10
@@ -171,6 +173,7 @@ def main() -> None:
     attacks: dict[str, Callable[[], None]] = {
         "silent": swarm.silent,
         "half": lambda: swarm.halves(half(LARGE_BYTES)),
+        "announced": lambda: swarm.halves(half(ANNOUNCED_BYTES)[:ARRIVED_BYTES]),
         "small-half": lambda: swarm.halves(half(SMALL_BYTES)),
         "deaf-fetch": lambda: swarm.deaf(FETCH),
         "deaf-names": lambda: swarm.deaf(NAMES),

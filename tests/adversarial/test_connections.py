@@ -22,6 +22,7 @@ ATTACK_S: Final = depth.number_from("PENSTOCK_ATTACK_SECONDS", short=3, long=10)
 KINDS: Final = [
     ("silent", 2_000),
     ("half", 2_000),
+    ("announced", 1_000),
     ("small-half", 2_000),
     ("deaf-fetch", 400),
     ("deaf-names", 400),

@@ -116,17 +116,6 @@ def _sessionless(answer: Any) -> Any:
     return answer
 
 
-def _partition_twice(answer: Any) -> Any:
-    answer["responses"][0]["partitions"] *= 2
-    return answer
-
-
-def _topic_twice(answer: Any) -> Any:
-    (topic,) = answer["responses"]
-    answer["responses"] = [{**topic, "partitions": [partition]} for partition in topic["partitions"]]
-    return answer
-
-
 def _produced_twice(answer: Any) -> Any:
     partitions = answer["responses"][0]["partition_responses"]
     partitions.append({**partitions[0], "base_offset": 1})
@@ -289,8 +278,6 @@ DIFFERENCES: tuple[Difference, ...] = (
         )
         for version in range(3, 12)
     ),
-    Difference("fetch", "*: a partition twice", NOTHING_DROPPED, _partition_twice),
-    Difference("fetch", "*: a topic twice", NOTHING_DROPPED, _topic_twice),
     Difference("fetch", "v[4-9]: no partitions", AS_LISTED, _listed_empty({"topic": "diff.fetch"})),
     Difference("fetch", "v1[0-2]: no partitions", AS_LISTED, _listed_empty({"topic": "diff.fetch"})),
     Difference("fetch", "v1[3-7]: no partitions", AS_LISTED, _listed_empty({"topic_id": "id"})),

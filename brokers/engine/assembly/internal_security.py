@@ -27,8 +27,9 @@ from brokers.engine.network import endings
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.in_clear import IN_CLEAR
 from brokers.engine.network.interfaces import Session as AnySession
-from brokers.engine.network.listener import Listener, Listeners
+from brokers.engine.network.listener import Listeners
 from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules, MakeSession
+from brokers.engine.network.port import Listener
 from brokers.engine.replication.coordinator_forwarders import ForwardedIdentity
 from brokers.engine.replication.interfaces import LinkOwner
 from brokers.engine.replication.link import SocketLink

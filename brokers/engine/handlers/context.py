@@ -31,6 +31,7 @@ from brokers.engine.handlers.audit_trail import AuditTrail, Source
 from brokers.engine.handlers.authentication import Authentication
 from brokers.engine.handlers.broker_layers import BrokerLayers
 from brokers.engine.handlers.change_turns import ChangeTurns, TopicsBeingCreated
+from brokers.engine.handlers.fair_share import LoopShare
 from brokers.engine.handlers.required_rights import DENIALS, REQUIRED_RIGHTS
 from brokers.engine.handlers.topic_lists import TOPIC_LISTS
 from brokers.engine.handlers.waiting_calls import WaitingCalls
@@ -79,6 +80,10 @@ class Channel(Protocol):
 
     peer_host: str
     closed: bool
+
+    @property
+    def turns(self) -> LoopShare:
+        """The share that the client's instance has of the loop."""
 
     def respond(self, frame: bytes, delay_ms: int = 0, mute: Mute | None = None) -> None: ...
     def respond_parts(
@@ -259,7 +264,7 @@ class Engine:
         self.converter_places = DecodedPlaces(self.loop, bytes_max=0)
         self.starts = DurableLogStartOffsets(self.table, self.spawn)
         self.deadlines = Deadlines(self.loop, self.clock)
-        # Turns of their own: an instance that owes time does not keep rights for it that it has taken away.
+        # LoopShare of their own: an instance that owes time does not keep rights for it that it has taken away.
         self.waiting_calls = WaitingCalls(RequestTurns(self.loop), self.spawn, self._charge_request_time)
 
     def _charge_request_time(self, instance_id: str, spent_s: float) -> None:

@@ -268,7 +268,7 @@ class Session:
             call = Call(self.engine, self.view(), api_key, raw.version, raw.client_id or "", self._address)
             self._charge(call, raw.size_bytes / RECEIVED_BYTES_PER_S)
             decoding = decode_in_pieces(api_key, raw, items_max)
-            request = await timed(decoding, partial(self._on_turn, call), self._take_turn(call))
+            request = await timed(decoding, partial(self._on_turn, call), self._take_turn(call), self._turn_to_resume)
             raw.buffer.release()  # the copy: what is not held any more is not to be kept either
             self.channel.release()
             if place is not None and api_key in WAIT_FOR_OTHERS:
@@ -291,7 +291,7 @@ class Session:
 
     async def _finish(self, call: Call, correlation_id: int, answer: Any) -> None:
         try:
-            response = await timed(answer, partial(self._on_turn, call), self._take_turn(call))
+            response = await timed(answer, partial(self._on_turn, call), self._take_turn(call), self._turn_to_resume)
         except Exception as error:  # one tenant's request must not take the others' broker down
             self.cancel = None
             self.channel.fail(error)
@@ -301,9 +301,15 @@ class Session:
 
     def _on_turn(self, call: Call, spent_s: float) -> None:
         """A turn of the loop was spent on this call."""
+        now_s = perf_counter()
+        self.channel.turns.used(now_s - spent_s, now_s)
         self._charge(call, spent_s)
         if spent_s >= LONG_TURN_S:
             self.engine.loop_turns.record(call.api_key, self.principal.instance_id, spent_s)
+
+    def _turn_to_resume(self) -> asyncio.Future[None] | None:
+        """A future that a woken call waits for; None: it need not. Members of one group are woken together."""
+        return self.channel.turns.turn_to_resume(self.engine.loop.create_future)
 
     def _charge(self, call: Call, spent_s: float) -> int:
         """How long the client is to wait for what its instance's requests took so far, in milliseconds."""

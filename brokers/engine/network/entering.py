@@ -186,7 +186,8 @@ class Entering:
         if self._tls is None:
             if self._owner.rules.admits_plaintext is not None and self._is_plaintext():
                 return
-            self._handshakes.begin(self._owner.group, self, partial(self._end, endings.HANDSHAKE))
+            drop = partial(self._end, endings.HANDSHAKE)
+            self._handshakes.begin(self._owner.group, self.client_host, self, drop)
         self._step()
 
     def _is_plaintext(self) -> bool:
@@ -214,7 +215,7 @@ class Entering:
     def _step(self) -> None:
         self._unwatch()
         self._in_thread = True
-        self._handshakes.submit(self._owner.group, self._shake_hands, self._on_step)
+        self._handshakes.submit(self._owner.group, self.client_host, self._shake_hands, self._on_step)
 
     def _shake_hands(self) -> None:
         """In a thread; the loop leaves the socket alone meanwhile."""
@@ -268,7 +269,7 @@ class Entering:
     def _leave(self, reason: str) -> None:
         """The socket is somebody else's from here on."""
         self._closed = True
-        self._handshakes.end(self._owner.group, self)
+        self._handshakes.end(self._owner.group, self.client_host, self)
         self._owner.on_closed(self, reason)
 
     def _stop_waiting(self) -> None:
@@ -282,7 +283,7 @@ class Entering:
             return
         self._closed = True
         self._stop_waiting()
-        self._handshakes.end(self._owner.group, self)
+        self._handshakes.end(self._owner.group, self.client_host, self)
         if not self._in_thread:
             self._close_socket()
         self._owner.on_closed(self, reason)

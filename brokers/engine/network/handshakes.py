@@ -1,4 +1,5 @@
-"""Threads for the arithmetic of TLS handshakes: few, and one at a time for each instance (CKA-4).
+"""Threads for the arithmetic of TLS handshakes: few, one at a time for each instance, and of an instance one address of
+its clients after the other (CKA-4).
 
 A step is tried when the peer has sent something, so that a thread never waits for a peer.
 """
@@ -11,12 +12,43 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from brokers.contract.connections import HANDSHAKES_PER_INSTANCE_MAX
+from brokers.contract.connections import HANDSHAKES_PER_ADDRESS_MAX, HANDSHAKES_PER_INSTANCE_MAX
+from brokers.engine.network.entry_queue import network_of
 
 HANDSHAKE_THREADS: Final = 2
 
 Step = Callable[[], object]
 OnStep = Callable[[BaseException | None], object]
+
+
+class Begun:
+    """Handshakes of one instance that have begun and are not over, by the address of the client."""
+
+    __slots__ = ("_by_network", "count")
+
+    def __init__(self) -> None:
+        # The oldest of each address first.
+        self._by_network: dict[str, dict[object, Callable[[], object]]] = {}
+        self.count = 0
+
+    def add(self, network: str, who: object, drop: Callable[[], object]) -> None:
+        self._by_network.setdefault(network, {})[who] = drop
+        self.count += 1
+
+    def remove(self, network: str, who: object) -> None:
+        of_network = self._by_network.get(network)
+        if of_network is not None and of_network.pop(who, None) is not None:
+            self.count -= 1
+            if not of_network:
+                del self._by_network[network]
+
+    def make_room(self, network: str) -> None:
+        """Drops the oldest one, if there are too many: of this address, or of the one that has most."""
+        if len(self._by_network.get(network, ())) < HANDSHAKES_PER_ADDRESS_MAX:
+            if self.count < HANDSHAKES_PER_INSTANCE_MAX:
+                return
+            network = max(self._by_network, key=lambda each: len(self._by_network[each]))
+        next(iter(self._by_network[network].values()))()
 
 
 class Handshakes:
@@ -27,27 +59,31 @@ class Handshakes:
         self._threads = threads
         self._executor: ThreadPoolExecutor | None = None
         self._closed = False
-        # By instance, in the order in which they are served; an instance is here while it has none in a thread.
-        self._waiting: dict[object, deque[tuple[Step, OnStep]]] = {}
+        # By instance and address, in the order in which they are served.
+        self._waiting: dict[object, dict[str, deque[tuple[Step, OnStep]]]] = {}
         # Of instances with a step in a thread: who waits for its end.
         self._running: dict[object, OnStep] = {}
-        # Who has begun, by instance, in the order of beginning: how each is dropped.
-        self._begun: dict[object, dict[object, Callable[[], object]]] = {}
+        # Handshakes that have begun, by instance: how each is dropped.
+        self._begun: dict[object, Begun] = {}
 
-    def begin(self, group: object, who: object, drop: Callable[[], object]) -> None:
-        """`who` will submit steps until `end`; `drop` ends it."""
-        of_group = self._begun.setdefault(group, {})
-        if len(of_group) >= HANDSHAKES_PER_INSTANCE_MAX:
-            next(iter(of_group.values()))()
-        self._begun.setdefault(group, {})[who] = drop
+    def begin(self, group: object, address: str, who: object, drop: Callable[[], object]) -> None:
+        """Registers a handshake that will submit steps until `end`; `drop` ends it."""
+        network = network_of(address)
+        begun = self._begun.get(group)
+        if begun is not None:
+            begun.make_room(network)
+        self._begun.setdefault(group, Begun()).add(network, who, drop)
 
-    def end(self, group: object, who: object) -> None:
-        of_group = self._begun.get(group)
-        if of_group is not None and of_group.pop(who, None) is not None and not of_group:
-            del self._begun[group]
+    def end(self, group: object, address: str, who: object) -> None:
+        begun = self._begun.get(group)
+        if begun is not None:
+            begun.remove(network_of(address), who)
+            if not begun.count:
+                del self._begun[group]
 
-    def submit(self, group: object, step: Step, on_step: OnStep) -> None:
-        self._waiting.setdefault(group, deque()).append((step, on_step))
+    def submit(self, group: object, address: str, step: Step, on_step: OnStep) -> None:
+        of_group = self._waiting.setdefault(group, {})
+        of_group.setdefault(network_of(address), deque()).append((step, on_step))
         self._serve()
 
     def _serve(self) -> None:
@@ -55,10 +91,14 @@ class Handshakes:
             group = next((group for group in self._waiting if group not in self._running), None)
             if group is None:
                 return
-            steps = self._waiting.pop(group)
+            of_group = self._waiting.pop(group)
+            network = next(iter(of_group))
+            steps = of_group.pop(network)
             step, on_step = steps.popleft()
             if steps:
-                self._waiting[group] = steps  # behind the others
+                of_group[network] = steps  # behind the other addresses
+            if of_group:
+                self._waiting[group] = of_group  # behind the other instances
             self._running[group] = on_step
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self._threads, "tls-handshake")
@@ -86,7 +126,8 @@ class Handshakes:
         self._closed = True
         if self._executor is not None:
             self._executor.shutdown(wait=True, cancel_futures=True)
-        ended = [*self._running.values(), *(on_step for steps in self._waiting.values() for _, on_step in steps)]
+        waiting = [steps for of_group in self._waiting.values() for steps in of_group.values()]
+        ended = [*self._running.values(), *(on_step for steps in waiting for _, on_step in steps)]
         self._running, self._waiting = {}, {}
         for on_step in ended:
             on_step(ConnectionAbortedError(0, "the broker stops"))

@@ -3,179 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
-from time import perf_counter
-from typing import Final, Protocol
+from typing import Final
 
 from brokers.engine.network import admission, endings
 from brokers.engine.network.admission import CreationPace, Limits
 from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
 from brokers.engine.network.connection import Connection
+from brokers.engine.network.counters import Counters
 from brokers.engine.network.endings import Deadlines
 from brokers.engine.network.entering import Entering
-from brokers.engine.network.fair_turns import FairTurns, InstanceTurns
+from brokers.engine.network.entry_queue import EntryQueue, Queued
+from brokers.engine.network.fair_turns import FairTurns
 from brokers.engine.network.handshakes import Handshakes
 from brokers.engine.network.held_connections import HeldConnections
 from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.network.listener_group import ListenerGroup
-from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules, MakeSession
+from brokers.engine.network.listener_rules import (
+    OPEN_TO_ALL,
+    ListenerRules,
+    MakeSession,
+    OnHeldBack,
+    RateOfAddress,
+    unheard,
+    unlimited,
+)
+from brokers.engine.network.memory_relief import MemoryRelief
+from brokers.engine.network.port import Accepted, Listener
 from brokers.engine.network.reports import NetworkReports
+from brokers.engine.network.sweeping import sweep
 from brokers.engine.network.tls_stream import TlsStream
-from brokers.engine.network.unsent import UnsentBytes
 
 BACKLOG: Final = 1_024
-# Of one listener: some milliseconds of the loop.
-ACCEPTED_PER_TURN_MAX: Final = 16
-ACCEPT_PAUSE_S: Final = 0.1
-# Connections that are looked at, or closed, before the loop serves others.
-SWEPT_PER_TURN_MAX: Final = 500
+# Connections that are closed before the loop serves others.
 CLOSED_PER_TURN_MAX: Final = 100
-
-_OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-
-
-PlainSocket = socket.socket
-Accepted = PlainSocket | TlsStream
-
-
-@dataclass(slots=True)
-class Counters:
-    """What the network did since the start. `refused` is by cause (`admission`), `ended` by reason (`endings`)."""
-
-    accepted: int = 0
-    paced: int = 0
-    malformed: int = 0
-    faults: int = 0
-    refused: dict[str, int] = field(default_factory=dict)
-    ended: dict[str, int] = field(default_factory=dict)
-
-
-class OnHeldBack(Protocol):
-    """Told of a listener whose connections were refused, kept unread for `delay_ms` (`ADDRESS_RATE`), or not accepted
-    for so long (cause None).
-    """
-
-    def __call__(self, listener: str, cause: str | None, delay_ms: int) -> object: ...
-
-
-# How many connections a second may come from an address of a group's clients; None: as many as it likes.
-RateOfAddress = Callable[[str, str], float | None]
-
-
-@dataclass(slots=True, eq=False)
-class Listener:
-    """One bound port: a route of an instance. What the instance's routes share is in `group`."""
-
-    name: str
-    host: str
-    port: int
-    make_session: MakeSession
-    owner: Listeners
-    socket: socket.socket
-    group: ListenerGroup
-    rules: ListenerRules = OPEN_TO_ALL
-    # In no order that matters; a dict, so that one can begin somewhere and go round.
-    connections: dict[OwnedConnection, None] = field(default_factory=dict)
-
-    @property
-    def readers(self) -> Executor:
-        return self.owner.readers
-
-    @property
-    def unread(self) -> UnreadBytes:
-        return self.group.unread
-
-    @property
-    def unsent(self) -> UnsentBytes:
-        return self.group.unsent
-
-    @property
-    def turns(self) -> InstanceTurns:
-        return self.group.turns
-
-    def on_acceptable(self) -> None:
-        turns, began_s = self.group.turns, perf_counter()
-        if turns.must_wait(began_s):
-            self.owner.loop.remove_reader(self.socket.fileno())
-            turns.join(self)
-            return
-        self._accept_some()
-        turns.used(began_s, perf_counter())
-
-    def on_turn(self) -> None:
-        """As `fair_turns.Queuing`."""
-        if self.socket.fileno() >= 0 and self._accept_some():
-            self.go_on()
-
-    def _accept_some(self) -> bool:
-        """Whether to go on accepting."""
-        for _ in range(ACCEPTED_PER_TURN_MAX):
-            try:
-                accepted, address = self.socket.accept()
-            except (BlockingIOError, InterruptedError):
-                break
-            except ConnectionError:
-                continue
-            except OSError as error:
-                self.owner.reports.accept_failed(self.name, error)
-                if error.errno in _OUT_OF_DESCRIPTORS:
-                    # Without a pause the loop would spin on a socket that stays readable.
-                    self._pause(ACCEPT_PAUSE_S)
-                    return False
-                break
-            cause = self.owner.admit(self, accepted, str(address[0]))
-            delay_ms = 0 if cause in admission.UNPACED else self.owner.delay_ms(self)
-            if delay_ms:
-                self._pause(delay_ms / 1000)
-                return False
-        return True
-
-    def _pause(self, delay_s: float) -> None:
-        self.owner.loop.remove_reader(self.socket.fileno())
-        self.owner.loop.call_later(delay_s, self.go_on)
-
-    def go_on(self) -> None:
-        if self.socket.fileno() >= 0:
-            self.owner.loop.add_reader(self.socket.fileno(), self.on_acceptable)
-
-    def refuses(self, client_host: str) -> bool:
-        cause = self.owner.refusal_of_client(self, client_host)
-        if cause is not None:
-            self.owner.note_refusal(self, client_host, cause)
-        return cause is not None
-
-    def holds_back(self, accepted: PlainSocket, client_host: str) -> bool:
-        return self.owner.holds_back(self, accepted, client_host)
-
-    def enter(self, accepted: Accepted, client_host: str, make_session: MakeSession | None = None) -> None:
-        self.owner.enter(self, accepted, client_host, make_session)
-
-    def end(self, connection: OwnedConnection, reason: str) -> None:
-        self.owner.end(connection, reason)
-
-    def on_closed(self, connection: OwnedConnection, reason: str) -> None:
-        if connection in self.connections:
-            del self.connections[connection]
-            self.group.addresses.remove(connection.peer_host)
-            self.owner.count -= 1
-
-    def on_malformed(self, peer_host: str, error: Exception) -> None:
-        self.owner.counters.malformed += 1
-        self.owner.reports.malformed(self.name, peer_host, error)
-
-    def on_handshake_failed(self, peer_host: str, error: Exception) -> None:
-        self.owner.reports.handshake_failed(self.name, peer_host, error)
-        if self.rules.note_failure is not None:
-            self.rules.note_failure(peer_host, error)
-
-    def on_fault(self, peer_host: str, error: Exception) -> None:
-        self.owner.counters.faults += 1
-        self.owner.reports.fault(self.name, peer_host, error)
 
 
 class Listeners:
@@ -197,15 +62,17 @@ class Listeners:
         self.counters = Counters()
         self.count = 0
         self.fair_turns = FairTurns(loop.call_soon)
-        self.on_held_back: OnHeldBack = _unheard
-        self.connections_per_s: RateOfAddress = _unlimited
+        self.on_held_back: OnHeldBack = unheard
+        self.connections_per_s: RateOfAddress = unlimited
         self._pace = CreationPace(limits.creations_per_s_max)
         self._unread = UnreadBytes()
+        self._queued = Queued()
         self._deadlines = Deadlines(limits.idle_ms_max, limits.sweep_ms)
         self._listeners: dict[str, Listener] = {}
         self._groups: dict[str, ListenerGroup] = {}
         self.handshakes = Handshakes(loop)
         self.held = HeldConnections(loop)
+        self.buffers.on_wait = MemoryRelief(self, loop).watch
 
     def __iter__(self) -> Iterator[Listener]:
         return iter(self._listeners.values())
@@ -273,7 +140,11 @@ class Listeners:
         known = self._groups.get(name)
         if known is None:
             turns = None if is_protected else self.fair_turns
-            known = self._groups[name] = ListenerGroup(name, self, self.limits, self._unread, turns, connections_max)
+            known = ListenerGroup(name, self, self.limits, self._unread, turns, connections_max)
+            known.entry_queue = EntryQueue(
+                self.loop, partial(self._has_place, known), partial(self._drop, known), self._queued
+            )
+            self._groups[name] = known
         return known
 
     def open(
@@ -318,6 +189,7 @@ class Listeners:
             if not listener.group.listeners:
                 del self._groups[listener.group.name]
                 self.held.end_all(listener.group.name)
+                listener.group.entry_queue.end_all()
         return listener
 
     def _close_some(self, listener: Listener, reason: str) -> None:
@@ -387,10 +259,22 @@ class Listeners:
         listener.group.on_entered(connection.peer_host)
 
     def note_refusal(self, listener: Listener, address: str, cause: str) -> None:
-        _count(self.counters.refused, cause)
+        self.counters.refuse(cause)
         self.reports.refused(listener.name, address, cause, len(listener.connections))
         if cause != admission.ALLOW_LIST:  # strangers do not slow the instance's clients down
             self.on_held_back(listener.group.name, cause, 0)
+
+    def _has_place(self, group: ListenerGroup) -> bool:
+        """True if there are places for all that wait."""
+        if group.count + group.entry_queue.count > group.connections_max:
+            return False
+        return self.count + self.held.count + self._queued.count <= self.limits.connections_max
+
+    def _drop(self, group: ListenerGroup, accepted: socket.socket, address: str) -> None:
+        accepted.close()
+        self.counters.refuse(admission.INSTANCE)
+        self.reports.refused(group.name, address, admission.INSTANCE, group.count)
+        self.on_held_back(group.name, admission.INSTANCE, 0)
 
     def _refusal_of_place(self, listener: Listener) -> str | None:
         """Why there is no place for one more; None = there is."""
@@ -423,7 +307,7 @@ class Listeners:
             self.held.hold(group.name, accepted, delay_ms)
         else:
             accepted.close()
-        _count(self.counters.refused, admission.ADDRESS_RATE)
+        self.counters.refuse(admission.ADDRESS_RATE)
         self.reports.refused(listener.name, address, admission.ADDRESS_RATE, len(listener.connections))
         self.on_held_back(group.name, admission.ADDRESS_RATE, delay_ms)
         return True
@@ -458,7 +342,7 @@ class Listeners:
 
     def end(self, connection: OwnedConnection, reason: str) -> None:
         """Closes it for one of the reasons of `endings`."""
-        _count(self.counters.ended, reason)
+        self.counters.end(reason)
         connection.close(reason)
 
     def sweep(self) -> None:
@@ -472,29 +356,4 @@ class Listeners:
             await asyncio.sleep(0)
 
     def _sweep(self) -> Iterator[None]:
-        busy = False
-        for listener in tuple(self._listeners.values()):
-            is_contended = self.buffers.is_contended(listener.group)
-            connections = tuple(listener.connections)
-            for at in range(0, len(connections), SWEPT_PER_TURN_MAX):
-                for connection in connections[at : at + SWEPT_PER_TURN_MAX]:
-                    endings.note_sweep(connection)
-                    busy = busy or connection.idle_ticks <= 1
-                    reason = endings.reason_to_close(connection, self._deadlines, is_contended)
-                    if reason is not None:
-                        self.end(connection, reason)
-                yield
-        if not busy:
-            self.buffers.trim()
-
-
-def _count(counts: dict[str, int], what: str) -> None:
-    counts[what] = counts.get(what, 0) + 1
-
-
-def _unlimited(group: str, address: str) -> float | None:
-    return None
-
-
-def _unheard(listener: str, cause: str | None, delay_ms: int) -> None:
-    """Before the assembly has plugged in who is."""
+        return sweep(self._listeners.values(), self.buffers, self._deadlines, self.end)

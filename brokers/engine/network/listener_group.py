@@ -10,6 +10,7 @@ from brokers.engine.network import endings
 from brokers.engine.network.address_rates import AddressRates
 from brokers.engine.network.admission import Addresses, CreationPace, Limits
 from brokers.engine.network.buffers import UNREAD_BYTES_PER_INSTANCE_MAX, UnreadBytes
+from brokers.engine.network.entry_queue import EntryQueue
 from brokers.engine.network.fair_turns import FairTurns, InstanceTurns
 from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.network.unsent import UnsentBytes
@@ -46,6 +47,7 @@ class ListenerGroup:
         "addresses",
         "connections_max",
         "connections_peak",
+        "entry_queue",
         "is_protected",
         "listeners",
         "name",
@@ -54,6 +56,8 @@ class ListenerGroup:
         "unread",
         "unsent",
     )
+
+    entry_queue: EntryQueue
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from ssl import SSLContext, SSLSocket
-from typing import Final
+from typing import Final, Protocol
 
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.interfaces import Session
@@ -19,6 +19,25 @@ MakeSession = Callable[[Connection], Session]
 Identify = Callable[[SSLSocket], MakeSession]
 # Told of a handshake that failed: the client's address, and why.
 NoteFailure = Callable[[str, Exception], object]
+# How many connections a second may come from an address of a group's clients; None: as many as it likes.
+RateOfAddress = Callable[[str, str], float | None]
+
+
+class OnHeldBack(Protocol):
+    """Called with a listener whose connections were refused, kept unread for `delay_ms` (`ADDRESS_RATE`), or not
+    accepted for this time (cause None).
+    """
+
+    def __call__(self, listener: str, cause: str | None, delay_ms: int) -> object: ...
+
+
+def unlimited(group: str, address: str) -> float | None:
+    """The `RateOfAddress` that limits nobody."""
+    return None
+
+
+def unheard(listener: str, cause: str | None, delay_ms: int) -> None:
+    """The `OnHeldBack` before the assembly has plugged one in."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

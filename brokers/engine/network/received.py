@@ -34,6 +34,11 @@ class Received:
         self.frames_swept = 0
         self.frame_ticks = 0
 
+    @property
+    def owner(self) -> object:
+        """Whose account its memory is on."""
+        return self._owner
+
     def keep(self, pending: bytes) -> None:
         self._unread.change(len(pending) - len(self.pending))
         self.pending = pending

@@ -1,14 +1,15 @@
 """Requests that wait for a partition: a Fetch for bytes, an acks=-1 Produce for the high watermark (REP-14, WIRE-27).
 
-Each wait ends exactly once: by the partitions, or by `expire()`, which the caller's deadline calls. Ending unregisters
-it everywhere first and then calls `wake`, a plain callable; nothing here knows a clock or a loop. Whoever waits mostly
-holds its wait, so an ended one lets go of `wake`: no cycle is left for the garbage collector.
+Each wait ends exactly once: by the partitions, or by `expire()`, which the caller's deadline calls. Ending calls
+`wake`, a plain callable; nothing here knows a clock or a loop. One append may end thousands of waits of an instance, so
+`wake` only notes that there is something to do, and a read stays registered until its owner calls `leave`. The owner
+mostly holds its wait, so an ended one drops `wake`: no cycle is left for the garbage collector.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class ReplicatedWaits(Protocol):
@@ -103,7 +104,9 @@ class DelayedOperation:
 
 
 class DelayedRead(DelayedOperation):
-    """Waits until `missing_bytes` more bytes are readable over all watched partitions together."""
+    """Waits until `missing_bytes` more bytes are readable over all watched partitions together. It may watch very many:
+    an ended one is registered until `leave`, which its owner calls when its turn comes.
+    """
 
     __slots__ = ("missing_bytes",)
 
@@ -114,10 +117,41 @@ class DelayedRead(DelayedOperation):
     def watch(self, partition: WatchedPartition) -> None:
         self._register(partition)
 
+    def end(self) -> None:
+        if not self.done:
+            self.done = True
+            wake, self.wake = self.wake, _nobody
+            wake()
+
+    def leave(self) -> None:
+        """Unregisters it everywhere."""
+        self._leave()
+
     def on_append(self, readable_bytes: int) -> None:
         self.missing_bytes -= readable_bytes
         if self.missing_bytes <= 0:
             self.end()
+
+
+class _Span:
+    """The size of one stretch of a log, remembered: thousands of readers of a partition ask for the same one."""
+
+    __slots__ = ("_begin", "_bytes", "_end", "_log")
+
+    def __init__(self) -> None:
+        self._log: Measured | None = None
+        self._begin = self._end = self._bytes = 0
+
+    def bytes_between(self, log: Measured, begin: int, end: int) -> int:
+        if log is not self._log or begin != self._begin or end != self._end:
+            self._bytes = log.bytes_between(begin, end)
+            self._log, self._begin, self._end = log, begin, end
+        return self._bytes
+
+
+# What became stable, and what is behind an open transaction.
+_stable: Final = _Span()
+_undecided: Final = _Span()
 
 
 class DelayedCommittedRead(DelayedRead):
@@ -144,13 +178,15 @@ class DelayedCommittedRead(DelayedRead):
         self._fresh_bytes = readable_bytes
 
     def on_progress(self, partition: WatchedPartition) -> None:
+        if self.done:
+            return
         grown_bytes, self._fresh_bytes = self._fresh_bytes, 0
         stable_offset, high_watermark = partition.last_stable_offset, partition.high_watermark
         before = self._blocked.pop(partition, -1) if self._blocked else -1
         if before >= 0:
-            grown_bytes = partition.log.bytes_between(before, stable_offset) if stable_offset > before else 0
+            grown_bytes = _stable.bytes_between(partition.log, before, stable_offset) if stable_offset > before else 0
         elif stable_offset < high_watermark:
-            grown_bytes -= partition.log.bytes_between(stable_offset, high_watermark)
+            grown_bytes -= _undecided.bytes_between(partition.log, stable_offset, high_watermark)
         if stable_offset < high_watermark:
             self._blocked[partition] = stable_offset
         if grown_bytes > 0:

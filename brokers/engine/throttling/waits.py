@@ -31,6 +31,20 @@ class Clock(Protocol):
     def call_later(self, delay_ms: int, callback: Callable[[], object]) -> Timer: ...
 
 
+class Turn(Protocol):
+    """Work that waits for a turn, until it `is_over`."""
+
+    @property
+    def is_over(self) -> bool: ...
+
+
+class LoopShare(Protocol):
+    """The share of the event loop that an instance has; `network.fair_turns.InstanceTurns` fits."""
+
+    def now_or_in_turn(self, work: Callable[[], object]) -> Turn:
+        """Calls `work` at once, or when the turn of the instance comes."""
+
+
 class Wait:
     """One wait. `on_over` is called once, never from within the call that registered it."""
 
@@ -70,6 +84,9 @@ class LimiterQueue:
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._cancelled = 0
+        # A request waits for the turn of its instance: what is admitted takes longer than the end of a mute.
+        self._turn: Turn | None = None
+        self._turns: LoopShare | None = None
         self.changes = 0
 
     def __len__(self) -> int:
@@ -82,8 +99,9 @@ class LimiterQueue:
         self._schedule()
         return wait
 
-    def admit(self, on_turn: Callable[[], object]) -> Wait:
-        """Waits until nothing is owed and nobody else waits for that any more."""
+    def admit(self, on_turn: Callable[[], object], turns: LoopShare) -> Wait:
+        """Waits until nothing is owed and nobody else waits for that any more, and then for a turn of the instance."""
+        self._turns = turns
         wait = Wait(self, on_turn, 0, 0)
         self._requests.append(wait)
         self._schedule()
@@ -113,23 +131,29 @@ class LimiterQueue:
         """Ends what may end, for one turn of the loop."""
         self._timer = None
         ends_s = perf_counter() + TURN_S
-        while perf_counter() < ends_s:
-            wait = self._next(self._clock.monotonic_ms())
-            if wait is None:
+        now_ms = self._clock.monotonic_ms()
+        while (wait := self._first(self._muted)) is not None and self._muted_until_ms(wait, now_ms) <= now_ms:
+            self._muted.popleft().end()
+            if perf_counter() >= ends_s:
                 break
-            wait.end()
+        is_free = self._first(self._requests) is not None and self._turn is None
+        if is_free and self._turns is not None and not self._limiter.debt_ms(now_ms):
+            turn = self._turns.now_or_in_turn(self._admit_next)
+            self._turn = None if turn.is_over else turn
         self._schedule()
 
-    def _next(self, now_ms: int) -> Wait | None:
-        for queue in (self._muted, self._requests):
-            while queue and queue[0].is_cancelled:
-                queue.popleft()
-                self._cancelled -= 1
-        if self._muted and self._muted_until_ms(self._muted[0], now_ms) <= now_ms:
-            return self._muted.popleft()
-        if self._requests and not self._limiter.debt_ms(now_ms):
-            return self._requests.popleft()
-        return None
+    def _admit_next(self) -> None:
+        self._turn = None
+        now_ms = self._clock.monotonic_ms()
+        if self._first(self._requests) is not None and not self._limiter.debt_ms(now_ms):
+            self._requests.popleft().end()
+        self._schedule()
+
+    def _first(self, queue: deque[Wait]) -> Wait | None:
+        while queue and queue[0].is_cancelled:
+            queue.popleft()
+            self._cancelled -= 1
+        return queue[0] if queue else None
 
     def _muted_until_ms(self, wait: Wait, now_ms: int) -> int:
         """A delay stands as it was answered, unless what is owed has changed since."""
@@ -143,14 +167,17 @@ class LimiterQueue:
         moments = []
         if self._muted:
             moments.append(self._muted_until_ms(self._muted[0], now_ms))
-        if self._requests:
+        if self._requests and self._turn is None:
             moments.append(now_ms + limiter.debt_ms(now_ms))
-        if not moments:
+        if not moments and not self._requests:
             if limiter.waiting is self:
                 limiter.waiting = None
             self._stop()
             return
         limiter.waiting = self
+        if not moments:
+            self._stop()
+            return
         at_ms = max(min(moments), now_ms)
         if self._timer is None or self._timer_ms != at_ms:
             self._stop()

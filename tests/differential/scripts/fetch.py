@@ -85,6 +85,7 @@ class _Version:
     def _places(self) -> None:
         self.ask("two partitions", partition(1), partition(0))
         self.ask("a partition twice", partition(1), partition(1))
+        self.ask("a partition twice, the second time elsewhere", partition(0), partition(1), partition(0, 5))
         self.ask("unknown partition", partition(9))
         self.ask("negative partition", partition(-1))
         self.ask("a known and an unknown partition", partition(1), partition(9))
@@ -105,6 +106,19 @@ class _Version:
             self.topic(f"{PREFIX}.unknown", partition(0)),
         )
         self.ask_topics("a topic twice", self.topic(PREFIX, partition(1)), self.topic(PREFIX, partition(0, 5)))
+        other = self.topic(f"{PREFIX}.other", partition(0))
+        self.ask_topics(
+            "a topic twice, another between",
+            self.topic(PREFIX, partition(1)), other, self.topic(PREFIX, partition(0, 5)),
+        )  # fmt: skip
+        self.ask_topics(
+            "a partition twice, a topic between",
+            self.topic(PREFIX, partition(0)), other, self.topic(PREFIX, partition(1), partition(0, 5)),
+        )  # fmt: skip
+        self.ask_topics(
+            "only a partition twice, a topic between",
+            self.topic(PREFIX, partition(0)), other, self.topic(PREFIX, partition(0, 5)),
+        )  # fmt: skip
 
     def _epochs(self) -> None:
         if self.version >= 9:

@@ -15,6 +15,7 @@ from brokers.contract.process import CLUSTER_USER
 from brokers.engine.access.principals import of_internal_login
 from brokers.engine.handlers.dispatch import DISPATCH_TABLE
 from brokers.engine.handlers.session import Session
+from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL
 from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.throttling.waits import Mute
@@ -149,6 +150,8 @@ class Accepted:
         self.client = ""
         self.session: Session | None = None
         self._process = process
+        # Of the cluster's own identity, which never queues.
+        self.turns = InstanceTurns(None)
         self._busy = False
         self._is_going = False
         self._waiting: deque[bytes] = deque()

@@ -44,7 +44,8 @@ class Admission:
         if debt_ms:
             limiter.note_wait(debt_ms, now_ms)
             session.client(self._client_id).remember_delay(limiter, debt_ms, session.engine.clock.now_ms())
-        session.cancel = queue_of(limiter, session.engine.loop_clock).admit(self._on_turn).cancel
+        queue = queue_of(limiter, session.engine.loop_clock)
+        session.cancel = queue.admit(self._on_turn, session.channel.turns).cancel
 
     def _on_turn(self) -> None:
         session = self._session

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from time import perf_counter
 from typing import Final
 
 from brokers.contract.acls import AclOperation, ResourceType
 from brokers.engine.handlers.context import View
+from brokers.engine.handlers.fair_share import QueuedWork
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.delayed_operations import DelayedCommittedRead, DelayedRead
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.protocol.apis import ApiKey
 
 # A request that names no more partitions than these is kept without a look at how many there are.
 DELAYED_UNCOUNTED_MAX: Final = 1_000
+# A longer turn of a fetch that is served once more counts as request time of its instance. A fetch of a few partitions
+# takes a tenth of it.
+UNPAID_TURN_S_MAX: Final = 0.001
 
 
 def may_be_delayed(lines: int, view: View) -> bool:
@@ -52,11 +58,14 @@ def bytes_still_missing(asked: Iterable[tuple[Partition, int, int]], isolation: 
 
 
 class DelayedFetch:
-    """A client's, until `missing_bytes` more are readable, one of the partitions is not led any more, or one of the
-    topics may not be read any more.
+    """A client's fetch that waits until `missing_bytes` more are readable, one of the partitions is not led any more,
+    or one of the topics may not be read any more.
+
+    One event may wake thousands of them. Each is then served when the turn of its instance comes (`fair_turns`), and
+    its instance pays for long turns.
     """
 
-    __slots__ = ("_again", "_by_id", "_operation", "_session", "_tick", "_topics")
+    __slots__ = ("_again", "_by_id", "_operation", "_session", "_tick", "_topics", "_turn")
 
     def __init__(
         self,
@@ -74,6 +83,7 @@ class DelayedFetch:
         self._again = again
         self._topics = topics
         self._by_id = by_id
+        self._turn: QueuedWork | None = None
         operation = (
             DelayedCommittedRead(self._wake, missing_bytes) if is_committed else DelayedRead(self._wake, missing_bytes)
         )
@@ -87,6 +97,8 @@ class DelayedFetch:
             session.engine.waiting_calls.add(instance_id, self)
 
     def check_right(self) -> None:
+        if self._operation.done:
+            return
         rights = self._session.rights()
         if rights.is_unrestricted:
             return
@@ -103,27 +115,49 @@ class DelayedFetch:
                 self._operation.end()
                 return
 
+    def _wake(self) -> None:
+        """The wait is over. This runs inside the append that ended it: its client's answer goes first, and more bytes
+        may follow in the same request.
+        """
+        session = self._session
+        self._turn = session.channel.turns.in_turn(session.engine.loop.call_soon, self._serve)
+
+    def _serve(self) -> None:
+        self._turn = None
+        self._leave()
+        self._session.cancel = None
+        serve_again(self._session, self._again)
+
     def _leave(self) -> None:
         session = self._session
         session.engine.deadlines.drop(self._operation, self._tick)
+        self._operation.leave()
         instance_id = session.principal.instance_id
         if instance_id is not None:
             session.engine.waiting_calls.remove(instance_id, self)
 
-    def _wake(self) -> None:
-        session = self._session
-        self._leave()
-        # Not inside the append that woke us: its client's answer goes first, and more bytes may follow in the same
-        # request.
-        session.cancel = session.engine.loop.call_soon(self._serve).cancel
-
-    def _serve(self) -> None:
-        self._session.cancel = None
-        self._session.in_turn(self._again)
-
     def _cancel(self) -> None:
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.cancel()
         self._leave()
         self._operation.cancel()
+
+
+def serve_again(session: Session, again: Callable[[], object]) -> None:
+    """Runs a later part of a client's fetch, and has its instance pay for it if it takes long: a fetch that is woken
+    has not been paid for in bytes by who wakes it.
+    """
+    engine, instance_id = session.engine, session.principal.instance_id
+    began_s = perf_counter()
+    try:
+        session.in_turn(again)
+    except Exception as error:  # one tenant's request must not take the others' broker down
+        session.channel.fail(error)
+    spent_s = perf_counter() - began_s
+    if spent_s >= UNPAID_TURN_S_MAX and instance_id is not None and not session.principal.internal:
+        engine.accountings.of(instance_id).request_time.charge(round(spent_s * 1e6), engine.clock.monotonic_ms())
+        engine.loop_turns.record(int(ApiKey.FETCH), instance_id, spent_s)
 
 
 class DelayedFollowerFetch:

@@ -20,6 +20,7 @@ from brokers.engine.handlers.fetch.follower_fetch import fetch_as_follower
 from brokers.engine.handlers.fetch.long_fetch import READ_AT_ONCE_BYTES_MAX, decode_long, serve_long
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch_then
 from brokers.engine.handlers.fetch.reading import Reading
+from brokers.engine.handlers.fetch.repeats import without_repeats
 from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.committed import list_aborted
@@ -47,6 +48,8 @@ def fetch(session: Session, raw: RawRequest) -> None:
         decode_long(session, raw, handle)
     else:
         frame = decode_fetch(raw.buffer, raw.body, raw.end, raw.version, session.fetch_items_max)
+        if frame.replica_id < 0:
+            frame = without_repeats(frame)
         handle(session, raw.client_id, raw.version, raw.correlation_id, frame, None)
 
 

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from brokers.engine.handlers.client import Client
-from brokers.engine.handlers.common.background import answer_in_background, answer_in_turns
+from brokers.engine.handlers.common.background import answer_in_turns
 from brokers.engine.handlers.common.chunked_encoding import LINES_AT_ONCE_MAX, encoded_in_chunks
 from brokers.engine.handlers.common.turns import TurnBudget, let_go
 from brokers.engine.handlers.fetch.delayed_fetch import bytes_still_missing, may_be_delayed
 from brokers.engine.handlers.fetch.fetch import charge_for, meter
+from brokers.engine.handlers.fetch.in_turn import InTurn
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch
+from brokers.engine.handlers.fetch.repeats import without_repeats_of_old
 from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.session import Session, decode_in_pieces
 from brokers.engine.partitions.delayed_operations import DelayedRead
@@ -75,7 +77,8 @@ def fetch_old(session: Session, raw: RawRequest) -> None:
     request: FetchRequest = decode_request(
         ApiKey.FETCH, raw.version, raw.buffer, raw.body, raw.end, session.fetch_items_max
     )
-    answer_in_background(session, _OldFetch(session, raw.version, raw.correlation_id, raw.client_id, request).run())
+    work = _OldFetch(session, raw.version, raw.correlation_id, raw.client_id, request).run()
+    answer_in_turns(session, int(ApiKey.FETCH), raw.client_id, work)
 
 
 async def _fetch_long(session: Session, raw: RawRequest) -> None:
@@ -116,6 +119,7 @@ class _OldFetch:
         if self.request.replica_id >= 0:
             await self._respond(await self._refused(int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)))
             return
+        await without_repeats_of_old(self.request)
         topics = await self._converted(may_wait=True)
         for _ in range(SKIPPED_MAX):
             if not _skip(topics):
@@ -255,16 +259,17 @@ class _OldFetch:
     async def _waited(self, watched: list[Partition], missing_bytes: int) -> None:
         """Until there are bytes, a failure, or the deadline (WIRE-27)."""
         engine = self.session.engine
-        done = asyncio.Event()
-        wait = DelayedRead(done.set, missing_bytes)
+        instance_id = self.session.principal.instance_id
+        woken = InTurn(engine, None if self.session.principal.internal else instance_id)
+        wait = DelayedRead(woken.set, missing_bytes)
         for partition in watched:
             wait.watch(partition)
-        timer = engine.loop.call_later(self.request.max_wait_ms / 1000, wait.expire)
+        tick = engine.deadlines.add(wait, self.request.max_wait_ms)
         try:
-            with engine.waiting_calls.holding(self.session.principal.instance_id, wait.end):
-                await done.wait()
+            with engine.waiting_calls.holding(instance_id, wait.end):
+                await woken.event.wait()
         finally:
-            timer.cancel()
+            engine.deadlines.drop(wait, tick)
             wait.cancel()
 
     async def _answer(self, topics: list[tuple[str, list[_Part]]]) -> None:

@@ -11,8 +11,10 @@ from brokers.engine.handlers.common.background import answer_in_turns, parts_of
 from brokers.engine.handlers.fetch.current_leaders import LEADERS_FROM, find_leaders
 from brokers.engine.handlers.fetch.delayed_fetch import bytes_still_missing, may_be_delayed
 from brokers.engine.handlers.fetch.fetch_errors import NO_SESSION, READ_COMMITTED
+from brokers.engine.handlers.fetch.in_turn import InTurn
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, prefetch
 from brokers.engine.handlers.fetch.reading import Reading
+from brokers.engine.handlers.fetch.repeats import without_repeats_in_turns
 from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.delayed_operations import DelayedCommittedRead, DelayedRead
@@ -59,7 +61,7 @@ async def _decode_long(session: Session, raw: RawRequest, handle: Handle) -> Non
         while not is_over:
             await asyncio.sleep(0)
             is_over = decoder.advance(DECODED_AT_ONCE_MAX)
-        frame = decoder.frame()
+        frame = await without_repeats_in_turns(decoder.frame())
         session.channel.release()
         session.cancel = None
         handle(session, raw.client_id, raw.version, raw.correlation_id, frame, place)
@@ -107,7 +109,8 @@ class _LongFetch:
 
     async def reading(self) -> Reading:
         """All that there is to answer, after the wait that was asked for."""
-        session, readable = self._session, asyncio.Event()
+        session = self._session
+        readable = InTurn(session.engine, session.principal.instance_id)
         # Any change of rights ends the wait, also one that comes while it is read: it names too much to look at.
         with session.engine.waiting_calls.holding(session.principal.instance_id, readable.set):
             reading = await self._everything()
@@ -205,7 +208,7 @@ class _LongFetch:
             ]
         return bytes_still_missing(asked, frame.isolation, wanted_bytes)
 
-    async def _until_readable(self, readable: asyncio.Event, watched: list[Partition], missing_bytes: int) -> None:
+    async def _until_readable(self, readable: InTurn, watched: list[Partition], missing_bytes: int) -> None:
         kind = DelayedCommittedRead if self._frame.isolation else DelayedRead
         operation = kind(readable.set, missing_bytes)
         for partition in watched:
@@ -213,7 +216,7 @@ class _LongFetch:
         engine = self._session.engine
         tick = engine.deadlines.add(operation, self._frame.max_wait_ms)
         try:
-            await readable.wait()
+            await readable.event.wait()
         finally:
             engine.deadlines.drop(operation, tick)
             operation.cancel()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.fetch.delayed_fetch import serve_again
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import Uncached
@@ -42,7 +43,9 @@ async def prefetch(engine: Engine, missing: Sequence[Missing]) -> None:
 
 
 def prefetch_then(session: Session, missing: Sequence[Missing], again: Callable[[], object]) -> None:
-    """As `prefetch`, then `again`, unless the connection went."""
+    """Calls `again` when the first of what is `missing` are in the page cache and the instance's turn comes, unless the
+    connection went.
+    """
     prefetching = _begin(session.engine, missing)
 
     def done(_: object) -> None:
@@ -52,9 +55,16 @@ def prefetch_then(session: Session, missing: Sequence[Missing], again: Callable[
             return
         try:
             _report_failures(prefetching.result())
-            session.in_turn(again)
         except Exception as error:  # one tenant's request must not take the others' broker down
             session.channel.fail(error)
+            return
+        turn = session.channel.turns.now_or_in_turn(serve)
+        if not turn.is_over:
+            session.cancel = turn.cancel
+
+    def serve() -> None:
+        session.cancel = None
+        serve_again(session, again)
 
     prefetching.add_done_callback(done)
     session.cancel = lambda: prefetching.remove_done_callback(done)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from brokers.engine.handlers.context import PendingAnswer
+from brokers.engine.handlers.fair_share import QueuedWork
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.delayed_operations import DelayedReplication
 from brokers.engine.partitions.partition import Partition
@@ -22,7 +23,9 @@ class DelayedProduce:
     `holds_connection`.
     """
 
-    __slots__ = ("_delay_ms", "_frame_of", "_mute", "_operation", "_pending", "_pending_answer", "_session", "_tick")
+    __slots__ = (
+        "_delay_ms", "_frame_of", "_mute", "_operation", "_pending", "_pending_answer", "_session", "_tick", "_turn",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -44,6 +47,7 @@ class DelayedProduce:
         self._delay_ms = delay_ms
         self._mute = mute
         self._pending_answer: PendingAnswer | None = None
+        self._turn: QueuedWork | None = None
         if holds_connection:
             session.cancel = self._cancel
         else:
@@ -54,18 +58,31 @@ class DelayedProduce:
             operation.watch(partition, last_offset)
 
     def _wake(self) -> None:
-        """All are committed or lost, or the time is over. This runs inside of the append or the fetch that ended it."""
+        """All are committed or lost, or the time is over. This runs inside of the append or the fetch that ended it,
+        and of thousands of others: an instance that has used its share of the loop answers when its turn comes.
+        """
         session = self._session
         session.engine.deadlines.drop(self._operation, self._tick)
-        pending_answer = self._pending_answer
-        if pending_answer is None:
-            session.cancel = session.engine.loop.call_soon(self._respond).cancel
+        turns = session.channel.turns
+        if self._pending_answer is None:
+            self._turn = turns.in_turn(session.engine.loop.call_soon, self._respond)
         else:
-            pending_answer.complete(self._frame_of(self._partition_errors()))  # leaves later
+            self._turn = turns.now_or_in_turn(self._complete)
 
     def _respond(self) -> None:
-        self._session.cancel = None
-        self._session.channel.respond(self._frame_of(self._partition_errors()), self._delay_ms, self._mute)
+        self._turn = self._session.cancel = None
+        try:
+            self._session.channel.respond(self._frame_of(self._partition_errors()), self._delay_ms, self._mute)
+        except Exception as error:  # one tenant's request must not take the others' broker down
+            self._session.channel.fail(error)
+
+    def _complete(self) -> None:
+        """The answer leaves later."""
+        assert self._pending_answer is not None, "it holds the connection"
+        try:
+            self._pending_answer.complete(self._frame_of(self._partition_errors()))
+        except Exception as error:  # as in `_respond`
+            self._session.channel.fail(error)
 
     def _partition_errors(self) -> PartitionErrors:
         """Of a partition that is there twice, the later batch decides: it has the greater offset."""
@@ -77,6 +94,9 @@ class DelayedProduce:
         return partition_errors
 
     def _cancel(self) -> None:
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.cancel()
         self._session.engine.deadlines.drop(self._operation, self._tick)
         self._operation.cancel()
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.engine.deadlines import TICK_MS, Deadlines
+from brokers.engine.deadlines import EXPIRED_PER_TURN_MAX, SWEPT_MIN, TICK_MS, Deadlines
 
 
 class Clock:
@@ -124,3 +124,29 @@ def test_one_that_fails_does_not_keep_the_others_from_their_time() -> None:
         clock.pass_until(1_200)
     clock.pass_until(1_300)
     assert all(len(other.expired_ms) == 1 for other in others)
+
+
+def test_thousands_of_deadlines_of_one_tick_pass_in_many_rounds() -> None:
+    clock, deadlines = made()
+    items = [Expirable(clock, 1_100) for _ in range(4 * EXPIRED_PER_TURN_MAX + 1)]
+    for item in items:
+        deadlines.add(item, 100)
+    rounds = []
+    while clock.timers:
+        before = sum(len(item.expired_ms) for item in items)
+        (timer,) = clock.timers
+        clock.timers.remove(timer)
+        clock.at_ms = max(clock.at_ms, -int(-timer.at_ms // 1))
+        timer.callback()
+        rounds.append(sum(len(item.expired_ms) for item in items) - before)
+    assert rounds == [EXPIRED_PER_TURN_MAX] * 4 + [1]
+    assert all(len(item.expired_ms) == 1 for item in items)
+
+
+def test_deadlines_that_are_dropped_take_no_room_for_long() -> None:
+    clock, deadlines = made()
+    for number in range(20 * SWEPT_MIN):
+        item = Expirable(clock, 0)
+        deadlines.drop(item, deadlines.add(item, 30_000 + 20 * number))
+    assert len(deadlines._ticks) <= SWEPT_MIN
+    assert not deadlines._by_tick

@@ -123,3 +123,52 @@ async def test_a_cancelled_coroutine_ends() -> None:
 
 async def _as_coroutine(work: Coroutine[Any, Any, None]) -> None:
     await timed(work, lambda _spent_s: None)
+
+
+async def test_a_coroutine_that_is_woken_goes_on_in_its_turn() -> None:
+    loop = asyncio.get_running_loop()
+    woken, turn = loop.create_future(), loop.create_future()
+    asked: list[int] = []
+
+    def turn_to_resume() -> asyncio.Future[None] | None:
+        asked.append(1)
+        return turn if len(asked) == 1 else None
+
+    async def work() -> str:
+        await asyncio.sleep(0)
+        value = await woken
+        await asyncio.sleep(0.001)
+        return str(value)
+
+    task = asyncio.create_task(timed(work(), lambda _spent_s: None, None, turn_to_resume))
+    await asyncio.sleep(0.01)
+    woken.set_result("done")
+    await asyncio.sleep(0.01)
+    assert asked == [1], "not where it only lets others in"
+    assert not task.done()
+    turn.set_result("of no interest")
+    assert await task == "done"
+    assert asked == [1, 1]
+
+
+async def test_a_coroutine_that_is_cancelled_in_its_turn_ends() -> None:
+    loop = asyncio.get_running_loop()
+    woken = loop.create_future()
+    ends: list[str] = []
+
+    async def work() -> None:
+        try:
+            await woken
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+
+    task = asyncio.create_task(timed(work(), lambda _spent_s: None, None, loop.create_future))
+    await asyncio.sleep(0)
+    woken.set_result(None)
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ends == ["cancelled"]

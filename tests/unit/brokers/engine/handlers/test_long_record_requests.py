@@ -151,9 +151,10 @@ async def test_every_partition_of_a_long_fetch_is_answered_in_its_place(house: H
     answer = await house.mine.call(ApiKey.FETCH, 12, fetch_of(topics, session_epoch=session_epoch, max_wait_ms=10_000))
 
     lines = [(topic.topic, line) for topic in answer.responses for line in topic.partitions]
-    assert [(name, line.partition_index, line.error_code) for name, line in lines] == lines_of(topics, unknown=2)
+    once = list(dict.fromkeys(lines_of(topics, unknown=2)))
+    assert [(name, line.partition_index, line.error_code) for name, line in lines] == once
     read = [(name, line.partition_index, *values(line.records)) for name, line in lines if line.records]
-    assert read == [("orders", 1, b"a"), ("orders", 1, b"a"), ("others", 1, b"a")]
+    assert read == [("orders", 1, b"a"), ("others", 1, b"a")]
 
 
 async def test_the_answer_to_a_long_fetch_is_encoded_in_turns(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +173,7 @@ async def test_the_answer_to_a_long_fetch_is_encoded_in_turns(house: House, monk
 
     monkeypatch.setattr(long_fetch, "FetchResponseEncoder", Counted)
     count = 3 * long_fetch.ENCODED_AT_ONCE_MAX + 1
-    answer = await house.mine.call(ApiKey.FETCH, 12, fetch_of([("orders", [0] * count)], max_wait_ms=0))
+    answer = await house.mine.call(ApiKey.FETCH, 12, fetch_of([("orders", list(range(count)))], max_wait_ms=0))
 
     assert len(answer.responses[0].partitions) == count
     assert added == [long_fetch.ENCODED_AT_ONCE_MAX] * 3 + [1]
@@ -352,9 +353,10 @@ async def test_others_are_answered_while_an_old_client_fetches_very_many_partiti
     answered: list[str] = []
 
     async def long() -> None:
-        request = fetch_of([("orders", [0] * 20_000)], max_wait_ms=0)
+        request = fetch_of([("orders", list(range(20_000)))], max_wait_ms=0)
         answer = await house.mine.call(ApiKey.FETCH, version, request)
-        assert [line.error_code for line in answer.responses[0].partitions] == [0] * 20_000
+        unknown = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 19_999
+        assert [line.error_code for line in answer.responses[0].partitions] == [0, *unknown]
         answered.append("long")
 
     task = asyncio.create_task(long())
@@ -369,7 +371,7 @@ async def test_others_are_answered_while_an_old_client_fetches_very_many_partiti
 @pytest.mark.parametrize("version", [4, 12])
 async def test_a_long_fetch_that_cannot_be_is_refused_line_by_line(house: House, version: int) -> None:
     await house.topic()
-    request = fetch_of([("orders", [0] * 5_000), ("others", [1])], max_wait_ms=0)
+    request = fetch_of([("orders", list(range(5_000))), ("others", [1])], max_wait_ms=0)
     request.isolation_level = 7
 
     answer = await house.mine.call(ApiKey.FETCH, version, request)

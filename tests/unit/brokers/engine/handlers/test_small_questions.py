@@ -43,7 +43,7 @@ from brokers.engine.protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
-from brokers.engine.protocol.messages.fetch import FetchTopic
+from brokers.engine.protocol.messages.fetch import FetchPartition, FetchTopic
 from brokers.engine.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from brokers.engine.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from brokers.engine.protocol.messages.offsets import (
@@ -182,13 +182,16 @@ async def test_a_fetch_of_more_partitions_than_there_are_is_kept_nowhere(house: 
     await house.topic(partitions=2)
     request = fetch_request("orders", max_wait_ms=600_000)
     (topic,) = request.topics
-    line = topic.partitions[0]
-    topic.partitions = [line] * (DELAYED_UNCOUNTED_MAX + 1)
+    wanted = [
+        FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=100)
+        for index in range(DELAYED_UNCOUNTED_MAX + 1)
+    ]
+    topic.partitions = wanted
 
     answer = await house.mine.call(ApiKey.FETCH, version, request)
 
     assert len(answer.responses[0].partitions) == DELAYED_UNCOUNTED_MAX + 1
-    topic.partitions = [line] * 4
+    topic.partitions = wanted[:4] + wanted[:1] * DELAYED_UNCOUNTED_MAX
     await house.mine.send(ApiKey.FETCH, version, request)
     waits = [house.broker.broker.table.get(f"{MINE}.orders", 0)]
     await house.broker.until(lambda: all(partition is not None and partition.waits for partition in waits))

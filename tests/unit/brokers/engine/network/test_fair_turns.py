@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.engine.network.fair_turns import SLICE_S, TURN_S, WINDOW_S, FairTurns, InstanceTurns
+from brokers.engine.network.fair_turns import RESUMED_S, SLICE_S, TURN_S, WINDOW_S, FairTurns, InstanceTurns
 
 INSTANCES = ("a", "b", "c")
 
@@ -150,3 +152,90 @@ def test_everybody_in_line_is_served_once_and_in_the_order_of_its_instance(
             f"{name}{at}" for at, (joined, _) in enumerate(joining) if joined == name
         ]
     assert len(loop.fair_turns) == 0
+
+
+def test_work_of_an_instance_that_need_not_queue_is_done_in_the_next_round() -> None:
+    loop = Loop()
+    turns, done = InstanceTurns(loop.fair_turns), []
+    turns.in_turn(loop.soon.append, lambda: done.append("soon"))
+    assert not done, "never inside the event that woke it"
+    loop.turn()
+    turns.now_or_in_turn(lambda: done.append("now"))
+    assert done == ["soon", "now"]
+
+
+def test_a_thousand_pieces_of_work_that_one_event_woke_are_done_in_many_rounds() -> None:
+    loop = Loop()
+    turns, done = InstanceTurns(loop.fair_turns), 0
+
+    def work() -> None:
+        nonlocal done
+        done += 1
+        loop.spend(turns, TURN_S / 10)
+
+    for _ in range(1_000):
+        turns.in_turn(loop.soon.append, work)
+    rounds = 0
+    while loop.soon:
+        before = done
+        loop.turn()
+        rounds += 1
+        assert done - before <= 25
+    assert done == 1_000
+    assert rounds >= 40
+
+
+def test_work_that_is_cancelled_in_the_line_is_not_done() -> None:
+    loop = Loop()
+    turns, done = spent(loop), []
+    cancelled = turns.now_or_in_turn(lambda: done.append("cancelled"))
+    kept = turns.now_or_in_turn(lambda: done.append("kept"))
+    assert not done
+    cancelled.cancel()
+    while loop.soon:
+        loop.turn()
+    assert done == ["kept"]
+    assert kept.is_over
+
+
+def test_a_fault_with_one_request_does_not_end_the_service_of_the_others() -> None:
+    loop = Loop()
+    turns, other = spent(loop), spent(loop)
+
+    class Failing(Socket):
+        def on_turn(self) -> None:
+            raise ValueError("a mistake")
+
+    turns.join(Failing(loop, "failing", 0.0))
+    turns.join(Socket(loop, "behind", 0.0))
+    other.join(Socket(loop, "other", 0.0))
+    served = []
+    while loop.soon:
+        with contextlib.suppress(ValueError):
+            loop.turn()
+        served += loop.served
+        loop.served.clear()
+    assert sorted(served) == ["behind", "other"]
+    assert len(loop.fair_turns) == 0
+
+
+async def test_tasks_that_one_event_woke_are_resumed_in_many_rounds() -> None:
+    loop = Loop()
+    turns = InstanceTurns(loop.fair_turns)
+    future = asyncio.get_running_loop().create_future
+    assert turns.turn_to_resume(future) is None, "it need not queue"
+    turns = spent(loop)
+    resumed = [turns.turn_to_resume(future) for _ in range(100)]
+    assert all(each is not None for each in resumed)
+    first = resumed[0]
+    assert first is not None
+    first.cancel()
+    rounds = 0
+    while loop.soon:
+        before = sum(each.done() for each in resumed if each is not None)
+        loop.turn()
+        rounds += 1
+        after = sum(each.done() for each in resumed if each is not None)
+        assert after - before <= TURN_S / RESUMED_S + 1
+    assert all(each is not None and each.done() for each in resumed)
+    assert rounds >= 100 * RESUMED_S / TURN_S

@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from brokers.contract import paths
 from brokers.contract.documents import change_to_json
 from brokers.engine.cluster.tree import Create, Delete
+from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.network.reports import LINES_PER_SECOND_MAX, NetworkReports
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_request
@@ -244,6 +245,7 @@ class _Deaf:
 
     peer_host = "127.0.0.1"
     closed = False
+    turns = InstanceTurns(None)
 
     def respond(self, frame: bytes, delay_ms: int = 0, mute: object = None) -> None:
         assert len(frame) >= 8

@@ -8,10 +8,12 @@ import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from brokers.contract.connections import HANDSHAKES_PER_ADDRESS_MAX, HANDSHAKES_PER_INSTANCE_MAX
 from brokers.contract.routes import RouteDocument
 from brokers.engine.network import handshakes
 from brokers.engine.network.handshakes import Handshakes
@@ -231,7 +233,7 @@ async def test_who_waits_for_a_step_when_the_broker_stops_is_told_once() -> None
         may_end.wait(10)
 
     for number in range(3):
-        pool.submit("instance", slow, lambda _error, n=number: ends.append(f"step {n}"))
+        pool.submit("instance", "192.0.2.1", slow, lambda _error, n=number: ends.append(f"step {n}"))
     await asyncio.to_thread(begun.wait, 10)
     asyncio.get_running_loop().call_soon(may_end.set)
     await asyncio.sleep(0)
@@ -257,9 +259,60 @@ async def test_one_instance_has_one_handshake_in_a_thread_and_others_are_served_
             gate.set_result(None)
 
     for number in range(3):
-        pool.submit("hostile", slow if number == 0 else lambda: None, lambda _error, n=number: over(f"hostile {n}"))
-    pool.submit("honest", lambda: None, lambda _error: (over("honest"), released.set()))
+        pool.submit(
+            "hostile", "192.0.2.1", slow if number == 0 else lambda: None, lambda _error, n=number: over(f"hostile {n}")
+        )
+    pool.submit("honest", "192.0.2.1", lambda: None, lambda _error: (over("honest"), released.set()))
     async with asyncio.timeout(10):
         await gate
     assert order == ["honest", "hostile 0", "hostile 1", "hostile 2"]
     pool.close()
+
+
+async def test_addresses_of_one_instance_come_one_after_the_other() -> None:
+    loop = asyncio.get_running_loop()
+    pool = Handshakes(loop, threads=1)
+    order: list[str] = []
+    over = asyncio.Event()
+    gate = threading.Event()
+
+    def on_step(name: str, _error: BaseException | None) -> None:
+        order.append(name)
+        if len(order) == 7:
+            over.set()
+
+    pool.submit("instance", "192.0.2.1", lambda: gate.wait(10), partial(on_step, "first"))
+    for number in range(4):
+        pool.submit("instance", "192.0.2.1", lambda: None, partial(on_step, f"stranger {number}"))
+    pool.submit("instance", "192.0.2.2", lambda: None, partial(on_step, "honest"))
+    pool.submit("instance", "2001:db8::1", lambda: None, partial(on_step, "of six"))
+    gate.set()
+    async with asyncio.timeout(10):
+        await over.wait()
+    assert order == ["first", "stranger 0", "honest", "of six", "stranger 1", "stranger 2", "stranger 3"]
+    pool.close()
+
+
+@pytest.mark.parametrize("others", [0, 100])
+async def test_an_address_that_begins_too_many_handshakes_loses_its_own(others: int) -> None:
+    pool = Handshakes(asyncio.get_running_loop())
+    dropped: list[str] = []
+
+    def begin(address: str, name: str) -> None:
+        def drop() -> None:
+            dropped.append(name)
+            pool.end("instance", address, name)
+
+        pool.begin("instance", address, name, drop)
+
+    for number in range(others):
+        begin(f"198.51.100.{number}", f"honest {number}")
+    for number in range(2 * HANDSHAKES_PER_ADDRESS_MAX):
+        begin("192.0.2.1", f"stranger {number}")
+    assert dropped == [f"stranger {number}" for number in range(HANDSHAKES_PER_ADDRESS_MAX)]
+    for number in range(2 * HANDSHAKES_PER_ADDRESS_MAX):
+        begin(f"2001:db8::{number:x}", f"of six {number}")
+    assert len(dropped) == 2 * HANDSHAKES_PER_ADDRESS_MAX, "they are of one network"
+    for number in range(HANDSHAKES_PER_INSTANCE_MAX):
+        begin(f"203.0.113.{number}", f"late {number}")
+    assert not any(name.startswith("honest") for name in dropped[: 3 * HANDSHAKES_PER_ADDRESS_MAX])

@@ -170,6 +170,7 @@ def test_a_fetch_is_woken_once_by_enough_bytes(table: PartitionTable, partition:
     wait.expire()
     assert woken == [1]
     assert not wait.expired
+    wait.leave()
     assert not partition.waits
     assert not other.waits
 

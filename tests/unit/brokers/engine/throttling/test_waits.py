@@ -52,6 +52,34 @@ class Clock:
         return sum(timer.callback is not None for timer in self._timers)
 
 
+class _Over:
+    is_over = True
+
+
+class AtOnce:
+    """An instance that used little of the loop."""
+
+    def now_or_in_turn(self, work: Callable[[], object]) -> _Over:
+        work()
+        return _Over()
+
+
+class InLine:
+    """An instance that queues: its work runs when the test says so."""
+
+    is_over = False
+
+    def __init__(self) -> None:
+        self.works: list[Callable[[], object]] = []
+
+    def now_or_in_turn(self, work: Callable[[], object]) -> InLine:
+        self.works.append(work)
+        return self
+
+
+TURNS = AtOnce()
+
+
 def limiter(limit: float = 1_000) -> Limiter:
     return Limiter(RULE, limit, 0, Pace(0))
 
@@ -117,7 +145,7 @@ def test_requests_are_admitted_one_debt_after_the_other_in_the_order_in_which_th
 
     for name in "abc":
         assert in_debt((owed,), clock.now_ms) is owed
-        queue_of(owed, clock).admit(lambda name=name: admitted(name))
+        queue_of(owed, clock).admit(lambda name=name: admitted(name), TURNS)
     clock.move_to(10_000)
     assert over == [("a", 1_000), ("b", 1_500), ("c", 2_000)]
 
@@ -125,7 +153,7 @@ def test_requests_are_admitted_one_debt_after_the_other_in_the_order_in_which_th
 def test_who_leaves_gives_its_place_to_the_next() -> None:
     clock, owed, over = Clock(), limiter(), []
     charge((owed,), 1_000, 0)
-    waits = [queue_of(owed, clock).admit(lambda number=number: over.append(number)) for number in range(5)]
+    waits = [queue_of(owed, clock).admit(lambda number=number: over.append(number), TURNS) for number in range(5)]
     for wait in waits[:4]:
         wait.cancel()
         wait.cancel()
@@ -136,9 +164,9 @@ def test_who_leaves_gives_its_place_to_the_next() -> None:
 def test_those_that_left_are_not_kept() -> None:
     clock, owed = Clock(), limiter()
     charge((owed,), 10**9, 0)
-    stays = queue_of(owed, clock).admit(lambda: None)
+    stays = queue_of(owed, clock).admit(lambda: None, TURNS)
     for _ in range(50):
-        for wait in [queue_of(owed, clock).admit(lambda: None) for _ in range(CANCELLED_MIN)]:
+        for wait in [queue_of(owed, clock).admit(lambda: None, TURNS) for _ in range(CANCELLED_MIN)]:
             wait.cancel()
     queue = owed.waiting
     assert isinstance(queue, LimiterQueue)
@@ -149,7 +177,7 @@ def test_those_that_left_are_not_kept() -> None:
 def test_limits_that_are_set_anew_let_all_ask_again() -> None:
     clock, owed, over = Clock(), limiter(1), []
     muted(owed, clock, 10**6, "a", over)
-    queue_of(owed, clock).admit(lambda: over.append(("b", clock.now_ms)))
+    queue_of(owed, clock).admit(lambda: over.append(("b", clock.now_ms)), TURNS)
     assert owed.waiting is not None
     owed.waiting.release()
     clock.move_to(1)
@@ -160,3 +188,21 @@ def test_kafkas_window_alone_leaves_a_debt_with_its_connection() -> None:
     owed = Limiter(RULE, 100, 0)
     assert charge((owed,), 10_000, 0)[0] > 0
     assert in_debt((owed,), 0) is None
+
+
+def test_an_instance_that_used_its_share_of_the_loop_is_admitted_one_request_a_turn() -> None:
+    clock, owed, turns, over = Clock(), limiter(), InLine(), []
+    charge((owed,), 1_000, 0)
+    for number in range(3):
+        queue_of(owed, clock).admit(lambda number=number: over.append(number), turns)
+    clock.move_to(5_000)
+    assert (over, len(turns.works)) == ([], 1)
+    turns.works.pop()()
+    clock.move_to(5_001)
+    assert (over, len(turns.works)) == ([0], 1)
+    turns.works.pop()()
+    clock.move_to(5_002)
+    turns.works.pop()()
+    clock.move_to(5_003)
+    assert over == [0, 1, 2]
+    assert owed.waiting is None

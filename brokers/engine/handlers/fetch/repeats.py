@@ -1,0 +1,79 @@
+"""Partitions that a Fetch names more than once. As in Apache Kafka the last entry counts, in the place of the first,
+and there is one answer: a partition is read and watched once, however often a request names it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from brokers.engine.handlers.common.turns import TurnBudget
+from brokers.engine.protocol.fast_codec import FetchFrame
+from brokers.engine.protocol.fast_codec_fetch import PartitionWanted, TopicWanted
+from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+
+# By topic name or id, and partition.
+Latest = dict[tuple[bytes, int], PartitionWanted]
+
+
+def without_repeats(frame: FetchFrame) -> FetchFrame:
+    """The frame with each partition once. Topics in a row that are the same become one, as in Kafka's answer."""
+    if not has_repeats(frame.topics):
+        return frame
+    return frame._replace(topics=_grouped(_latest(frame.topics)))
+
+
+async def without_repeats_in_turns(frame: FetchFrame) -> FetchFrame:
+    """Does the work of `without_repeats` for a frame of very many partitions, with others served in between."""
+    if not has_repeats(frame.topics):
+        return frame
+    await asyncio.sleep(0)
+    latest = _latest(frame.topics)
+    await asyncio.sleep(0)
+    return frame._replace(topics=_grouped(latest))
+
+
+def has_repeats(topics: list[TopicWanted]) -> bool:
+    if len(topics) > 1 and len({key for key, _ in topics}) < len(topics):
+        return True
+    return any(len(wanted) > 1 and len({entry[0] for entry in wanted}) < len(wanted) for _, wanted in topics)
+
+
+def _latest(topics: list[TopicWanted]) -> Latest:
+    latest: Latest = {}
+    for key, wanted in topics:
+        for entry in wanted:
+            latest[key, entry[0]] = entry
+    return latest
+
+
+def _grouped(latest: Latest) -> list[TopicWanted]:
+    grouped: list[TopicWanted] = []
+    for (key, _), entry in latest.items():
+        if grouped and grouped[-1][0] == key:
+            grouped[-1][1].append(entry)
+        else:
+            grouped.append((key, [entry]))
+    return grouped
+
+
+async def without_repeats_of_old(request: FetchRequest) -> None:
+    """Changes a request of an old version in the same way, in turns."""
+    latest: dict[tuple[str, int], FetchPartition] = {}
+    count = 0
+    turns = TurnBudget()
+    for topic in request.topics:
+        count += len(topic.partitions)
+        await turns.take()
+        for wanted in topic.partitions:
+            await turns.take()
+            latest[topic.topic, wanted.partition] = wanted
+    if len(latest) == count and len({topic.topic for topic in request.topics}) == len(request.topics):
+        return
+    topics: list[FetchTopic] = []
+    for (name, _), wanted in latest.items():
+        await turns.take()
+        if topics and topics[-1].topic == name:
+            topics[-1].partitions.append(wanted)
+        else:
+            topics.append(FetchTopic(topic=name, partitions=[wanted]))
+    request.topics = topics

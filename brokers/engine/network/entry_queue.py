@@ -1,0 +1,113 @@
+"""New connections of an instance that come faster than it may accept them (QUO-51): they wait, accepted and unread, and
+come in at its pace, one address after the other. An address that opens connections as fast as possible delays its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from socket import socket
+from typing import Final
+
+# An IPv6 client may have as many addresses as there are in its network.
+IPV6_NETWORK_GROUPS: Final = 4
+
+# Lets the connection in, or refuses it. Returns how long to let no other in, in milliseconds.
+Enter = Callable[[socket], int]
+
+
+class Queued:
+    """Number of connections that wait, of all instances."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class EntryQueue:
+    """Connections that wait, in the places that they will have. Where `has_place` is false with one more, `drop` closes
+    the newest one of the address with most. `is_pacing`: the instance accepted as many as it may for now.
+    """
+
+    __slots__ = ("_by_address", "_drop", "_has_place", "_loop", "_of_all", "_timer", "count")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        has_place: Callable[[], bool],
+        drop: Callable[[socket, str], object],
+        of_all: Queued,
+    ) -> None:
+        self._loop = loop
+        self._has_place = has_place
+        self._of_all = of_all
+        self._drop = drop
+        self._timer: asyncio.TimerHandle | None = None
+        # In the order in which they are served.
+        self._by_address: dict[str, deque[tuple[socket, str, Enter]]] = {}
+        self.count = 0
+
+    @property
+    def is_pacing(self) -> bool:
+        return self._timer is not None
+
+    def pause(self, delay_ms: int) -> None:
+        """Lets nobody in for this time."""
+        if delay_ms > 0 and self._timer is None:
+            self._timer = self._loop.call_later(delay_ms / 1_000, self._serve)
+
+    def add(self, accepted: socket, address: str, enter: Enter) -> None:
+        self._by_address.setdefault(network_of(address), deque()).append((accepted, address, enter))
+        self.count += 1
+        self._of_all.count += 1
+        if not self._has_place():
+            network = max(self._by_address, key=self._count_of)
+            accepted, address, _ = self._by_address[network].pop()
+            if not self._by_address[network]:
+                del self._by_address[network]
+            self._leave()
+            self._drop(accepted, address)
+
+    def _count_of(self, network: str) -> int:
+        return len(self._by_address[network])
+
+    def _leave(self) -> None:
+        self.count -= 1
+        self._of_all.count -= 1
+
+    def _take(self) -> tuple[socket, Enter]:
+        network = next(iter(self._by_address))
+        waiting = self._by_address.pop(network)
+        accepted, _, enter = waiting.popleft()
+        if waiting:
+            self._by_address[network] = waiting  # behind the others
+        self._leave()
+        return accepted, enter
+
+    def _serve(self) -> None:
+        self._timer = None
+        while self.count and self._timer is None:
+            accepted, enter = self._take()
+            self.pause(enter(accepted))
+
+    def end_all(self) -> None:
+        """The instance's last listener is closed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self.count:
+            self._take()[0].close()
+
+
+def network_of(address: str) -> str:
+    """The part of an address that counts as one client: the first 64 bits of IPv6."""
+    if ":" not in address or "." in address:
+        return address
+    head, _, tail = address.partition("::")
+    groups = head.split(":") if head else []
+    if len(groups) < IPV6_NETWORK_GROUPS:
+        rest = tail.split(":") if tail else []
+        groups += ["0"] * (8 - len(groups) - len(rest)) + rest
+    return ":".join(groups[:IPV6_NETWORK_GROUPS])

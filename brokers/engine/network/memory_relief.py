@@ -1,0 +1,79 @@
+"""Ends connections when memory for requests is short: while a connection waits for memory that others have, the peers
+that send slowest go first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Final, Protocol
+
+from brokers.engine.network import endings
+from brokers.engine.network.buffers import RENTED_BYTES_PER_OWNER_MIN, FrameBuffers
+from brokers.engine.network.interfaces import OwnedConnection
+
+# How often requests that are half received are looked at while memory is short. A peer is slow by what it sent since.
+CHECK_MS: Final = 500
+
+
+class Listener(Protocol):
+    connections: dict[OwnedConnection, None]
+
+
+class Connections(Protocol):
+    """All connections of a broker, and how one of them ends; `Listeners` fits."""
+
+    buffers: FrameBuffers
+
+    def __iter__(self) -> Iterator[Listener]: ...
+
+    def end(self, connection: OwnedConnection, reason: str) -> None: ...
+
+
+class MemoryRelief:
+    """Looks at half received requests for as long as memory is short, and never otherwise."""
+
+    def __init__(self, owner: Connections, loop: asyncio.AbstractEventLoop) -> None:
+        self._owner = owner
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self) -> None:
+        """Somebody waits for memory."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(CHECK_MS / 1_000, self._check)
+
+    def _check(self) -> None:
+        self._timer = None
+        buffers = self._owner.buffers
+        if not buffers.is_short:
+            return
+        missing_bytes = buffers.missing_bytes
+        for connection in slowest(chain.from_iterable(listener.connections for listener in self._owner), buffers):
+            if missing_bytes <= 0:
+                break
+            frame = connection.received.large
+            assert frame is not None, "it is half received"
+            missing_bytes -= frame.buffer.counted_bytes
+            self._owner.end(connection, endings.SLOW_REQUEST)
+        self.watch()
+
+
+def slowest(connections: Iterable[OwnedConnection], buffers: FrameBuffers) -> list[OwnedConnection]:
+    """Connections whose request is half received, and was at the last check, in the order in which they are to go:
+    those that sent least since, then those that hold most. Those of owners that have no more than each may have stay,
+    and so do those that wait for us.
+    """
+    candidates: list[tuple[int, int, int, OwnedConnection]] = []
+    for connection in connections:
+        frame = connection.received.large
+        if frame is None:
+            continue
+        sent_bytes = frame.filled - frame.checked_bytes
+        was_checked = frame.checked_bytes >= 0
+        frame.checked_bytes = frame.filled
+        is_large = buffers.rented_by(connection.received.owner) > RENTED_BYTES_PER_OWNER_MIN
+        if was_checked and is_large and not connection.is_waiting:
+            candidates.append((sent_bytes, -frame.buffer.counted_bytes, len(candidates), connection))
+    return [connection for _, _, _, connection in sorted(candidates)]

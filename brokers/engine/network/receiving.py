@@ -1,0 +1,299 @@
+"""The incoming half of a connection: what arrives is cut into frames, and each is handed over when it is whole.
+
+While a request is in processing, a response is being written, or the client is muted, nothing is read but the peer's
+farewell, so that a waiting fetch of a dead client ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from socket import MSG_PEEK, socket
+from time import perf_counter
+from typing import Final
+
+from brokers.engine.network.buffers import SHARED_BYTES, TINY_BYTES_MAX, FrameBuffers, LargeFrame
+from brokers.engine.network.fair_turns import TURN_S, InstanceTurns, QueuedWork
+from brokers.engine.network.interfaces import ConnectionOwner, Session
+from brokers.engine.network.received import SIZE, Received, end_of_frame
+from brokers.engine.protocol.framing import API_KEY_BYTES, SIZE_BYTES, check_frame_size
+
+# Why nothing is read.
+PROCESSING: Final = 1
+WRITING: Final = 2
+MUTED: Final = 4
+NO_BUFFER: Final = 8
+TOO_MANY_PENDING: Final = 16
+IN_LINE: Final = 32
+
+# Small requests that arrived together are processed together, at most so many before others get a turn.
+FRAMES_PER_TURN_MAX: Final = 64
+
+
+class Receiver(ABC):
+    """Reads one socket. `Connection` adds what goes out, and how it ends."""
+
+    __slots__ = (
+        "_buffers", "_busy", "_consuming", "_corked", "_loop", "_owner", "_reading", "_resume_scheduled", "_socket",
+        "_turns", "_unread", "closed", "fd", "idle_ticks", "peer_host", "received", "session",
+    )  # fmt: skip
+
+    session: Session
+
+    def __init__(
+        self,
+        sock: socket,
+        peer_host: str,
+        owner: ConnectionOwner,
+        buffers: FrameBuffers,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._socket = sock
+        self._owner = owner
+        self._buffers = buffers
+        self._loop = loop
+        self.fd = sock.fileno()
+        self.peer_host = peer_host
+        self.idle_ticks = self._busy = 0
+        self.received = Received(owner.unread, buffers, owner.group)
+        # What all connections of one instance share.
+        self._turns = owner.turns
+        self._unread = owner.unread
+        self.closed = self._resume_scheduled = self._reading = self._consuming = False
+        # Responses to frames that arrived together.
+        self._corked: list[bytes] | None = None
+
+    def start(self, session: Session) -> None:
+        self.session = session
+        self._start_reading()
+
+    @property
+    def turns(self) -> InstanceTurns:
+        """Its instance's share of the loop."""
+        return self._turns
+
+    # -- what a `Connection` does besides -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def close(self, reason: str) -> None: ...
+
+    @abstractmethod
+    def fail(self, error: Exception) -> None: ...
+
+    @abstractmethod
+    def _uncork(self) -> None: ...
+
+    # -- in -----------------------------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        busy = self._busy
+        if busy & IN_LINE:
+            self._stop_reading()  # the line is long
+            return
+        if self._resume_scheduled and not busy:
+            return
+        turns = self._turns
+        if busy:
+            if turns.is_spent:
+                self._stop_reading()
+            QueuedWork(turns, self._look_for_farewell).begin()
+        elif turns.is_spent and turns.must_wait(perf_counter()):
+            self._busy |= IN_LINE
+            turns.join(self)
+        else:
+            self._read()
+
+    def on_turn(self) -> None:
+        """Serves it when the turn of its instance comes (`fair_turns.Queuing`)."""
+        self._busy &= ~IN_LINE
+        if self._resume_scheduled:
+            self._consume_kept()
+        elif not self._busy and not self.closed:
+            self._read()
+            if not self._busy and not self.closed:
+                self._start_reading()
+
+    def _read(self) -> None:
+        self.idle_ticks = 0
+        received, shared = self.received, self._buffers.shared
+        kept = len(received.pending)
+        try:
+            if received.large is not None:
+                self._receive_large()
+                return
+            if kept:
+                shared[:kept] = received.pending
+            if self._unread.are_many:
+                count = self._socket.recv_into(shared[kept : end_of_frame(shared, kept)])
+            else:
+                count = self._socket.recv_into(shared[kept:] if kept else shared)
+        except OSError as error:
+            self._not_received(error)
+            return
+        if count == 0:
+            self.close("closed by the peer")
+            return
+        if kept:
+            received.keep(b"")
+        self._consume(kept + count)
+
+    def _consume(self, end: int) -> None:
+        """Hands over the whole frames in `shared[:end]` until one is not answered at once; keeps the rest."""
+        shared = self._buffers.shared
+        began_s = now_s = perf_counter()
+        position = 0
+        frames_left = FRAMES_PER_TURN_MAX
+        self._consuming = True
+        try:
+            while end - position >= SIZE_BYTES:
+                (size_bytes,) = SIZE.unpack_from(shared, position)
+                start = position + SIZE_BYTES
+                stop = start + size_bytes
+                session = self.session
+                if stop > end or size_bytes > session.frame_bytes_max or size_bytes < 8:
+                    check_frame_size(size_bytes, session.frame_bytes_max)
+                    large_bytes = TINY_BYTES_MAX if self._unread.are_many else SHARED_BYTES
+                    if stop - position > large_bytes and end - start >= API_KEY_BYTES:
+                        check_frame_size(size_bytes, session.frame_bytes_max_of(shared[start] << 8 | shared[start + 1]))
+                        self._begin_large(size_bytes, shared[start:end])
+                        return
+                    break
+                if stop < end and self._corked is None:
+                    self._corked = []
+                position = stop
+                self._busy |= PROCESSING
+                self.received.frames += 1
+                session.on_frame(shared, start, stop)
+                now_s = perf_counter()
+                frames_left = frames_left - 1 if now_s - began_s < TURN_S else 0
+                if self._busy or self.closed or not frames_left:
+                    break
+        except Exception as error:  # one tenant's request must not take the others' broker down
+            self.fail(error)
+            return
+        finally:
+            self._consuming = False
+            self._turns.used(began_s, now_s)
+        if self._corked is not None:
+            self._uncork()
+        if self.closed:
+            return
+        if position < end:
+            self.received.keep(bytes(shared[position:end]))
+            if self._busy & PROCESSING:
+                self.session.on_more()  # what follows came with the request, and is not seen on the socket any more
+            elif not self._busy and not frames_left:
+                self._resume_soon()
+
+    def _begin_large(self, size_bytes: int, received: memoryview) -> None:
+        buffer = self._buffers.rent(size_bytes, self._owner.group)
+        if buffer is None:
+            self.received.keep(SIZE.pack(size_bytes) + received)
+            self._busy |= NO_BUFFER
+            self._buffers.wait(self._owner.group, self)
+        else:
+            self.received.large = LargeFrame(buffer, size_bytes, received)
+        if self._corked is not None:
+            self._uncork()
+        if not self._busy and not self.closed:  # the rest of it has mostly arrived already: no trip through the loop
+            try:
+                self._receive_large()
+            except OSError as error:
+                self._not_received(error)
+
+    def _receive_large(self) -> None:
+        """Raises OSError."""
+        frame, buffers, group = self.received.large, self._buffers, self._owner.group
+        assert frame is not None, "no large frame is being received"
+        if not buffers.has_room(frame.buffer, frame.end, group):
+            self._busy |= NO_BUFFER
+            buffers.wait(group, self, frame.buffer, frame.end)
+            return
+        turns, began_s = self._turns, perf_counter()
+        is_whole = frame.receive(self._socket)
+        buffers.received(frame.buffer, frame.filled, group)
+        if not is_whole:
+            turns.used(began_s, perf_counter())
+            return
+        self.received.large = None
+        self.received.frames += 1
+        self._busy |= PROCESSING
+        self._consuming = True
+        self.received.processed = frame
+        try:
+            self.session.on_frame(frame.buffer.view, 0, frame.size_bytes)
+        except Exception as error:  # as in `_consume`
+            self.fail(error)
+        finally:
+            self._consuming = False
+            turns.used(began_s, perf_counter())
+            self.received.give_back_processed()
+
+    def _not_received(self, error: OSError) -> None:
+        if not isinstance(error, (BlockingIOError, InterruptedError)):
+            self.close(error.strerror or "connection lost")
+
+    def on_memory(self) -> None:
+        """There is room for a large frame that was announced, or for more of it."""
+        self._busy &= ~NO_BUFFER
+        self._resume_soon()
+
+    def _look_for_farewell(self) -> None:
+        """Readable while busy: either the next request, which waits, or the end of the stream."""
+        if self.closed or not self._busy:  # it queued, and is read again by now
+            return
+        try:
+            if self._socket.recv(1, MSG_PEEK) == b"":
+                self.close("closed by the peer")
+                return
+        except OSError as error:
+            self._not_received(error)
+            return
+        self._stop_reading()
+        self.session.on_more()
+
+    # -- flow ---------------------------------------------------------------------------------------------------------
+
+    def _resume(self) -> None:
+        """Nothing is in the way any more: frames kept from earlier reads first, then the socket."""
+        if self.received.pending:
+            self._resume_soon()
+        else:
+            self._start_reading()
+
+    def _resume_soon(self) -> None:
+        # Not at once: this may run inside another connection's request, while the shared buffer is in use.
+        if not self._resume_scheduled:
+            self._resume_scheduled = True
+            self._loop.call_soon(self._consume_pending)
+
+    def _consume_pending(self) -> None:
+        turns = self._turns
+        if turns.is_spent and not self._busy and turns.must_wait(perf_counter()):
+            self._busy |= IN_LINE
+            turns.join(self)
+        else:
+            self._consume_kept()
+
+    def _consume_kept(self) -> None:
+        self._resume_scheduled = False
+        if self._busy or self.closed:
+            self._buffers.wake()  # if it was told of room for a frame, somebody else may have it
+            return
+        end = self.received.take_into(self._buffers.shared)
+        if end:
+            self._consume(end)
+            if self.received.large is None:
+                self._buffers.wake()  # as above
+        if not self._busy and not self.closed:
+            self._start_reading()
+
+    def _start_reading(self) -> None:
+        if not self._reading:
+            self._reading = True
+            self._loop.add_reader(self.fd, self._on_readable)
+
+    def _stop_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self.fd)
