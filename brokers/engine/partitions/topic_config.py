@@ -22,8 +22,7 @@ from brokers.engine.storage.compaction.settings import CompactionRules
 from brokers.engine.storage.log import ROLLED_MS_MIN, LogConfig
 from brokers.engine.storage.retention import RetentionRules
 
-# However small a tenant sets them, a log rolls no oftener than this: each segment costs files and a descriptor.
-ROLLED_BYTES_MIN: Final = 16 * 1024
+# However small a tenant sets it, a log rolls no oftener than this: each segment costs files and a descriptor.
 INDEX_BYTES_MIN: Final = 64 * 1024
 # However large: what lies between two entries is searched by the loop that serves everybody, a thousand small batches a
 # millisecond, and the indexes of a log that is written to are in memory.
@@ -175,7 +174,7 @@ def topic_defaults(broker_overrides: Mapping[str, str]) -> dict[str, str]:
     for setting in SETTINGS.values():
         if setting.broker_key in broker_overrides:
             defaults[setting.name] = broker_overrides[setting.broker_key]
-    for bound in topic_bounds.BOUNDS.values():
+    for bound in topic_bounds.BROKER_BOUNDS:
         if bound.broker_key in broker_overrides:
             defaults[bound.broker_key] = broker_overrides[bound.broker_key]
     if "log.retention.ms" not in broker_overrides:
@@ -271,7 +270,7 @@ def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
     if rules.compacted and lag_ms > 0:
         segment_ms = min(segment_ms, lag_ms)
     log = LogConfig(
-        segment_bytes=max(rules.segment_bytes, ROLLED_BYTES_MIN),
+        segment_bytes=topic_bounds.segment_bytes(topic, defaults, rules.segment_bytes),
         segment_ms=max(segment_ms, ROLLED_MS_MIN),
         index_limits=_index_limits(number("index.interval.bytes"), number("segment.index.bytes")),
         retention=RetentionRules(number("retention.ms"), number("retention.bytes"), "delete" in policies),
