@@ -102,6 +102,18 @@ def check_writable(name: str, *, operator: bool = False) -> None:
         raise InvalidTopicConfig(f"Topic config {name} is set by the operator and cannot be changed")
 
 
+def is_written_back(name: str, value: str | None, topic: Mapping[str, str], defaults: Mapping[str, str]) -> bool:
+    """True for an operator's key with the value that is in force: clients read all settings, and write them back."""
+    setting = SETTINGS.get(name)
+    if setting is None or not setting.read_only or value is None:
+        return False
+    in_force = topic.get(name, defaults.get(name, setting.default))
+    try:
+        return formed(setting.type, value) == formed(setting.type, in_force)
+    except ValueError:
+        return False
+
+
 def check_value(name: str, value: str | None, *, operator: bool = False) -> str:
     """The value as it is kept, if `name` may be set to it. Raises InvalidTopicConfig with a reason for the client."""
     setting = SETTINGS.get(name)
@@ -133,9 +145,22 @@ def accepted(name: str, value_type: ValueType, accepts: Callable[[str], bool], v
     return kept
 
 
-def check_config(config: Mapping[str, str | None], *, operator: bool = False) -> dict[str, str]:
-    """All pairs checked, as CreateTopics and AlterConfigs send them. Raises InvalidTopicConfig at the first bad one."""
-    return {name: check_value(name, value, operator=operator) for name, value in config.items()}
+def check_config(
+    config: Mapping[str, str | None],
+    topic: Mapping[str, str],
+    defaults: Mapping[str, str],
+    *,
+    operator: bool = False,
+) -> dict[str, str]:
+    """Returns the pairs of CreateTopics or AlterConfigs as they are kept, without what a tenant only writes back.
+
+    `topic` and `defaults` are in force. Raises InvalidTopicConfig at the first pair that is not acceptable.
+    """
+    return {
+        name: check_value(name, value, operator=operator)
+        for name, value in config.items()
+        if operator or not is_written_back(name, value, topic, defaults)
+    }
 
 
 def check_together(topic: Mapping[str, str], defaults: Mapping[str, str]) -> None:

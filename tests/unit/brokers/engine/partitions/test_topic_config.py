@@ -45,7 +45,7 @@ def test_every_default_is_acceptable_and_documented() -> None:
     ],
 )
 def test_sound_values_are_accepted(name: str, value: str) -> None:
-    assert check_config({name: value}) == {name: value.strip()}
+    assert check_config({name: value}, {}, {}) == {name: value.strip()}
 
 
 @pytest.mark.parametrize(
