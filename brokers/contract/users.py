@@ -32,6 +32,8 @@ SALT_BYTES_MAX: Final = 64
 SECRET_ID_BYTES_MAX: Final = 64
 # They mean something where principals are named.
 RESERVED_NAMES: Final = frozenset({"ANONYMOUS", "*"})
+# Addresses of the REST API and of the console cannot name these: a client takes them for folders.
+DOT_NAMES: Final = frozenset({".", ".."})
 
 
 def scram_salt(instance_id: str, name: str, mechanism: int) -> bytes:
