@@ -104,7 +104,7 @@ async def test_names_of_kafkas_own_topics_are_refused(house: House, name: str) -
 
 @pytest.mark.parametrize("validate_only", [True, False])
 async def test_the_log_of_kafkas_controllers_cannot_be_made(house: House, validate_only: bool) -> None:
-    """By nobody; an allowance to create topics automatically is answered with a code that clients show."""
+    """Neither a tenant nor the cluster makes it; where topics are made automatically clients show the code."""
     name = "__cluster_metadata"
     cluster = await house.broker.internal_client(CLUSTER_USER)
     for client in (house.mine, cluster):

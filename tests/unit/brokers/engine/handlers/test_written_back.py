@@ -75,7 +75,7 @@ async def test_what_the_operator_set_is_neither_deleted_nor_changed(house: House
 
 
 async def test_what_changes_nothing_is_accepted(house: House) -> None:
-    """As Kafka does: a deletion of what is not set, a list with what it has already."""
+    """Kafka accepts a deletion of a key that is not set, and a list with the elements it has already."""
     await house.topic()
 
     assert await alter(house, *((key, DELETE, None) for key in OPERATORS)) == 0
