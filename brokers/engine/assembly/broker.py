@@ -142,6 +142,7 @@ class Broker:
         self.accountings = self._accountings(mmap_counters)
         self.readers = ThreadPoolExecutor(UNCACHED_READERS, "cold-read")
         self.engine = self._engine(defaults)
+        self.engine.catch_up = self.watcher.catch_up
         self.listeners = self._listeners()
         self.security = InternalSecurity(config, self.engine.loop)
         # The order of subscriptions is the order of dependence: what is set, led, may be used, then who comes in.
