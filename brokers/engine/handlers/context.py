@@ -250,7 +250,7 @@ class Engine:
     def __post_init__(self) -> None:
         self.audit = AuditTrail(self.broker_id, self.clock)
         self.topic_looks = TopicLooks(self.clock)
-        self.authentication = Authentication(self.loop, self.clock, self.current, self.control_secret)
+        self.authentication = Authentication(self.loop, self.clock, self.current)
         self.own_turns = OwnTurns(self.loop)
         self.request_turns = RequestTurns(self.loop, self._request_time_debt_ms)
         self.decoded_places = DecodedPlaces(self.loop)
