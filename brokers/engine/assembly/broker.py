@@ -142,7 +142,6 @@ class Broker:
         self.accountings = self._accountings(mmap_counters)
         self.readers = ThreadPoolExecutor(UNCACHED_READERS, "cold-read")
         self.engine = self._engine(defaults)
-        self.engine.catch_up = self.watcher.catch_up
         self.listeners = self._listeners()
         self.security = InternalSecurity(config, self.engine.loop)
         # The order of subscriptions is the order of dependence: what is set, led, may be used, then who comes in.
@@ -199,6 +198,7 @@ class Broker:
             producer_ids=BlockProducerIds(self.store, config.broker_id),
             topic_defaults=defaults,
             control_secret=config.control_secret,
+            catch_up=self.watcher.catch_up,
             fetch_bytes_max=config.fetch_bytes_max,
             frame_bytes_max=config.frame_bytes_max,
             readers=self.readers,
