@@ -17,6 +17,9 @@ HASHED_PREFIX = "h."
 # Kafka's own topics. Clients treat topics of these names as the cluster's, so a tenant has none.
 RESERVED_TOPIC_NAMES = frozenset({"__consumer_offsets", "__transaction_state"})
 
+# The log of a KRaft controller: not even a cluster without one lets it be created.
+PROHIBITED_TOPIC_NAME = "__cluster_metadata"
+
 _INSTANCE_ID = re.compile(r"ins-[a-z0-9]{8}\Z")
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 

@@ -87,6 +87,7 @@ SENTENCES = (
     gettext_noop("Another change of this topic is being carried out."),
     gettext_noop("Another change of this user is being carried out."),
     gettext_noop("Another change of the access rules is being carried out."),
+    gettext_noop("This name cannot be part of an address. Choose another."),
     gettext_noop("This name means something else to Kafka. Choose another."),
     gettext_noop("Use printable characters, without spaces around them."),
     gettext_noop("Use printable characters."),

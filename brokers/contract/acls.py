@@ -79,7 +79,7 @@ class ResourcePattern:
     @property
     def node_name(self) -> str:
         """Of its document below `/ckafka/instances/<id>/acls`."""
-        return f"{self.resource_type.value}:{self.pattern_type.value}:{paths.sanitise(self.name)}"
+        return f"{self.resource_type.value}:{self.pattern_type.value}:{paths.sanitised_part(self.name)}"
 
     @classmethod
     def of_node(cls, node_name: str) -> ResourcePattern:

@@ -174,7 +174,14 @@ def instance_port(broker_id: int, port: int) -> str:
 
 
 def sanitise(name: str) -> str:
-    """QUO-6: percent-encode everything except `A-Z a-z 0-9 - _ .` (so a user called `<default>` is not the default)."""
+    """Returns a name as a node of its own: everything but `A-Z a-z 0-9 - _ .` is percent-encoded (QUO-6), and ZooKeeper
+    has no nodes `.` and `..`.
+    """
+    return name.replace(".", "%2E") if name in (".", "..") else sanitised_part(name)
+
+
+def sanitised_part(name: str) -> str:
+    """Returns a name as a part of a node's: a user called `<default>` is not the default (QUO-6)."""
     return quote(name, safe="-_.").replace("~", "%7E")
 
 
@@ -194,7 +201,7 @@ def quota_entity(instance_id: str, user: str | None, client_id: str | None, *, h
     """
 
     def scoped(name: str | None) -> str:
-        return f"{instance_id}.{DEFAULT_ENTITY if name is None else sanitise(name)}"
+        return f"{instance_id}.{DEFAULT_ENTITY if name is None else sanitised_part(name)}"
 
     if has_user and has_client:
         return f"users/{scoped(user)}/clients/{scoped(client_id)}"
@@ -207,7 +214,7 @@ def quota_entity(instance_id: str, user: str | None, client_id: str | None, *, h
 
 def ip_quota_entity(instance_id: str, address: str | None) -> str:
     """The same of a limit for one address of the instance's clients, or (None) for each that has none of its own."""
-    return f"ips/{instance_id}.{DEFAULT_ENTITY if address is None else sanitise(address)}"
+    return f"ips/{instance_id}.{DEFAULT_ENTITY if address is None else sanitised_part(address)}"
 
 
 def ip_quota_entity_parts(entity_path: str) -> tuple[str, str | None]:

@@ -32,12 +32,16 @@ SALT_BYTES_MAX: Final = 64
 SECRET_ID_BYTES_MAX: Final = 64
 # They mean something where principals are named.
 RESERVED_NAMES: Final = frozenset({"ANONYMOUS", "*"})
+# Addresses of the REST API and of the console cannot name these: a client takes them for folders.
+DOT_NAMES: Final = frozenset({".", ".."})
 
 
 def scram_salt(instance_id: str, name: str, mechanism: int) -> bytes:
-    """The salt of every secret that the control plane makes for this user. A server names one salt before it knows
-    which of two secrets a client has, so both must have the same one (RFC 5802 asks for one that nobody else has, and
-    no two users share an instance and a name).
+    """Returns the salt of every secret that the control plane makes for a user, and of a user that does not exist.
+
+    A server names one salt before it knows which of two secrets a client has, so both must have the same one (RFC 5802
+    asks for one that nobody else has, and no two users share an instance and a name). A user that does not exist has
+    the same function: any other one, with a key or without, would tell which names exist.
     """
     named = f"penstock scram salt/{instance_id}/{MECHANISM_NAMES[mechanism]}/{name}"
     return hashlib.sha256(named.encode()).digest()[:SALT_BYTES]

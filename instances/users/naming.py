@@ -9,6 +9,8 @@ from instances.users.limits import USER_NAME_BYTES_MAX
 
 # Whoever has not signed in, and in access rules everybody.
 RESERVED: Final = frozenset({"ANONYMOUS", "*"})
+# An address that ends with one of these is another address.
+DOT_NAMES: Final = frozenset({".", ".."})
 PRINCIPAL_PREFIX: Final = "User:"
 
 
@@ -21,6 +23,8 @@ def fault_of(name: str) -> str | None:
     """What is wrong with a name, or None."""
     if name in RESERVED:
         return "This name means something else to Kafka. Choose another."
+    if name in DOT_NAMES:
+        return "This name cannot be part of an address. Choose another."
     if not name or name != name.strip() or not name.isprintable():
         return "Use printable characters, without spaces around them."
     if name_bytes(name) > USER_NAME_BYTES_MAX:

@@ -24,6 +24,7 @@ from tests.interop import cleaned
 from tests.interop.test_log_files import JARS, as_kafka_python_reads
 from tests.interop.test_shared_directory import STOP_TIMEOUT_S, listens, publish_topic
 from tests.testkit.engine import eventually
+from tests.testkit.small_segments import SMALL_SEGMENTS
 from tests.unit.brokers.engine.inspect import sample
 from tests.unit.brokers.engine.storage.compaction.cleaning import clean
 from tests.unit.brokers.engine.storage.logs import reopen
@@ -213,7 +214,7 @@ def test_apache_kafka_goes_on_cleaning_what_we_cleaned_and_we_what_it_cleaned(
         end = log.log_end_offset + 40
         eventually(lambda: checkpointed(data) > end, "Apache Kafka has cleaned the log", 60)
 
-    table = PartitionTable(StorageSettings(roots=(data,), broker_id=1, cluster_id="test"))
+    table = PartitionTable(StorageSettings(roots=(data,), broker_id=1, cluster_id="test", defaults=SMALL_SEGMENTS))
     report = table.recover(time.time_ns() // 1_000_000)
     assert report.truncated_bytes == 0
     partition = table.get("orders", 0)

@@ -1,7 +1,8 @@
 """SCRAM as a server speaks it (RFC 5802, RFC 7677), in what Apache Kafka's clients say: no channel binding (`n,,`),
 extensions that are read and ignored. Pure; nonces are handed in.
 
-A user that does not exist gets a salt like any other, so that nobody learns from the first answer who is there.
+A user that does not exist gets a salt by the function of those that do, so that nobody learns from the first answer who
+is there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import hmac
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -19,8 +20,7 @@ from brokers.contract.users import (
     DIGEST_BYTES,
     DIGESTS,
     ITERATIONS,
-    MECHANISM_NAMES,
-    SALT_BYTES,
+    SECRETS_PER_USER_MAX,
     Secret,
     UserDocument,
     Verifier,
@@ -78,11 +78,11 @@ class Proven(NamedTuple):
     answer: bytes
 
 
-def challenge_of(user: UserDocument | None, mechanism: int, fake_salt: Callable[[], bytes]) -> Challenge:
-    """`user` None, or one without a secret under this mechanism: a salt that is made up."""
+def challenge_of(user: UserDocument | None, mechanism: int, salt_without_user: bytes) -> Challenge:
+    """Returns the challenge for a user; None, or one without a secret under this mechanism, has `salt_without_user`."""
     found = () if user is None else _candidates(user.secrets, mechanism)
     if not found:
-        return Challenge(fake_salt(), ITERATIONS, ())
+        return Challenge(salt_without_user, ITERATIONS, ())
     newest = found[-1].verifier
     same = tuple(
         each
@@ -99,12 +99,6 @@ def _candidates(secrets: Sequence[Secret], mechanism: int) -> tuple[Candidate, .
         for verifier in secret.verifiers
         if verifier.mechanism == mechanism
     )
-
-
-def fake_salt(key: bytes, instance_id: str, username: str, mechanism: int) -> bytes:
-    """The same one from every broker that has the key, today and tomorrow, as a user's own would be."""
-    named = f"{instance_id}/{MECHANISM_NAMES[mechanism]}/{username}"
-    return hmac.digest(key, named.encode(), "sha256")[:SALT_BYTES]
 
 
 def parse_client_first(token: bytes) -> ClientFirst:
@@ -162,10 +156,11 @@ class Exchange:
         return Proven(proven, b"v=" + b64encode(signature))
 
     def _proven_by(self, proof: bytes, message: bytes) -> Candidate | None:
-        """Every candidate is tried, and one more where there is none."""
+        """Returns the candidate that has the proof; as many are tried whether there are none, one or two."""
         digest, size = DIGESTS[self._mechanism], DIGEST_BYTES[self._mechanism]
         proven = None
-        for candidate in self._challenge.candidates or (None,):
+        candidates = self._challenge.candidates
+        for candidate in (*candidates, *(None,) * (SECRETS_PER_USER_MAX - len(candidates))):
             stored_key = bytes(size) if candidate is None else candidate.verifier.stored_key
             signature = hmac.digest(stored_key, message, digest)
             client_key = bytes(a ^ b for a, b in zip(proof.ljust(size, b"\0"), signature, strict=False))

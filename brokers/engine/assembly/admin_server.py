@@ -1,6 +1,8 @@
 """The admin port: HTTP, with or without TLS before it, answered on the loop, one connection per question.
 
-It shares the loop with the data path on purpose: an answer proves that the loop turns. Handshakes run beside it.
+It shares the loop with the data path on purpose: an answer proves that the loop turns. Handshakes run beside it. When
+all places are taken a newcomer gets that of the connection that has waited longest without proof: whoever can reach the
+port could keep the control plane out otherwise.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from brokers.contract.process_identity import ProcessIdentity, identity_in
+from brokers.contract.process_identity import ProcessIdentity, Role, identity_in
 from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
 from brokers.engine.network.entering import Entering
 from brokers.engine.network.fair_turns import InstanceTurns
@@ -25,6 +27,11 @@ HEAD_BYTES_MAX: Final = 8_192
 READ_BYTES_MAX: Final = 4 * HEAD_BYTES_MAX
 REQUEST_TIMEOUT_S: Final = 5.0
 CONNECTIONS_MAX: Final = 64
+# Claims to a place, in the order in which they lose it: nothing is known, a request has come or a certificate was
+# shown, the control plane's certificate was shown.
+UNPROVEN: Final = 0
+KNOWN: Final = 1
+CONTROL: Final = 2
 BACKLOG: Final = 128
 HANDSHAKE_THREADS: Final = 1
 _END: Final = b"\r\n\r\n"
@@ -46,7 +53,8 @@ class AdminServer:
         self._handshakes = Handshakes(self._loop, HANDSHAKE_THREADS)
         self._buffers = FrameBuffers(soon=self._loop.call_soon)
         self._socket: socket.socket | None = None
-        self._open: set[OwnedConnection | _Question] = set()
+        # In the order in which they came.
+        self._open: dict[OwnedConnection | _Question, None] = {}
 
     @property
     def group(self) -> object:
@@ -82,7 +90,7 @@ class AdminServer:
             accepted, address = bound.accept()
         except OSError:
             return
-        if len(self._open) >= CONNECTIONS_MAX:
+        if not self._make_room():
             accepted.close()
             return
         accepted.setblocking(False)
@@ -90,8 +98,18 @@ class AdminServer:
             self.enter(accepted, str(address[0]))
             return
         entering = Entering(accepted, str(address[0]), self, self._buffers, self._loop, self._handshakes)
-        self._open.add(entering)
+        self._open[entering] = None
         entering.start(is_proxied=False)
+
+    def _make_room(self) -> bool:
+        """Ends the connection with the least claim, the oldest first, if all places are taken. True if one is free."""
+        if len(self._open) < CONNECTIONS_MAX:
+            return True
+        least = min(self._open, key=_claim)
+        if _claim(least) == CONTROL:
+            return False
+        least.close("others need its place")
+        return True
 
     # -- as `entering.EntryOwner` -------------------------------------------------------------------------------------
 
@@ -105,8 +123,8 @@ class AdminServer:
         self, accepted: socket.socket | TlsStream, client_host: str, make_session: MakeSession | None = None
     ) -> None:
         process = identity_in(accepted.verified_certificate) if isinstance(accepted, TlsStream) else None
-        question = _Question(accepted, process, self._loop, self._answer, self._open.discard)
-        self._open.add(question)
+        question = _Question(accepted, process, self._loop, self._answer, self._forget)
+        self._open[question] = None
         question.start()
 
     def end(self, connection: OwnedConnection, reason: str) -> None:
@@ -123,7 +141,10 @@ class AdminServer:
         self.on_handshake_failed(peer_host, error)
 
     def on_closed(self, connection: OwnedConnection, reason: str) -> None:
-        self._open.discard(connection)
+        self._forget(connection)
+
+    def _forget(self, connection: OwnedConnection | _Question) -> None:
+        self._open.pop(connection, None)
 
 
 class _Question:
@@ -147,6 +168,7 @@ class _Question:
         self._buffer = memoryview(bytearray(READ_BYTES_MAX))
         self._deadline = loop.call_later(REQUEST_TIMEOUT_S, self.close, "no request in time")
         self._is_closed = False
+        self.claim = _claim_of(process)
 
     def start(self) -> None:
         self._loop.add_reader(self._socket.fileno(), self._on_readable)
@@ -162,6 +184,7 @@ class _Question:
         self._head += self._buffer[:count]
         head, end, _ = self._head.partition(_END)
         if end and len(head) <= HEAD_BYTES_MAX:
+            self.claim = max(self.claim, KNOWN)
             self._loop.remove_reader(self._socket.fileno())
             self._unsent = memoryview(reply_to(head + end, self._process, self._answer))
             self._loop.add_writer(self._socket.fileno(), self._send)
@@ -189,3 +212,14 @@ class _Question:
         self._loop.remove_writer(self._socket.fileno())
         self._socket.close()
         self._on_closed(self)
+
+
+def _claim_of(process: ProcessIdentity | None) -> int:
+    if process is None:
+        return UNPROVEN
+    return CONTROL if process.role is Role.CONTROL else KNOWN
+
+
+def _claim(connection: OwnedConnection | _Question) -> int:
+    """Claim of a connection to its place; one in its handshake has none yet."""
+    return connection.claim if isinstance(connection, _Question) else UNPROVEN

@@ -203,6 +203,7 @@ class Broker:
             producer_ids=BlockProducerIds(self.store, config.broker_id),
             topic_defaults=defaults,
             control_secret=config.control_secret,
+            catch_up=self.watcher.catch_up,
             fetch_bytes_max=config.fetch_bytes_max,
             frame_bytes_max=config.frame_bytes_max,
             readers=self.readers,

@@ -248,7 +248,7 @@ class StorageShortening:
             for segment, following in pairwise(segments):
                 if following.base_offset > partition.high_watermark:
                     break
-                result.append(OldSegment(segment.size_bytes * replicas, segment.largest_timestamp()))
+                result.append(OldSegment(segment.disk_bytes * replicas, segment.largest_timestamp()))
         except StorageFailed as failure:
             self._engine.table.storage_failed(failure)
             return []

@@ -57,7 +57,7 @@ class StorageUse:
         for topic, index, replicas in known.partitions:
             partition = table.get(topic, index)
             if partition is not None and not partition.offline:
-                result += partition.size_bytes * replicas
+                result += partition.disk_bytes * replicas
         self.bytes_by_instance[instance_id] = result
         return result
 
@@ -93,5 +93,5 @@ class StorageUse:
             instance_id, _ = split_internal(partition.topic)
             topic = image.topics.get(partition.topic)
             if instance_id is not None and topic is not None and partition.index < len(topic.partitions):
-                result[instance_id] += partition.size_bytes * len(topic.partitions[partition.index].target)
+                result[instance_id] += partition.disk_bytes * len(topic.partitions[partition.index].target)
         return result

@@ -65,6 +65,10 @@ class InvalidTopicName(Refused):
     wire_code = 17
 
 
+class ProhibitedTopic(Refused):
+    """The name is that of a log that only Kafka's own controllers have."""
+
+
 class UnknownTopic(Refused):
     wire_code = 3
 

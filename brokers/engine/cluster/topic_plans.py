@@ -132,6 +132,8 @@ def _check_new_name(image: ClusterImage, instance_id: str | None, name: str) -> 
             f"Topic name is invalid: '{name[: naming.TOPIC_NAME_LENGTH_MAX]}' must be 1 to "
             f"{naming.TOPIC_NAME_LENGTH_MAX} of ASCII letters, digits, '.', '_' and '-', and not '.' or '..'."
         )
+    if name == naming.PROHIBITED_TOPIC_NAME:
+        raise errors.ProhibitedTopic(f"Creation of internal topic {name} is prohibited.")
     if instance_id is None:
         if name in image.topics:
             raise errors.TopicExists(f"Topic '{name}' already exists.")

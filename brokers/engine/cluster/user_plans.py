@@ -12,6 +12,7 @@ from brokers.contract import instance_limits, paths
 from brokers.contract.users import (
     DIGEST_BYTES,
     DIGESTS,
+    DOT_NAMES,
     ITERATIONS_MAX,
     ITERATIONS_MIN,
     MECHANISM_NAMES,
@@ -79,7 +80,7 @@ def check_name(name: str) -> None:
             f"A user name has 1 to {USER_NAME_BYTES_MAX} bytes, and what is not a letter, digit, '-', '_' or '.' "
             "counts as three for each byte of UTF-8; choose a shorter one."
         )
-    if name in RESERVED_NAMES or not name.isprintable():
+    if name in RESERVED_NAMES | DOT_NAMES or not name.isprintable():
         raise errors.UnacceptableCredential(
             f"{name!r} cannot be a user name: it is reserved, or has characters that cannot be printed."
         )

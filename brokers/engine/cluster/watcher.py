@@ -78,6 +78,7 @@ class ClusterWatcher:
         self.loads_begun = 0
         self.load_shown = 0
         self._seen = {Part.CHANGES: NO_CHANGE, Part.CONFIG_CHANGES: NO_CHANGE}
+        self._looks_begun = 0
 
     def mark(self, part: Part) -> None:
         self._marked.add(part)
@@ -112,6 +113,28 @@ class ClusterWatcher:
         self._current.publish(image)
         return image
 
+    async def catch_up(self) -> None:
+        """Returns when the image holds what had been announced when it was called; calls that wait share one look.
+
+        Raises:
+            StoreUnavailable: the image is as late as before.
+        """
+        looks_begun = self._looks_begun
+        async with self._reading:
+            if self._looks_begun > looks_begun:
+                return
+            self._looks_begun += 1
+            names = await self._tree.children(paths.CHANGES) or []
+            newest = max((changes.sequence_of(name) or NO_CHANGE for name in names), default=NO_CHANGE)
+            if newest <= self._seen[Part.CHANGES]:
+                return
+            self._marked.discard(Part.CHANGES)
+            try:
+                await self._refresh({Part.CHANGES}, set())
+            except StoreUnavailable:
+                self.mark(Part.CHANGES)
+                raise
+
     async def run(self) -> None:
         """Until cancelled. While ZooKeeper is away the last image stays, and what was marked stays marked."""
         while True:
@@ -120,6 +143,8 @@ class ClusterWatcher:
             self._wake.clear()
             marked, self._marked = self._marked, set()
             entities, self._entities = self._entities, set()
+            if not marked and not entities:
+                continue
             try:
                 async with self._reading:
                     await self._refresh(marked, entities)

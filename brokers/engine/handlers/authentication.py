@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import os
 import secrets
 import threading
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from brokers.contract import paths
-from brokers.contract.users import SCRAM_SHA_256, USER_NAME_BYTES_MAX, Secret, UserDocument
+from brokers.contract.users import SCRAM_SHA_256, USER_NAME_BYTES_MAX, Secret, UserDocument, scram_salt
 from brokers.engine.access import passwords, scram
 from brokers.engine.access.attempts import Attempts
 from brokers.engine.access.authorizer import Address
@@ -54,9 +53,7 @@ class _OfInstance:
 class Authentication:
     """Of one broker. `max_reauth_ms` is `connections.max.reauth.ms`, 0 = never again."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, clock: Clock, current: CurrentImage, cluster_secret: str
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, current: CurrentImage) -> None:
         self.loop = loop
         self.clock = clock
         self.max_reauth_ms = 0
@@ -65,8 +62,6 @@ class Authentication:
         self.turns = HashingTurns()
         self.hasher: Executor = ThreadPoolExecutor(1, "password", _give_way)
         self._current = current
-        # The same for all brokers: a made-up salt that differed among them would give itself away.
-        self._fake_key = hmac.digest(cluster_secret.encode(), b"penstock fake salts", "sha256")
         self._of: dict[str, _OfInstance] = {}
         self.tokens = TokenAuthentication(self, clock, current, os.urandom(_PROVEN_KEY_BYTES))
 
@@ -89,9 +84,6 @@ class Authentication:
             return False
         return paths.sanitise(name) in self._current.image.users.of_instance(instance_id)
 
-    def fake_salt(self, instance_id: str, name: str, mechanism: int) -> bytes:
-        return scram.fake_salt(self._fake_key, instance_id, name, mechanism)
-
     async def prove_password(self, instance_id: str, name: str, password: str, address: Address) -> Secret | None:
         """The secret that is this password. It waits for its turn, and costs a thread some milliseconds.
 
@@ -111,7 +103,7 @@ class Authentication:
                 passwords.matching,
                 password,
                 () if user is None else passwords.comparisons_of(user),
-                self.fake_salt(instance_id, name, SCRAM_SHA_256),
+                scram_salt(instance_id, name, SCRAM_SHA_256),
             )
         if secret is not None and user is not None:
             self.was_right(instance_id, name, address, was_counted=True)

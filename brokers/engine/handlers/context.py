@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from base64 import urlsafe_b64encode
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -34,6 +34,7 @@ from brokers.engine.handlers.change_turns import ChangeTurns, TopicsBeingCreated
 from brokers.engine.handlers.fair_share import LoopShare
 from brokers.engine.handlers.required_rights import DENIALS, REQUIRED_RIGHTS
 from brokers.engine.handlers.topic_lists import TOPIC_LISTS
+from brokers.engine.handlers.topic_looks import TopicLooks
 from brokers.engine.handlers.waiting_calls import WaitingCalls
 from brokers.engine.loop_turns import LoopTurns
 from brokers.engine.own_turns import OwnTurns
@@ -180,6 +181,10 @@ def _has_no_pools(_request: ChargePoolsRequest) -> ChargePoolsResponse:
     return ChargePoolsResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
 
 
+async def _nothing_to_read() -> None:
+    """Before the assembly has plugged in the reader of the change log."""
+
+
 @dataclass(slots=True, eq=False)
 class Engine:
     """The rooms that handlers reach. `metadata_version` is another object after every change of what a client may see
@@ -236,6 +241,8 @@ class Engine:
     # As flow master: what brokers may admit of what instances bought.
     report_flow: Callable[[ReportFlowRequest], ReportFlowResponse] = _is_no_flow_master
     charge_pools: Callable[[ChargePoolsRequest], ChargePoolsResponse] = _has_no_pools
+    # Returns when the image holds what had been announced when it was called.
+    catch_up: Callable[[], Awaitable[None]] = _nothing_to_read
     # For coordinators beyond an instance's brokers.
     forwarder: Forwarder | None = None
     # For waits until a limiter is paid.
@@ -253,10 +260,13 @@ class Engine:
     audit: AuditTrail = field(init=False)
     # Who loses a right while waiting is told.
     waiting_calls: WaitingCalls = field(init=False)
+    # Who looks into the change log for a topic that is not known here.
+    topic_looks: TopicLooks = field(init=False)
 
     def __post_init__(self) -> None:
         self.audit = AuditTrail(self.broker_id, self.clock)
-        self.authentication = Authentication(self.loop, self.clock, self.current, self.control_secret)
+        self.topic_looks = TopicLooks(self.clock)
+        self.authentication = Authentication(self.loop, self.clock, self.current)
         self.loop_clock = LoopClock(self.loop, self.clock)
         self.own_turns = OwnTurns(self.loop)
         self.request_turns = RequestTurns(self.loop, self._request_time_debt_ms)

@@ -17,6 +17,7 @@ from brokers.engine.handlers.cluster import (
     report_flow,
 )
 from brokers.engine.handlers.common.chunked_encoding import in_chunks
+from brokers.engine.handlers.common.fresh_topics import with_fresh_topics
 from brokers.engine.handlers.common.turns import Shape, in_turns, results_of
 from brokers.engine.handlers.configs import alter_configs, client_quotas, describe_configs
 from brokers.engine.handlers.context import Handler
@@ -123,8 +124,8 @@ SHAPES: Final[Mapping[ApiKey, Shape]] = {
 }
 
 
-# In the order in which they lie around each other: passed on to others, in turns, told to the audit log, answered in
-# chunks.
+# In the order in which they lie around each other: passed on to others, in turns, written to the audit log, answered in
+# chunks, and all of it after a look for topics that are not known yet.
 _AUDITED_HANDLERS: Final = with_audit(
     {
         **_HERE_OR_ELSEWHERE,
@@ -158,9 +159,11 @@ _LINES: Final[Mapping[ApiKey, Callable[[Any], int]]] = {
     ApiKey.DESCRIBE_PRODUCERS: describe_producers.settings_described,
 }
 
-HANDLERS: Final[Mapping[int, Handler]] = {
-    **_AUDITED_HANDLERS,
-    **{int(api_key): in_chunks(_AUDITED_HANDLERS[int(api_key)], lines_of) for api_key, lines_of in _LINES.items()},
-}
+HANDLERS: Final[Mapping[int, Handler]] = with_fresh_topics(
+    {
+        **_AUDITED_HANDLERS,
+        **{int(api_key): in_chunks(_AUDITED_HANDLERS[int(api_key)], lines_of) for api_key, lines_of in _LINES.items()},
+    }
+)
 
 DISPATCH_TABLE: Final = DispatchTable(FAST_CODEC_HANDLERS, LEGACY_HANDLERS, HANDLERS)

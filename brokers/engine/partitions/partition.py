@@ -113,6 +113,10 @@ class Partition:
         return self.log.size_bytes
 
     @property
+    def disk_bytes(self) -> int:
+        return self.log.disk_bytes
+
+    @property
     def last_fetched_epoch(self) -> int:
         """The leader epoch of the last batch, -1 for an empty log: what a follower tells its leader (REP-15)."""
         return self.log.epochs.latest

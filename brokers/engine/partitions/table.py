@@ -439,7 +439,7 @@ class PartitionTable:
         partition.replicas = ()
 
     def own(self, partition: Partition, replicas: tuple[int, ...]) -> None:
-        """Its topic is known, and about to be deleted: the log goes with it, though nobody led or followed it here."""
+        """Binds a log that was neither led nor followed here to its topic, so that it is deleted with it."""
         partition.replicas = partition.replicas or replicas
 
     def delete(self, topic: str, index: int, *, now_ms: int, keep: bool = False) -> None:

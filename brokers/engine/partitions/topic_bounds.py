@@ -12,7 +12,7 @@ from brokers.engine.records.validation import LONG_MAX
 
 
 class Bound(NamedTuple):
-    """`is_least`: a topic's value is at least this, otherwise at most."""
+    """A broker setting that bounds a topic's: from below if `is_least`, otherwise from above."""
 
     broker_key: str
     default: int
@@ -42,9 +42,25 @@ BOUNDS: Final = {
     ),
 }
 
+# In force for `segment.bytes`, but not described instead of it: clients that read what they set find it.
+SEGMENT_BYTES: Final = Bound(
+    "log.segment.bytes.min",
+    1 << 20,
+    True,
+    "The least that a topic's `segment.bytes` counts: each segment costs files, descriptors and memory.",
+)
+BROKER_BOUNDS: Final = (*BOUNDS.values(), SEGMENT_BYTES)
+
+
+def segment_bytes(topic: Mapping[str, str], defaults: Mapping[str, str], configured_bytes: int) -> int:
+    """Size at which a log rolls. The broker's own default is the operator's, and counts as it is."""
+    if not topic.get("segment.bytes"):
+        return configured_bytes
+    return max(configured_bytes, int(defaults.get(SEGMENT_BYTES.broker_key, SEGMENT_BYTES.default)))
+
 
 def beyond(name: str, topic: Mapping[str, str], defaults: Mapping[str, str]) -> str | None:
-    """The bound that is in force instead of what `topic` says of `name`, None if what it says is."""
+    """Returns the bound that is in force instead of what `topic` says of `name`, None if what it says is."""
     bound = BOUNDS.get(name)
     if bound is None or not topic.get(name):
         return None

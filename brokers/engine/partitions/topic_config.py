@@ -22,8 +22,7 @@ from brokers.engine.storage.compaction.settings import CompactionRules
 from brokers.engine.storage.log import ROLLED_MS_MIN, LogConfig
 from brokers.engine.storage.retention import RetentionRules
 
-# However small a tenant sets them, a log rolls no oftener than this: each segment costs files and a descriptor.
-ROLLED_BYTES_MIN: Final = 16 * 1024
+# However small a tenant sets it, a log rolls no oftener than this: each segment costs files and a descriptor.
 INDEX_BYTES_MIN: Final = 64 * 1024
 # However large: what lies between two entries is searched by the loop that serves everybody, a thousand small batches a
 # millisecond, and the indexes of a log that is written to are in memory.
@@ -103,6 +102,18 @@ def check_writable(name: str, *, operator: bool = False) -> None:
         raise InvalidTopicConfig(f"Topic config {name} is set by the operator and cannot be changed")
 
 
+def is_written_back(name: str, value: str | None, topic: Mapping[str, str], defaults: Mapping[str, str]) -> bool:
+    """True for an operator's key with the value that is in force: clients read all settings, and write them back."""
+    setting = SETTINGS.get(name)
+    if setting is None or not setting.read_only or value is None:
+        return False
+    in_force = topic.get(name, defaults.get(name, setting.default))
+    try:
+        return formed(setting.type, value) == formed(setting.type, in_force)
+    except ValueError:
+        return False
+
+
 def check_value(name: str, value: str | None, *, operator: bool = False) -> str:
     """The value as it is kept, if `name` may be set to it. Raises InvalidTopicConfig with a reason for the client."""
     setting = SETTINGS.get(name)
@@ -134,9 +145,22 @@ def accepted(name: str, value_type: ValueType, accepts: Callable[[str], bool], v
     return kept
 
 
-def check_config(config: Mapping[str, str | None], *, operator: bool = False) -> dict[str, str]:
-    """All pairs checked, as CreateTopics and AlterConfigs send them. Raises InvalidTopicConfig at the first bad one."""
-    return {name: check_value(name, value, operator=operator) for name, value in config.items()}
+def check_config(
+    config: Mapping[str, str | None],
+    topic: Mapping[str, str],
+    defaults: Mapping[str, str],
+    *,
+    operator: bool = False,
+) -> dict[str, str]:
+    """Returns the pairs of CreateTopics or AlterConfigs as they are kept, without what a tenant only writes back.
+
+    `topic` and `defaults` are in force. Raises InvalidTopicConfig at the first pair that is not acceptable.
+    """
+    return {
+        name: check_value(name, value, operator=operator)
+        for name, value in config.items()
+        if operator or not is_written_back(name, value, topic, defaults)
+    }
 
 
 def check_together(topic: Mapping[str, str], defaults: Mapping[str, str]) -> None:
@@ -175,7 +199,7 @@ def topic_defaults(broker_overrides: Mapping[str, str]) -> dict[str, str]:
     for setting in SETTINGS.values():
         if setting.broker_key in broker_overrides:
             defaults[setting.name] = broker_overrides[setting.broker_key]
-    for bound in topic_bounds.BOUNDS.values():
+    for bound in topic_bounds.BROKER_BOUNDS:
         if bound.broker_key in broker_overrides:
             defaults[bound.broker_key] = broker_overrides[bound.broker_key]
     if "log.retention.ms" not in broker_overrides:
@@ -271,7 +295,7 @@ def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
     if rules.compacted and lag_ms > 0:
         segment_ms = min(segment_ms, lag_ms)
     log = LogConfig(
-        segment_bytes=max(rules.segment_bytes, ROLLED_BYTES_MIN),
+        segment_bytes=topic_bounds.segment_bytes(topic, defaults, rules.segment_bytes),
         segment_ms=max(segment_ms, ROLLED_MS_MIN),
         index_limits=_index_limits(number("index.interval.bytes"), number("segment.index.bytes")),
         retention=RetentionRules(number("retention.ms"), number("retention.bytes"), "delete" in policies),

@@ -246,6 +246,9 @@ class Roles:
         ):
             self._fetchers.unfollow(name, index)
             self._table.resign(name, index)
+            if held is not None and held.topic_id == topic.topic_id:
+                # It waits for the controller; if the topic is made again meanwhile the log goes with the old one.
+                self._table.own(held, wanted.replicas)
         elif wanted.leader == self._broker_id:
             self._lead(topic, wanted)
         else:

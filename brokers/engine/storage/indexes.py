@@ -73,6 +73,11 @@ class _Index:
             self._stored_bytes = len(self._entries)
         return self._entries
 
+    @property
+    def loaded_bytes(self) -> int:
+        """Size of the entries in memory."""
+        return 0 if self._entries is None else len(self._entries)
+
     def ready(self) -> None:
         """Takes the entries into memory if that needs no waiting for the disk. Raises NotCached if it does."""
         if self._entries is not None or not os.path.exists(self.path):  # noqa: PTH110

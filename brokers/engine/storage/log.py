@@ -21,9 +21,12 @@ from brokers.engine.storage.segment import DamagedSegment, IndexLimits, Segment
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 # Batch positions remembered per log, twice: consumers at the tail find theirs without a scan.
 POSITIONS_MAX: Final = 64
-# With so many segments a log rolls by time no oftener than this, whatever times producers make up: each costs files.
-ROLLED_RAPIDLY_MAX: Final = 64
+# By time, the first segments of a log close after a second, later ones after a minute unless they have grown:
+# whatever times producers make up, each segment costs files.
 ROLLED_MS_MIN: Final = 1_000
+ROLLED_RAPIDLY_MAX: Final = 8
+ROLLED_SMALL_MS_MIN: Final = 60_000
+SMALL_SEGMENT_BYTES: Final = 1 << 20
 NO_HOLE: Final = -1
 AT_THE_END: Final = -1
 
@@ -101,6 +104,12 @@ class Log:
         segments = self.segments
         return segments[0].size_bytes if len(segments) == 1 else sum(segment.size_bytes for segment in segments)
 
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of the disk that its segments take, with their indexes and snapshots."""
+        segments, active = self.segments, self.active
+        return sum(segment.disk_bytes for segment in segments) - active.disk_bytes + active.active_disk_bytes
+
     # -- appending ----------------------------------------------------------------------------------------------------
 
     def append(
@@ -137,9 +146,15 @@ class Log:
         open_ms = now_ms - segment.created_ms
         waited_ms = max_timestamp - first if first >= 0 else open_ms
         if waited_ms > config.segment_ms:
-            is_rapid = 0 <= open_ms < ROLLED_MS_MIN and len(self.segments) >= ROLLED_RAPIDLY_MAX
+            is_rapid = 0 <= open_ms < self._open_ms_min(segment)
             return not is_rapid or segment.indexes_full
         return segment.indexes_full
+
+    def _open_ms_min(self, segment: Segment) -> int:
+        """Least time that the active segment stays open before it is closed by time."""
+        if len(self.segments) < ROLLED_RAPIDLY_MAX:
+            return 0
+        return ROLLED_MS_MIN if segment.size_bytes >= SMALL_SEGMENT_BYTES else ROLLED_SMALL_MS_MIN
 
     def roll(self, now_ms: int, base_offset: int = AT_THE_END) -> Segment:
         """Closes the active segment and opens the next at the log's end, or behind a hole that follows it (LOG-17,
@@ -150,6 +165,7 @@ class Log:
         begin_segment(self.producers, self.directory, base_offset, self.root)
         segment = Segment(self.directory, self.root, base_offset, self.files, now_ms=now_ms)
         segment.create_file()
+        segment.measure_side_files()
         self.segments.append(segment)
         self.active = segment
         return segment

@@ -16,12 +16,15 @@ from brokers.engine.records import batch as layout
 from brokers.engine.records.batch import BatchHeader
 from brokers.engine.storage.files import OpenFiles, SegmentFile, append_all, read_at, storage_errors
 from brokers.engine.storage.indexes import Aborted, AbortedIndex, OffsetIndex, TimeIndex
+from brokers.engine.storage.producer_state import SNAPSHOT_SUFFIX
 
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 DELETED_SUFFIX: Final = ".deleted"
+# File systems give space away in blocks of this size.
+BLOCK_BYTES: Final = 4096
 SCAN_CHUNK_BYTES: Final = 16 * 1024
 # Offsets behind damage that were asked for, whose readers are not worth another scan of the file.
 DAMAGED_REMEMBERED_MAX: Final = 128
@@ -36,6 +39,11 @@ def base_name(base_offset: int) -> str:
     return f"{base_offset:020d}"
 
 
+def blocks_bytes(size_bytes: int) -> int:
+    """Bytes of the disk that a file of this size takes."""
+    return -(-size_bytes // BLOCK_BYTES) * BLOCK_BYTES
+
+
 class DamagedSegment(Exception):
     """Reading met bytes that are no batch where one must begin: in which file, at which byte."""
 
@@ -46,8 +54,10 @@ class DamagedSegment(Exception):
 
 
 class Segment:
-    """`size_bytes` is the length of the log file; positions are byte positions in it. `aborted` is None unless some
-    transaction was aborted here.
+    """A part of a log that begins at `base_offset`.
+
+    `size_bytes` is the length of the log file; positions are byte positions in it. `aborted` is None unless some
+    transaction was aborted here. `side_bytes` is what its other files take of the disk.
     """
 
     __slots__ = (
@@ -63,6 +73,7 @@ class Segment:
         "max_timestamp",
         "max_timestamp_offset",
         "offset_index",
+        "side_bytes",
         "size_bytes",
         "time_index",
     )
@@ -95,6 +106,31 @@ class Segment:
         self.max_timestamp_offset = base_offset
         self.indexed_timestamp = -1
         self.indexes_full = False
+        self.side_bytes = 0
+        if not fresh:
+            self.measure_side_files()
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of the disk that it takes, with its indexes and the snapshot of producers at its beginning."""
+        return blocks_bytes(self.size_bytes) + self.side_bytes
+
+    @property
+    def active_disk_bytes(self) -> int:
+        """Bytes of the disk that it takes while it is appended to and its indexes grow in memory."""
+        index_bytes = blocks_bytes(self.offset_index.loaded_bytes) + blocks_bytes(self.time_index.loaded_bytes)
+        return blocks_bytes(self.size_bytes) + max(self.side_bytes, index_bytes)
+
+    def measure_side_files(self) -> None:
+        """Looks up what the files beside the log take. Call when they are written."""
+        stem, side_bytes = self.file.path.removesuffix(LOG_SUFFIX), 0
+        with storage_errors(self.file.root):
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX):
+                try:
+                    side_bytes += blocks_bytes(os.stat(stem + suffix).st_size)  # noqa: PTH116
+                except FileNotFoundError:
+                    continue
+        self.side_bytes = side_bytes
 
     def append(self, data: memoryview | bytes, last_offset: int, max_timestamp: int, limits: IndexLimits) -> None:
         """Writes one batch with its offsets already assigned. Raises StorageFailed and changes nothing then."""
@@ -261,6 +297,7 @@ class Segment:
             index.store()
             if not len(index) and index is not self.aborted:  # as the time index of records without times
                 index.make_file()
+        self.measure_side_files()
 
     def wake(self) -> None:
         """Closed until now, and to be appended to again: its indexes are in memory from here on."""

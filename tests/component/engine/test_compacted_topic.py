@@ -21,11 +21,13 @@ CONFIG = {
     "delete.retention.ms": "86400000",
 }
 
+OVERRIDES = {"log.cleaner.backoff.ms": "200", "log.segment.bytes.min": "1"}
+
 
 @pytest.fixture(scope="module")
 def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineCluster]:
     directory = tmp_path_factory.mktemp("compacted")
-    with EngineCluster(zookeeper_address, directory, overrides={"log.cleaner.backoff.ms": "200"}) as running:
+    with EngineCluster(zookeeper_address, directory, overrides=OVERRIDES) as running:
         yield running
 
 

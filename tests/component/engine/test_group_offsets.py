@@ -32,6 +32,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineCluster]:
     overrides = {
         "offsets.topic.segment.bytes": "32768",
+        "log.segment.bytes.min": "1",
         "log.cleaner.backoff.ms": "200",
         "log.cleaner.min.cleanable.ratio": "0.1",
     }

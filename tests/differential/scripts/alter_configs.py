@@ -16,6 +16,13 @@ from tests.differential.scripts.configs import KEYS, TOPIC, described
 
 PREFIX = "diff.alter"
 
+# Keys that a tenant of ours may only write back.
+OPERATORS = (
+    ("preallocate", "false"),
+    ("leader.replication.throttled.replicas", ""),
+    ("follower.replication.throttled.replicas", ""),
+)
+
 
 def script(player: Player) -> None:
     for version in range(3):
@@ -53,6 +60,7 @@ def _version(player: Player, version: int) -> None:
     ask("a right and an unknown key", resource(("retention.ms", "1"), ("no.such.key", "1")))
     ask("no number", resource(("retention.ms", "soon")))
     ask("out of range", resource(("segment.bytes", "1")))
+    ask("the operator's keys as they are", resource(*OPERATORS))
     ask("null", resource(("retention.ms", None)))
     ask("null for an unknown key", resource(("no.such.key", None)))
     ask("a key twice", resource(("retention.ms", "8000"), ("retention.ms", "9000")))

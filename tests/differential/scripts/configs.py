@@ -17,6 +17,8 @@ from tests.differential.play import Player
 PREFIX = "diff.configs"
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+# Whose replicas an operator throttles.
+ROLES = ("leader", "follower")
 KEYS = ["retention.ms", "cleanup.policy", "max.message.bytes", "segment.bytes", "compression.type", "retention.bytes"]
 
 
@@ -109,6 +111,10 @@ def _alter(player: Player, version: int) -> None:
     ask("null", resource(change("retention.ms", SET, None)))
     ask("one right, one wrong", resource(change("retention.ms", SET, "1"), change("segment.bytes", SET, "x")))
     ask("a key twice", resource(change("retention.ms", SET, "1"), change("retention.ms", SET, "2")))
+    as_they_are = [("preallocate", "false"), *((f"{role}.replication.throttled.replicas", "") for role in ROLES)]
+    for key, value in as_they_are:
+        ask(f"{key} as it is", resource(change(key, SET, value)))
+        ask(f"{key} deleted", resource(change(key, DELETE)))
     ask("nothing", resource())
     ask("no resources")
     ask("an unknown topic", resource(change("retention.ms", SET, "1"), topic=f"{PREFIX}.unknown"))

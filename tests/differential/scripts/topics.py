@@ -28,6 +28,10 @@ def script(player: Player) -> None:
         _delete(player, version)
 
 
+# Whose replicas an operator throttles.
+ROLES = ("leader", "follower")
+
+
 def topic(name: str, partitions: int = 1, factor: int = 1, **more: Any) -> CreatableTopic:
     return CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, **more)
 
@@ -80,6 +84,7 @@ def _create(player: Player, version: int) -> None:
         "long": "x" * 250,
         "space": "a b",
         "umlaut": "ä",
+        "internal": "__cluster_metadata",
     }.items():
         ask(f"bad name: {kind}", topic(bad))
     ask("the longest name", topic(f"{name}." + "x" * (249 - len(name) - 1)), validate_only=True)
@@ -132,6 +137,9 @@ def _create_configured(ask: _Creating) -> None:
     ):
         ask(f"config {what}", topic(f"{name}.wanted", configs=config(key, value)), validate_only=True)
     ask("a bad config, exists", topic(f"{name}.config", configs=config("no.such.key", "1")), validate_only=True)
+    as_they_are = [("preallocate", "false"), *((f"{role}.replication.throttled.replicas", "") for role in ROLES)]
+    for key, value in as_they_are:
+        ask(f"config {key} as it is", topic(f"{name}.wanted", configs=config(key, value)), validate_only=True)
     twice = config("retention.ms", "1") + config("retention.ms", "2")
     ask("config twice", topic(f"{name}.config2", configs=twice), validate_only=True)
 

@@ -28,6 +28,7 @@ from brokers.engine.controller.placement import Placer
 from brokers.engine.coordinators.settings import CoordinatorSettings, from_overrides
 from brokers.engine.handlers.context import NEVER_MS, Engine
 from brokers.engine.handlers.transactions.producer_ids import BlockProducerIds
+from brokers.engine.partitions import topic_bounds
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
 from brokers.engine.replication.interfaces import LinkOwner
 from brokers.engine.throttling.accounting import AccountingRegistry
@@ -67,6 +68,7 @@ class FetcherContext:
         self.disks = disks
         self.dice = dice
         self.coordination = coordination
+        self.segment_bytes_min = 1
         self.hosts: dict[int, Host] = {}
 
     def find(self, place: int) -> Process | None:
@@ -158,6 +160,7 @@ class Process:
                 roots=(self.host.disk.top / "data",),
                 broker_id=self.id,
                 cluster_id=CLUSTER_ID,
+                defaults={topic_bounds.SEGMENT_BYTES.broker_key: str(self.around.segment_bytes_min)},
                 # With every maintenance.
                 retention_interval_ms=0,
             )

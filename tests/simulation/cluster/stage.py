@@ -15,7 +15,6 @@ import structlog
 from brokers.contract import paths
 from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.coordinators.settings import CoordinatorSettings
-from brokers.engine.partitions import topic_config
 from tests.simulation.cluster.broker import FetcherContext, Host, Process
 from tests.simulation.cluster.clock import US_PER_MS, World
 from tests.simulation.cluster.disks import Disks
@@ -35,6 +34,10 @@ STEP_MS: Final = (0, 1, 2, 3, 5, 5, 8, 8, 10, 20, 30, 60)
 LONG_CHANCE: Final = 0.03
 LONG_MS: Final = (150, 400, 800)
 
+# Brokers' `log.segment.bytes.min`.
+SMALL_SEGMENT_BYTES_MIN: Final = 1
+SEGMENT_BYTES_MIN: Final = 16 * 1024
+
 
 class Stage(ABC):
     """Everything here is broken promises: they are raised by whatever lets time go by. `close` gives back what a run
@@ -51,6 +54,7 @@ class Stage(ABC):
         self.disks = Disks(self.world)
         self._logging = structlog.get_config()
         self.around = FetcherContext(self.world, self.network, self.ensemble, self.disks, dice, coordination)
+        self.around.segment_bytes_min = SMALL_SEGMENT_BYTES_MIN if self.segments_are_small else SEGMENT_BYTES_MIN
         self.hosts = self.around.hosts
 
     @abstractmethod
@@ -90,13 +94,9 @@ class Stage(ABC):
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         self.disks.__enter__()
         self._order = InOrder()
-        self._rolled_bytes_min = topic_config.ROLLED_BYTES_MIN
-        if self.segments_are_small:
-            topic_config.ROLLED_BYTES_MIN = 1
 
     def close(self) -> None:
         self._order.close()
-        topic_config.ROLLED_BYTES_MIN = self._rolled_bytes_min
         for host in self.hosts.values():
             host.end("the run is over")
         self.disks.__exit__()

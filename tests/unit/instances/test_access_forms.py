@@ -103,7 +103,9 @@ def test_an_address_is_written_as_brokers_write_those_of_connections() -> None:
     assert address_of("*") == "*"
 
 
-@pytest.mark.parametrize("name", ["ANONYMOUS", "*", "", " a", "a ", "a\nb", "a\x00", "\u6c34" * 29, "a" * 256])
+@pytest.mark.parametrize(
+    "name", ["ANONYMOUS", "*", ".", "..", "", " a", "a ", "a\nb", "a\x00", "\u6c34" * 29, "a" * 256]
+)
 def test_a_name_that_means_something_else_or_does_not_fit_is_no_users(name: str) -> None:
     assert fault_of(name)
 

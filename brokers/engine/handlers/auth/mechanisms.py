@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from brokers.contract.users import MECHANISM_NAMES, Secret
+from brokers.contract.users import MECHANISM_NAMES, Secret, scram_salt
 from brokers.engine.access import oauthbearer, sasl, scram
 from brokers.engine.access.authorizer import Address
 from brokers.engine.access.sasl import SaslFailed
@@ -116,7 +116,7 @@ class ScramMechanism:
         challenge = scram.challenge_of(
             authentication.usable_user(instance_id, first.username),
             self.number,
-            partial(authentication.fake_salt, instance_id, first.username, self.number),
+            scram_salt(instance_id, first.username, self.number),
         )
         self._exchange = scram.Exchange(self.number, first, challenge, new_nonce())
         return Outcome(self._exchange.server_first, None)

@@ -1,16 +1,17 @@
-"""AllotStorage: another broker reports what its instances store, and is told what it may append (CKA-26).
+"""AllotStorage: another broker reports what its instances store, and is answered what it may append (CKA-26).
 
-Only the cluster itself may ask.
+Only that broker may ask.
 """
 
 from __future__ import annotations
 
+from brokers.engine.handlers.common.peer_brokers import speaker_error
 from brokers.engine.handlers.context import Call
-from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.storage import AllotStorageRequest, AllotStorageResponse
 
 
 def allot_storage(call: Call, request: AllotStorageRequest) -> AllotStorageResponse:
-    if not call.view.internal or call.view.instance_id is not None:
-        return AllotStorageResponse(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    error = speaker_error(call.engine, call.view.principal, request.broker_id, request.broker_epoch)
+    if error:
+        return AllotStorageResponse(error_code=error)
     return call.engine.allot_storage(request)

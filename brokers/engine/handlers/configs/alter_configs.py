@@ -148,7 +148,7 @@ def _topic(call: Call, resource: AlterConfigsResource | IncrementalAlterConfigsR
 
 
 def _replacement(call: Call, given: Mapping[str, str | None]) -> Change:
-    """What a topic's settings become when `given` is all that its tenant sets."""
+    """Returns the change of a topic's settings when `given` is all that its tenant sets."""
     is_operator = call.view.instance_id is None
 
     def change(present: dict[str, str]) -> dict[str, str]:
@@ -157,7 +157,8 @@ def _replacement(call: Call, given: Mapping[str, str | None]) -> Change:
             for name, value in present.items()
             if not is_operator and name in SETTINGS and SETTINGS[name].read_only
         }
-        return kept | topic_config.check_config(given, operator=is_operator)
+        defaults = call.engine.topic_defaults
+        return kept | topic_config.check_config(given, present, defaults, operator=is_operator)
 
     return change
 
@@ -218,21 +219,25 @@ def applied(
     after = dict(present)
     for change in changes:
         operation = change.config_operation
+        name, value = change.name, change.value
         if operation == DELETE:
-            topic_config.check_writable(change.name, operator=operator)
-            after.pop(change.name, None)
-        elif operation == SET:
-            after[change.name] = topic_config.check_value(change.name, change.value, operator=operator)
-        elif operation in (APPEND, SUBTRACT):
-            after[change.name] = _listed(after, defaults, change)
-        else:
+            if name in after:
+                topic_config.check_writable(name, operator=operator)
+            after.pop(name, None)
+            continue
+        if operation in (APPEND, SUBTRACT):
+            value = _listed(after, defaults, change)
+        elif operation != SET:
             raise Wrong(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}.")
+        if operator or not topic_config.is_written_back(name, value, after, defaults):
+            after[name] = topic_config.check_value(name, value, operator=operator)
     return after
 
 
 def _listed(after: dict[str, str], defaults: Mapping[str, str], change: IncrementalAlterableConfig) -> str:
+    """Returns a list after an element was appended to it or subtracted from it."""
     setting = SETTINGS.get(change.name)
     if setting is not None and setting.type is not ValueType.LIST:
         raise Wrong(ErrorCode.INVALID_CONFIG, f"{change.name} is not a list.")
     present = after.get(change.name, defaults.get(change.name, setting.default if setting else ""))
-    return topic_config.check_value(change.name, listed(present, change))
+    return listed(present, change)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from brokers.contract.instance_limits import CONFIG_VALUE_BYTES_MAX, encoded_bytes
 from brokers.engine.handlers.broker_layers import BrokerLayers
 from brokers.engine.handlers.configs.broker_setting_list import CHANGEABLE, FIXED, Row
-from brokers.engine.partitions.topic_bounds import BOUNDS, Bound
+from brokers.engine.partitions.topic_bounds import BROKER_BOUNDS, Bound
 from brokers.engine.partitions.topic_config import ConfigSource, accepted
 from brokers.engine.partitions.topic_settings import SETTINGS as TOPIC_SETTINGS
 from brokers.engine.partitions.topic_settings import Setting, ValueType
@@ -94,7 +94,7 @@ SETTINGS: Final[dict[str, BrokerSetting]] = {
     for setting in sorted(
         (
             *(_of_topics(setting) for setting in _DEFAULTS_OF_TOPICS),
-            *(_of_bound(bound) for bound in BOUNDS.values()),
+            *(_of_bound(bound) for bound in BROKER_BOUNDS),
             *(_of_row(row, is_dynamic=True) for row in CHANGEABLE),
             *(_of_row(row, is_dynamic=False) for row in FIXED),
         ),

@@ -19,7 +19,7 @@ from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.required_rights import DENIAL_TEXTS
 from brokers.engine.handlers.topics.topics import Wrong
 from brokers.engine.partitions import topic_config
-from brokers.engine.partitions.topic_bounds import BOUNDS
+from brokers.engine.partitions.topic_bounds import BOUNDS, BROKER_BOUNDS
 from brokers.engine.partitions.topic_config import ConfigSource, DescribedSetting
 from brokers.engine.partitions.topic_settings import Setting, ValueType
 from brokers.engine.protocol.errors import ErrorCode
@@ -202,7 +202,7 @@ def broker_lines(call: Call, request: DescribeConfigsRequest) -> list[DescribeCo
         )
         for line in described
     }
-    for bound in BOUNDS.values():
+    for bound in BROKER_BOUNDS:
         value = call.engine.topic_defaults.get(bound.broker_key)
         source = ConfigSource.DEFAULT if value is None else ConfigSource.STATIC_BROKER
         lines[bound.broker_key] = _broker_line(

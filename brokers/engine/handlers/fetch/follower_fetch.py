@@ -7,6 +7,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from brokers.engine.handlers.common.peer_brokers import is_speaker, speaker_error
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.fetch.delayed_fetch import DelayedFollowerFetch
 from brokers.engine.handlers.fetch.fetch_errors import NO_SESSION, Diverging, PartitionResult
@@ -19,6 +20,8 @@ from brokers.engine.protocol.fast_codec import FetchFrame, encode_fetch_response
 from brokers.engine.records import error_codes
 
 TOPIC_IDS_FROM: Final = 13
+# From there on a replica names its broker epoch (KIP-903).
+EPOCHS_FROM: Final = 15
 FULL: Final = 0
 SESSIONLESS: Final = -1
 EPOCH_MAX: Final = 2**31 - 1
@@ -54,11 +57,10 @@ class ExpirationTask:
 
 
 def fetch_as_follower(session: Session, version: int, correlation_id: int, frame: FetchFrame) -> None:
-    """`frame.replica_id` says that it is a follower; only the cluster's own identity may, and only as itself."""
-    view = session.view()
-    may_follow = view.internal and view.instance_id is None and session.principal.may_follow_as(frame.replica_id)
-    if not may_follow or version < TOPIC_IDS_FROM:
-        refuse(session, version, correlation_id, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    """Serves a fetch that names its replica; only that broker may make it, in its present epoch (REP-24)."""
+    error = _speaker_error(session, version, frame)
+    if error:
+        refuse(session, version, correlation_id, error)
         return
     result = _session(session.engine, frame)
     if isinstance(result, int):
@@ -66,6 +68,15 @@ def fetch_as_follower(session: Session, version: int, correlation_id: int, frame
         return
     _apply_request(session, result, frame)
     _serve(session, version, correlation_id, frame, result, True, 0)
+
+
+def _speaker_error(session: Session, version: int, frame: FetchFrame) -> int:
+    """Error code of a fetch by a peer that is not the replica it names. An epoch counts where a session begins."""
+    if version < TOPIC_IDS_FROM or not is_speaker(session.engine, session.principal, frame.replica_id):
+        return int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if version < EPOCHS_FROM or frame.session_epoch not in (FULL, SESSIONLESS):
+        return 0
+    return speaker_error(session.engine, session.principal, frame.replica_id, frame.replica_epoch)
 
 
 def refuse(session: Session, version: int, correlation_id: int, error: int) -> None:

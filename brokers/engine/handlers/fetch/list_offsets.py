@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable
 
 from brokers.engine.cluster.image import TopicImage
+from brokers.engine.handlers.common.peer_brokers import is_speaker
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.fetch.list_offsets_legacy import SEGMENTS_VERSION, list_segments
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch
@@ -57,10 +58,10 @@ def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
 
 
 def _isolation(call: Call, request: ListOffsetsRequest) -> int:
-    """A follower asks for the log's end, whatever of it is committed (REP-9)."""
+    """Isolation in which a request is answered: a follower gets the log's end, whatever of it is committed (REP-9)."""
     if request.isolation_level not in ISOLATION_LEVELS:
         return UNKNOWN_ISOLATION
-    is_follower = request.replica_id >= 0 and call.view.internal and call.view.instance_id is None
+    is_follower = request.replica_id >= 0 and is_speaker(call.engine, call.view.principal, request.replica_id)
     return LOG_END if is_follower else int(request.isolation_level)
 
 

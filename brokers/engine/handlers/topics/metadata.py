@@ -13,7 +13,7 @@ from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
 from brokers.contract.audit import AuditItem
 from brokers.contract.partitions import NO_LEADER
 from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION, Operation, is_admitted
-from brokers.engine.cluster.errors import ClusterError, PolicyViolation, Refused, TopicExists
+from brokers.engine.cluster.errors import ClusterError, PolicyViolation, ProhibitedTopic, Refused, TopicExists
 from brokers.engine.cluster.image import PartitionImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
 from brokers.engine.handlers.common.changing import changing
@@ -276,10 +276,12 @@ def _tell_created(call: Call, name: str, created: CreatedTopic) -> None:
 
 
 def _shown(refused: Refused) -> int:
-    """Of what the plan does not allow librdkafka shows its user nothing but a topic that cannot be; it asks again and
-    again about POLICY_VIOLATION, which is Kafka's answer, as it should where only a broker is away.
+    """Returns the error code of a topic that the plan does not allow.
+
+    librdkafka shows its user nothing but a topic that cannot be; it asks again and again about POLICY_VIOLATION and
+    INVALID_REQUEST, as it should where only a broker is away.
     """
-    if isinstance(refused, PolicyViolation):
+    if isinstance(refused, PolicyViolation | ProhibitedTopic):
         return int(ErrorCode.INVALID_TOPIC_EXCEPTION)
     return refused.wire_code
 

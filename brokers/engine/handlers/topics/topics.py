@@ -171,7 +171,10 @@ async def _create(
         try:
             # Of a key given twice the last value counts.
             config = topic_config.check_config(
-                {config.name: config.value for config in topic.configs}, operator=call.view.instance_id is None
+                {config.name: config.value for config in topic.configs},
+                {},
+                call.engine.topic_defaults,
+                operator=call.view.instance_id is None,
             )
             topic_config.check_together(config, call.engine.topic_defaults)
             topic_config.check_message_bytes(config, message_bytes_max(call), {})

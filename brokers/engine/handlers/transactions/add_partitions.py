@@ -12,6 +12,7 @@ from brokers.contract.acls import ResourceType
 from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.coordinators.transactions.replies import NO_COORDINATOR, Verified
+from brokers.engine.handlers.common.peer_brokers import is_broker
 from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.transactions.transactions import asked, id_refusal
@@ -53,7 +54,7 @@ async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) 
         answered = await _answered(call, transaction)
         lines = await _by_topic(call, transaction.topics, answered.codes)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=lines)
-    if call.view.instance_id is not None:
+    if not is_broker(call.view.principal):
         return AddPartitionsToTxnResponse(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     if len(request.transactions) > TRANSACTIONS_PER_REQUEST_MAX:
         return AddPartitionsToTxnResponse(error_code=int(ErrorCode.INVALID_REQUEST))

@@ -1,7 +1,8 @@
 """WriteTxnMarkers: a transaction coordinator ends a transaction on the partitions led here (TXN-12, TXN-14).
 
-Only the cluster itself may ask. Markers are appended at once; the answer leaves when they are committed, or with
-REQUEST_TIMED_OUT for those that are not: who asks may ask for these again, and a marker that comes twice does no harm.
+Only brokers may ask, and the control plane for an operator who aborts what hangs. Markers are appended at once; the
+answer leaves when they are committed, or with REQUEST_TIMED_OUT for those that are not: the coordinator may ask for
+these again, and a marker that comes twice does no harm.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, NamedTuple
 
+from brokers.engine.handlers.common.peer_brokers import is_broker, is_cluster
 from brokers.engine.handlers.context import Call, Engine
 from brokers.engine.handlers.produce.delayed_produce import error_of
 from brokers.engine.partitions import transactions
@@ -41,9 +43,16 @@ class PendingMarker(NamedTuple):
 
 
 async def write_txn_markers(call: Call, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-    if not call.view.internal or call.view.instance_id is not None:
+    if not _may_write(call, request):
         return _refused(request, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     return await write_markers(call.engine, request, PEER_TIMEOUT_MS)
+
+
+def _may_write(call: Call, request: WriteTxnMarkersRequest) -> bool:
+    """True for a broker; the control plane may only abort, as Kafka's tool does (TXN-14)."""
+    principal = call.view.principal
+    is_abort = not any(marker.transaction_result for marker in request.markers)
+    return is_broker(principal) or (is_cluster(principal) and is_abort)
 
 
 async def write_markers(

@@ -250,6 +250,10 @@ def test_process_settings_come_back_from_their_file(tmp_path: Path) -> None:
         ("*", "%2A"),
         ("~", "%7E"),
         ("az-AZ_09.", "az-AZ_09."),
+        (".", "%2E"),
+        ("..", "%2E%2E"),
+        ("...", "..."),
+        ("%2E", "%252E"),
     ],
 )
 def test_names_are_sanitised_as_kafka_does(name: str, node: str) -> None:
@@ -264,6 +268,7 @@ names = st.text(min_size=1, max_size=20).filter(lambda text: text.encode("utf-8"
 @given(names)
 def test_a_sanitised_name_is_one_segment_of_a_path_and_comes_back(name: str) -> None:
     assert "/" not in paths.sanitise(name) and "<" not in paths.sanitise(name)
+    assert paths.sanitise(name) not in (".", "..")
     assert paths.desanitise(paths.sanitise(name)) == name
 
 

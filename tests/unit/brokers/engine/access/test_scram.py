@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hmac
 from base64 import b64decode
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.contract.users import ITERATIONS, SALT_BYTES, Secret, UserDocument
+from brokers.contract.users import ITERATIONS, SECRETS_PER_USER_MAX, Secret, UserDocument
 from brokers.engine.access import scram
 from brokers.engine.access.sasl import SaslFailed
 from tests.testkit.scram import ScramClient, user, verifier
@@ -19,7 +20,7 @@ FEW = 4_096
 
 def exchange(client: ScramClient, document: UserDocument | None, nonce: str = NONCE) -> scram.Exchange:
     first = scram.parse_client_first(client.first())
-    challenge = scram.challenge_of(document, client.mechanism, lambda: b"made up")
+    challenge = scram.challenge_of(document, client.mechanism, b"made up")
     return scram.Exchange(client.mechanism, first, challenge, nonce)
 
 
@@ -28,7 +29,7 @@ def test_the_exchange_of_rfc_7677_is_answered_as_it_says() -> None:
     known = Secret(id="s", created_at_ms=1, verifiers=(verifier("pencil", 1, salt, 4096),))
     document = UserDocument(name="user", created_at_ms=1, secrets=(known,))
     first = scram.parse_client_first(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
-    server = scram.Exchange(1, first, scram.challenge_of(document, 1, bytes), "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+    server = scram.Exchange(1, first, scram.challenge_of(document, 1, b""), "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
 
     nonce = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
     assert server.server_first == nonce + b",s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
@@ -67,15 +68,26 @@ def test_a_user_that_does_not_exist_is_asked_like_one_that_does() -> None:
         server.prove(client.final(server.server_first))
 
 
-def test_a_made_up_salt_is_the_same_from_every_broker_and_of_the_usual_length() -> None:
-    salts = {scram.fake_salt(b"key", "ins-aaaaaaaa", "nobody", mechanism) for mechanism in (1, 1, 2)}
-    assert len(salts) == 2
-    assert {len(salt) for salt in salts} == {SALT_BYTES}
-    assert scram.fake_salt(b"key", "ins-bbbbbbbb", "nobody", 1) not in salts
+@pytest.mark.parametrize("passwords", [(), ("one",), ("one", "two")])
+def test_as_many_proofs_are_compared_whoever_asks(passwords: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[bytes] = []
+    digest = hmac.compare_digest
+
+    def counted(first: bytes, second: bytes) -> bool:
+        compared.append(second)
+        return digest(first, second)
+
+    client = ScramClient("alice", "wrong")
+    server = exchange(client, user("alice", *passwords) if passwords else None)
+    final = client.final(server.server_first)
+    monkeypatch.setattr(scram.hmac, "compare_digest", counted)
+    with pytest.raises(SaslFailed):
+        server.prove(final)
+    assert len(compared) == 1 + SECRETS_PER_USER_MAX, "the nonce, and the keys"
 
 
 def test_a_user_without_a_secret_under_the_mechanism_looks_like_nobody() -> None:
-    challenge = scram.challenge_of(user("alice", "right", mechanisms=(2,)), 1, lambda: b"made up")
+    challenge = scram.challenge_of(user("alice", "right", mechanisms=(2,)), 1, b"made up")
     assert challenge == scram.Challenge(b"made up", ITERATIONS, ())
 
 

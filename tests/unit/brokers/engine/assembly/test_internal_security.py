@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from socket import socket
@@ -10,8 +11,9 @@ from socket import socket
 import pytest
 
 from brokers.contract.process import CLUSTER_USER
+from brokers.contract.process_identity import ProcessIdentity, Role, control
 from brokers.contract.process_identity import broker as broker_identity
-from brokers.contract.process_identity import control
+from brokers.engine.assembly.admin_server import CONNECTIONS_MAX
 from brokers.engine.assembly.internal_security import INTERNAL_LISTENER
 from brokers.engine.cluster.image import BrokerInfo
 from brokers.engine.network import entering
@@ -174,3 +176,27 @@ async def test_the_admin_port_tells_health_without_tls_and_the_rest_to_the_contr
         assert await status_of("/healthz", certified=False) == b"200"
         assert await status_of("/v1/status", certified=False) == b"403"
         assert await status_of("/v1/status", certified=True) == b"200"
+
+
+async def test_places_of_the_admin_port_go_to_the_control_plane_first(tmp_path: Path) -> None:
+    """Neither strangers nor processes with another certificate keep it out, and it loses no place to them."""
+    tls = tmp_path / "tls"
+    reader_of_metrics = ProcessIdentity(Role.METRICS, "prometheus")
+    async with InProcessBroker(tmp_path / "1", internal_tls=tls) as broker, AsyncExitStack() as stack:
+
+        async def connect(process: ProcessIdentity | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            context = None if process is None else process_context(tls, process)
+            reader, writer = await asyncio.open_connection("127.0.0.1", broker.config.admin_port, ssl=context)
+            stack.callback(writer.close)
+            return reader, writer
+
+        async def status(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+            writer.write(b"GET /v1/status HTTP/1.1\r\n\r\n")
+            return (await reader.readline()).split(b" ")[1]
+
+        early = await connect(control("web"))
+        for process in (reader_of_metrics, None):
+            for _ in range(CONNECTIONS_MAX + 10):
+                await connect(process)
+            assert await status(*await connect(control("worker"))) == b"200"
+        assert await status(*early) == b"200", "it was there before all of them"

@@ -10,6 +10,7 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from tests.testkit.records import batch, fetch, produce
+from tests.testkit.small_segments import SMALL_SEGMENTS
 from tests.testkit.wire import WireClient
 from tests.unit.brokers.engine.handlers.asking import config_of, create, wanted_topic
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
@@ -149,12 +150,25 @@ async def test_the_topics_codec_is_applied_to_the_next_batch(house: House) -> No
     assert (await fetch(house.mine, "orders", offset=1)).records[22] & 7 == 1
 
 
+@pytest.mark.parametrize("overrides", [SMALL_SEGMENTS])
 async def test_segments_roll_by_the_size_that_is_set(house: House) -> None:
     partition = await in_force(house, {"segment.bytes": "20000"})
     for _ in range(6):
         await produce(house.mine, "orders", batch(b"x" * 8_000))
 
     assert len(partition.log.segments) >= 3
+
+
+@pytest.mark.parametrize("size", ["100000", "16384", "1048575"])
+async def test_segments_are_no_smaller_than_the_operators_bound_and_described_as_set(house: House, size: str) -> None:
+    """A client that reads settings and writes them back finds what it wrote."""
+    partition = await in_force(house, {"segment.bytes": size})
+    for _ in range(30):
+        assert (await produce(house.mine, "orders", batch(b"x" * 8_000))).error_code == 0
+
+    assert len(partition.log.segments) == 1
+    assert partition.log.config.segment_bytes == 1 << 20
+    assert await own_settings(house.mine) == {"segment.bytes": size}
 
 
 async def test_segments_roll_by_the_time_that_is_set_less_a_jitter_of_the_partitions_own(house: House) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokers.contract.documents import InstanceSettings
+from brokers.contract.process import CLUSTER_USER
 from brokers.engine.handlers.topics.metadata import CHECKED_AT_ONCE_MAX
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
@@ -99,6 +100,19 @@ async def test_names_of_kafkas_own_topics_are_refused(house: House, name: str) -
     assert asked.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     (looked_at,) = (await metadata_of(house.mine, name)).topics
     assert looked_at.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+async def test_the_log_of_kafkas_controllers_cannot_be_made(house: House, validate_only: bool) -> None:
+    """Neither a tenant nor the cluster makes it; where topics are made automatically clients show the code."""
+    name = "__cluster_metadata"
+    cluster = await house.broker.internal_client(CLUSTER_USER)
+    for client in (house.mine, cluster):
+        (created,) = await create(client, wanted_topic(name), validate_only=validate_only)
+        assert created.error_code == ErrorCode.INVALID_REQUEST
+        assert created.error_message == f"Creation of internal topic {name} is prohibited."
+    (asked,) = (await metadata_of(house.mine, name, auto_create=True)).topics
+    assert asked.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 async def test_a_topic_that_cannot_be_made_is_answered_with_a_code_that_clients_show(house: House) -> None:

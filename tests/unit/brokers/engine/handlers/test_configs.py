@@ -49,8 +49,9 @@ async def test_settings_are_set_extended_and_put_back(house: House) -> None:
     ("change", "name", "code"),
     [
         (("no.such.key", 0, "1"), "orders", ErrorCode.INVALID_CONFIG),
-        (("preallocate", 0, "false"), "orders", ErrorCode.INVALID_CONFIG),
-        (("preallocate", 1, None), "orders", ErrorCode.INVALID_CONFIG),
+        (("preallocate", 0, "true"), "orders", ErrorCode.INVALID_CONFIG),
+        (("leader.replication.throttled.replicas", 0, "*"), "orders", ErrorCode.INVALID_CONFIG),
+        (("leader.replication.throttled.replicas", 2, "0:1"), "orders", ErrorCode.INVALID_CONFIG),
         (("flush.ms", 0, "-1"), "orders", ErrorCode.INVALID_CONFIG),
         (("retention.ms", 0, None), "orders", ErrorCode.INVALID_REQUEST),
         (("cleanup.policy", 2, None), "orders", ErrorCode.INVALID_REQUEST),

@@ -20,7 +20,7 @@ from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.replication.isr_publisher import given_away
 from tests.testkit.wire import WireClient
 from tests.unit.brokers.engine.handlers.offsets_asking import commit, coordinator_ready, fetch, offsets_of
-from tests.unit.brokers.engine.handlers.trio import Trio, ask, running_trio
+from tests.unit.brokers.engine.handlers.trio import Trio, running_trio
 
 ORDERS = ("orders", 0)
 LONG_MS = 60_000
@@ -53,7 +53,8 @@ async def committed(trio: Trio) -> WireClient:
 class ByHand:
     """A follower that fetches when it is told to."""
 
-    def __init__(self, client: WireClient, replica: int, leader: Partition) -> None:
+    def __init__(self, trio: Trio, client: WireClient, replica: int, leader: Partition) -> None:
+        self._trio = trio
         self._client = client
         self._replica = replica
         self._leader = leader
@@ -61,7 +62,7 @@ class ByHand:
 
     async def fetch(self, max_wait_ms: int = 0) -> Any:
         first = self._session_epoch == 0
-        answer = await ask(
+        answer = await self._trio.ask(
             self._client,
             self._leader.topic_id,
             self._leader.log_end_offset,
@@ -86,7 +87,7 @@ async def taken_over(trio: Trio) -> list[ByHand]:
     for id in trio.followers(GROUPS_TOPIC):
         trio.stop_following(id)
         client = await trio.brokers[leader].internal_client(CLUSTER_USER)
-        followers.append(ByHand(client, id, trio.replica(GROUPS_TOPIC, leader)))
+        followers.append(ByHand(trio, client, id, trio.replica(GROUPS_TOPIC, leader)))
     for follower in followers:
         await follower.fetch()
     return followers

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.engine.partitions.topic_config import ROLLED_BYTES_MIN
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.records.batch import CONTROL, TRANSACTIONAL
 from tests.testkit.records import batch, fetch, fetch_request, produce, produce_request, values
+from tests.testkit.small_segments import SMALL_SEGMENTS
 from tests.unit.brokers.engine.handlers.conftest import House
 
 
@@ -172,14 +172,16 @@ LARGE = batch(b"a" * 1_000)
 HOUR_MS = 3_600_000
 
 
+@pytest.mark.parametrize("overrides", [SMALL_SEGMENTS])
 @pytest.mark.parametrize("version", [2, 12])
 async def test_a_fetch_does_not_wait_for_bytes_that_lie_in_the_next_segment(house: House, version: int) -> None:
     """WIRE-27: one answer ends with a segment, but the bytes are there."""
-    await house.topic(segment_bytes=str(ROLLED_BYTES_MIN))
+    rolled_bytes = 16_384
+    await house.topic(segment_bytes=str(rolled_bytes))
     for _ in range(3):
-        await produce(house.mine, "orders", batch(b"a" * (ROLLED_BYTES_MIN - 1_000)))
+        await produce(house.mine, "orders", batch(b"a" * (rolled_bytes - 1_000)))
 
-    answer = await fetch(house.mine, "orders", version=version, max_wait_ms=HOUR_MS, min_bytes=2 * ROLLED_BYTES_MIN)
+    answer = await fetch(house.mine, "orders", version=version, max_wait_ms=HOUR_MS, min_bytes=2 * rolled_bytes)
 
     assert answer.records
 

@@ -27,7 +27,7 @@ from brokers.engine.protocol.messages.topics import (
 )
 from brokers.engine.storage.files import StorageFailed
 from tests.testkit.records import batch, fetch, produce, values
-from tests.unit.brokers.engine.handlers.trio import IDS, VERSION, Trio, ask, follower_fetch, running_trio
+from tests.unit.brokers.engine.handlers.trio import IDS, VERSION, Trio, follower_fetch, running_trio
 
 
 @pytest.fixture
@@ -69,11 +69,11 @@ async def test_consumers_see_nothing_that_is_not_committed(trio: Trio) -> None:
     seen = await fetch(client, "orders")
     assert (seen.error_code, seen.high_watermark, seen.records) == (0, 0, b"")
     first, second = trio.followers()
-    answer = await ask(client, topic_id, replica=first)
+    answer = await trio.ask(client, topic_id, replica=first)
     line = answer.responses[0].partitions[0]
     assert (line.high_watermark, values(line.records)) == (0, [b"a"])
     for id in (first, second):
-        await ask(client, topic_id, 1, replica=id, last_fetched_epoch=0)
+        await trio.ask(client, topic_id, 1, replica=id, last_fetched_epoch=0)
     assert (await fetch(client, "orders")).high_watermark == 1
 
 
@@ -102,18 +102,18 @@ async def test_a_session_tells_only_what_moved(trio: Trio) -> None:
         trio.stop_following(id)
     client, replica = trio.clients[trio.leader()], trio.followers()[0]
 
-    opened = await ask(client, topic_id, replica=replica)
+    opened = await trio.ask(client, topic_id, replica=replica)
     assert opened.session_id != 0
     known = {"replica": replica, "session_id": opened.session_id}
-    assert (await ask(client, topic_id, lines=False, session_epoch=1, **known)).responses == []
+    assert (await trio.ask(client, topic_id, lines=False, session_epoch=1, **known)).responses == []
     await produce(client, "orders", batch(b"a"), acks=1)
-    sent = await ask(client, topic_id, lines=False, session_epoch=2, **known)
+    sent = await trio.ask(client, topic_id, lines=False, session_epoch=2, **known)
     assert values(sent.responses[0].partitions[0].records) == [b"a"]
-    assert (await ask(client, topic_id, lines=False, session_epoch=3, **known)).responses == []
-    wrong = await ask(client, topic_id, lines=False, session_epoch=9, **known)
+    assert (await trio.ask(client, topic_id, lines=False, session_epoch=3, **known)).responses == []
+    wrong = await trio.ask(client, topic_id, lines=False, session_epoch=9, **known)
     assert wrong.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
     known["session_id"] += 1
-    unknown = await ask(client, topic_id, lines=False, session_epoch=4, **known)
+    unknown = await trio.ask(client, topic_id, lines=False, session_epoch=4, **known)
     assert unknown.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
@@ -124,9 +124,9 @@ async def test_a_follower_that_waits_is_answered_by_an_append(trio: Trio) -> Non
         trio.stop_following(id)
     leader, replica = trio.leader(), trio.followers()[0]
     follower = await trio.brokers[leader].internal_client(CLUSTER_USER)
-    session_id = (await ask(follower, topic_id, replica=replica)).session_id
+    session_id = (await trio.ask(follower, topic_id, replica=replica)).session_id
     waiting = asyncio.create_task(
-        ask(follower, topic_id, lines=False, session_id=session_id, session_epoch=1, replica=replica,
+        trio.ask(follower, topic_id, lines=False, session_id=session_id, session_epoch=1, replica=replica,
             max_wait_ms=60_000)
     )  # fmt: skip
     await trio.until(lambda: trio.brokers[leader].broker.engine.followers[replica].epoch == 2)
@@ -142,7 +142,7 @@ async def test_a_follower_that_sends_more_is_not_kept_waiting(trio: Trio) -> Non
         trio.stop_following(id)
     leader, replica = trio.leader(), trio.followers()[0]
     follower = await trio.brokers[leader].internal_client(CLUSTER_USER)
-    session_id = (await ask(follower, topic_id, replica=replica)).session_id
+    session_id = (await trio.ask(follower, topic_id, replica=replica)).session_id
     known = {"replica": replica, "session_id": session_id, "lines": False}
     await follower.send(ApiKey.FETCH, VERSION, follower_fetch(topic_id, session_epoch=1, max_wait_ms=60_000, **known))
     await trio.until(lambda: trio.brokers[leader].broker.engine.followers[replica].epoch == 2)
@@ -159,7 +159,7 @@ async def test_a_follower_whose_next_request_came_with_the_waiting_one_is_not_ke
         trio.stop_following(id)
     leader, replica = trio.leader(), trio.followers()[0]
     follower = await trio.brokers[leader].internal_client(CLUSTER_USER)
-    session_id = (await ask(follower, topic_id, replica=replica)).session_id
+    session_id = (await trio.ask(follower, topic_id, replica=replica)).session_id
     known = {"replica": replica, "session_id": session_id, "lines": False}
     waiting = follower.frame(
         ApiKey.FETCH, VERSION, follower_fetch(topic_id, session_epoch=1, max_wait_ms=60_000, **known)
@@ -176,7 +176,7 @@ async def test_only_the_cluster_itself_may_fetch_as_a_follower(trio: Trio) -> No
     topic_id = await trio.topic()
     tenant = await trio.brokers[1].internal_client("ins-aaaaaaaa")
 
-    answer = await ask(tenant, topic_id, replica=2)
+    answer = await trio.ask(tenant, topic_id, replica=2)
 
     assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
@@ -186,17 +186,29 @@ async def test_a_follower_that_cannot_be_served_is_told_why(trio: Trio) -> None:
     topic_id = await trio.topic()
     cases: list[tuple[dict[str, Any], ErrorCode]] = [
         ({"leader_epoch": 7}, ErrorCode.UNKNOWN_LEADER_EPOCH),
-        ({"replica": 9}, ErrorCode.UNKNOWN_LEADER_EPOCH),
-        ({"replica": 9, "leader_epoch": -1}, ErrorCode.NOT_LEADER_OR_FOLLOWER),
         ({"offset": 5}, ErrorCode.OFFSET_OUT_OF_RANGE),
         ({"topic_id": b"?" * 16}, ErrorCode.UNKNOWN_TOPIC_ID),
     ]
     for change, error in cases:
         wanted = {"topic_id": topic_id, "replica": trio.followers()[0], **change}
 
-        answer = await ask(trio.clients[trio.leader()], **wanted)
+        answer = await trio.ask(trio.clients[trio.leader()], **wanted)
 
         assert answer.responses[0].partitions[0].error_code == error, change
+
+
+async def test_a_broker_without_a_replica_is_refused_as_a_follower(trio: Trio) -> None:
+    """REP-10: one of the two images is old; a broker that is not registered is refused as a whole."""
+    topic_id = await trio.topic(replicas=2)
+    leader = trio.leader()
+    client = trio.clients[leader]
+    (stranger,) = set(IDS) - set(trio.brokers[leader].broker.current.image.topics["orders"].partitions[0].replicas)
+    cases = {0: ErrorCode.UNKNOWN_LEADER_EPOCH, -1: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    for leader_epoch, error in cases.items():
+        answer = await trio.ask(client, topic_id, replica=stranger, leader_epoch=leader_epoch)
+        assert answer.responses[0].partitions[0].error_code == error
+    unregistered = await trio.ask(client, topic_id, replica=9, replica_epoch=trio.epoch(stranger))
+    assert unregistered.error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
 async def test_a_follower_is_told_where_its_log_leaves_the_leaders(trio: Trio) -> None:
@@ -206,7 +218,7 @@ async def test_a_follower_is_told_where_its_log_leaves_the_leaders(trio: Trio) -
     await produce(client, "orders", batch(b"a"), acks=-1)
     trio.stop_following(replica)
 
-    answer = await ask(client, topic_id, 4, replica=replica, last_fetched_epoch=0)
+    answer = await trio.ask(client, topic_id, 4, replica=replica, last_fetched_epoch=0)
 
     line = answer.responses[0].partitions[0]
     assert (line.error_code, line.diverging_epoch.epoch, line.diverging_epoch.end_offset) == (0, 0, 1)
@@ -218,10 +230,10 @@ async def test_a_follower_that_went_back_is_told_what_is_committed(trio: Trio) -
     client, replica = trio.clients[trio.leader()], trio.followers()[0]
     await produce(client, "orders", batch(b"a"), acks=-1)
     trio.stop_following(replica)
-    sent_back = await ask(client, topic_id, 4, replica=replica, last_fetched_epoch=0)
+    sent_back = await trio.ask(client, topic_id, 4, replica=replica, last_fetched_epoch=0)
 
     known = {"session_id": sent_back.session_id, "session_epoch": 1}
-    answer = await ask(client, topic_id, 1, replica=replica, last_fetched_epoch=0, **known)
+    answer = await trio.ask(client, topic_id, 1, replica=replica, last_fetched_epoch=0, **known)
 
     assert [line.high_watermark for topic in answer.responses for line in topic.partitions] == [1]
 
@@ -322,13 +334,15 @@ async def test_a_throttled_replica_is_copied_slowly_until_it_is_in_sync(trio: Tr
         await produce(client, "orders", batch(b"v" * 200), acks=1)
     await trio.until(lambda: replica not in trio.replica("orders", leader).isr)
 
-    opened = await ask(client, topic_id, replica=replica)
-    again = await ask(
+    opened = await trio.ask(client, topic_id, replica=replica)
+    again = await trio.ask(
         client, topic_id, 1, replica=replica, last_fetched_epoch=0, session_id=opened.session_id, session_epoch=1
     )
 
     assert len(values(opened.responses[0].partitions[0].records)) == 1, "a batch at a time"
     await produce(client, "orders", batch(b"more"), acks=1)
-    held_back = await ask(client, topic_id, lines=False, replica=replica, session_id=opened.session_id, session_epoch=2)
+    held_back = await trio.ask(
+        client, topic_id, lines=False, replica=replica, session_id=opened.session_id, session_epoch=2
+    )
     assert again.error_code == held_back.error_code == 0
     assert [line.records for topic in held_back.responses for line in topic.partitions if line.records] == []

@@ -121,6 +121,27 @@ async def sasl(tmp_path: Path, overrides: dict[str, str]) -> AsyncIterator[SaslH
         yield house
 
 
+@pytest.mark.parametrize("mechanism", [1, 2])
+@pytest.mark.parametrize("name", ["carol", "ä=,", "x" * 200])
+async def test_the_first_answer_does_not_tell_whether_there_is_such_a_user(
+    sasl: SaslHouse, name: str, mechanism: int
+) -> None:
+    """Salt and iterations are the same before there is the user, while it has one secret or two, and after it."""
+
+    async def asked() -> bytes:
+        client, scram = await sasl.connect(), ScramClient(name, "any", mechanism)
+        await shake_hands(client, scram.mechanism_name)
+        return bytes((await say(client, scram.first())).auth_bytes).partition(b",s=")[2]
+
+    answers = [await asked()]
+    for secrets in (("one",), ("one", "two")):
+        await sasl.put(user(name, *secrets))
+        answers.append(await asked())
+    await sasl.put(removed=(paths.sanitise(name),))
+    answers.append(await asked())
+    assert len(set(answers)) == 1
+
+
 @pytest.mark.parametrize("mechanism", [0, 1, 2])
 async def test_a_user_signs_in_with_either_secret(sasl: SaslHouse, mechanism: int) -> None:
     for password in ("secret", "second", "secret"):

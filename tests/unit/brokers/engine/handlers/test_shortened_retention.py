@@ -13,13 +13,19 @@ from brokers.engine.assembly import storage_shortening
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.records.builder import Record, build_batch
 from tests.testkit.records import batch, fetch, produce
+from tests.testkit.small_segments import SMALL_SEGMENTS
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 
 BOUGHT = 4_000_000
 OLD = batch(b"x" * 20_000)
 FULL = int(ErrorCode.POLICY_VIOLATION)
 ASKED = int(ErrorCode.REQUEST_TIMED_OUT)
-SMALL_SEGMENTS = {"segment.bytes": "100000", "retention.ms": "-1"}
+SEGMENTS_OF_100_KB = {"segment.bytes": "100000", "retention.ms": "-1"}
+
+
+@pytest.fixture
+def overrides() -> dict[str, str]:
+    return SMALL_SEGMENTS
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +76,7 @@ async def shrinking(shortened_often: None, house: House) -> House:
 
 
 async def test_oldest_records_go_and_nothing_is_refused(shrinking: House) -> None:
-    await shrinking.topic(**SMALL_SEGMENTS)
+    await shrinking.topic(**SEGMENTS_OF_100_KB)
 
     assert await write(shrinking, 2 * BOUGHT) == 0
 
@@ -92,15 +98,15 @@ async def test_segment_that_alone_fills_the_instance_is_closed_in_time(house: Ho
 
 
 async def test_records_younger_than_the_floor_stay_and_produce_is_refused(shrinking: House) -> None:
-    await shrinking.topic(**SMALL_SEGMENTS)
+    await shrinking.topic(**SEGMENTS_OF_100_KB)
 
     assert await write(shrinking, 2 * BOUGHT, records=recent()) == FULL
     assert start_of(shrinking) == 0
 
 
 async def test_oldest_over_all_topics_go_first(shrinking: House) -> None:
-    await shrinking.topic("old", **SMALL_SEGMENTS)
-    await shrinking.topic("new", **SMALL_SEGMENTS)
+    await shrinking.topic("old", **SEGMENTS_OF_100_KB)
+    await shrinking.topic("new", **SEGMENTS_OF_100_KB)
     assert await write(shrinking, BOUGHT // 4, "old") == 0
 
     assert await write(shrinking, BOUGHT * 3 // 4 - BOUGHT // 50, "new", recent()) == 0
@@ -110,7 +116,7 @@ async def test_oldest_over_all_topics_go_first(shrinking: House) -> None:
 
 
 async def test_topic_that_is_only_compacted_is_left_alone(shrinking: House) -> None:
-    await shrinking.topic("state", **{**SMALL_SEGMENTS, "cleanup.policy": "compact"})
+    await shrinking.topic("state", **{**SEGMENTS_OF_100_KB, "cleanup.policy": "compact"})
     keyed = bytes(build_batch([Record(1_600_000_000_000, b"key", b"x" * 20_000)]))
 
     assert await write(shrinking, 2 * BOUGHT, "state", keyed) == FULL
@@ -118,9 +124,9 @@ async def test_topic_that_is_only_compacted_is_left_alone(shrinking: House) -> N
 
 
 async def test_nothing_goes_while_there_is_room(shrinking: House) -> None:
-    await shrinking.topic(**SMALL_SEGMENTS)
+    await shrinking.topic(**SEGMENTS_OF_100_KB)
 
-    assert await write(shrinking, BOUGHT * 9 // 10) == 0
+    assert await write(shrinking, BOUGHT * 8 // 10) == 0
     for _round in range(3):
         await shrinking.broker.broker.shortening.run_once()
 
@@ -130,14 +136,14 @@ async def test_nothing_goes_while_there_is_room(shrinking: House) -> None:
 
 async def test_instance_that_chose_nothing_is_stopped(house: House) -> None:
     await house.broker.update_instance(MINE, capacity_bytes=BOUGHT)
-    await house.topic(**SMALL_SEGMENTS)
+    await house.topic(**SEGMENTS_OF_100_KB)
 
     assert await write(house, 2 * BOUGHT) == FULL
     assert start_of(house) == 0
 
 
 async def test_choice_that_is_taken_back_stops_the_deletions(shrinking: House) -> None:
-    await shrinking.topic(**SMALL_SEGMENTS)
+    await shrinking.topic(**SEGMENTS_OF_100_KB)
     assert await write(shrinking, BOUGHT * 3 // 2) == 0
     await shrinking.broker.update_instance(MINE, settings=InstanceSettings())
     start_offset = start_of(shrinking)
@@ -150,7 +156,7 @@ async def test_nothing_goes_while_it_is_not_known_who_counts_what(
     shrinking: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storage_shortening, "MOVED_MS", 3_600_000)
-    await shrinking.topic(**SMALL_SEGMENTS)
+    await shrinking.topic(**SEGMENTS_OF_100_KB)
     codes = set()
     async with asyncio.timeout(30):
         while stored_bytes(shrinking) < BOUGHT:

@@ -26,7 +26,8 @@ from tests.unit.brokers.engine.handlers.conftest import MINE, THEIRS, House
 from tests.unit.brokers.engine.handlers.offsets_asking import coordinator_ready
 
 BOUGHT = 1_000_000
-RECORDS = batch(b"x" * 20_000)
+# Smaller than the slack beyond what was bought, so that the instance becomes full.
+RECORDS = batch(b"x" * 5_000)
 FULL = int(ErrorCode.POLICY_VIOLATION)
 ASKED = int(ErrorCode.REQUEST_TIMED_OUT)
 
@@ -147,7 +148,7 @@ async def taken_again(house: House, topic: str) -> None:
 
 async def test_instance_that_bought_less_than_it_has_is_refused_and_keeps_its_records(house: House) -> None:
     await house.topic()
-    for _ in range(60):
+    for _ in range(2 * BOUGHT // len(RECORDS)):
         assert (await produce(house.mine, "orders", RECORDS)).error_code == 0
 
     await house.broker.update_instance(MINE, capacity_bytes=BOUGHT)

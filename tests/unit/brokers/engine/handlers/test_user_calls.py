@@ -157,6 +157,20 @@ async def test_kafkas_call_replaces_what_the_mechanism_had(house: House) -> None
     assert await alter(owner, altered("alice", "c")) == [ErrorCode.POLICY_VIOLATION]
 
 
+@pytest.mark.parametrize("name", [".", ".."])
+async def test_no_user_is_called_like_a_folder(house: House, name: str) -> None:
+    """Kafka answers UNKNOWN_SERVER_ERROR; here the broker must not fail, and the console can show each user."""
+    assert await scram(house.mine, upserted=(name, "alice")) == {
+        name: ErrorCode.UNACCEPTABLE_CREDENTIAL,
+        "alice": 0,
+    }
+    assert await scram(house.mine, deleted=(name,)) == {name: ErrorCode.RESOURCE_NOT_FOUND}
+    assert await scram_users(house.mine, name) == {name: ErrorCode.RESOURCE_NOT_FOUND}
+    owner = await house.broker.internal_client(MINE)
+    assert await alter(owner, altered(name, "s1")) == [ErrorCode.UNACCEPTABLE_CREDENTIAL]
+    assert await scram_users(house.mine) == {"alice": 0}
+
+
 @pytest.mark.parametrize("acting", ["bob", None])
 async def test_nobody_becomes_a_superuser_by_a_new_password_for_one(house: House, acting: str | None) -> None:
     """Without any ACL everybody may alter users: but not those who may do more."""

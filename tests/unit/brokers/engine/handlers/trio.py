@@ -29,18 +29,18 @@ class Trio:
     brokers: dict[int, InProcessBroker]
     clients: dict[int, WireClient]
 
-    async def topic(self, name: str = "orders", **config: str) -> bytes:
-        """One partition with three replicas; returns when all three are in sync."""
+    async def topic(self, name: str = "orders", *, replicas: int = 3, **config: str) -> bytes:
+        """Creates a topic of one partition, and returns its id when every replica is there."""
         topic = CreatableTopic(
             name=name,
             num_partitions=1,
-            replication_factor=3,
+            replication_factor=replicas,
             assignments=[],
             configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in config.items()],
         )
         answer = await self.clients[1].call(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic]))
         assert answer.topics[0].error_code == 0, answer
-        await self.until(lambda: all(self.held(name, id) is not None for id in IDS))
+        await self.until(lambda: sum(self.held(name, id) is not None for id in IDS) == replicas)
         return bytes(answer.topics[0].topic_id)
 
     def held(self, name: str, broker: int) -> Partition | None:
@@ -60,11 +60,18 @@ class Trio:
     async def until(self, holds: Any) -> None:
         await self.brokers[1].until(holds)
 
+    def epoch(self, broker: int) -> int:
+        """Epoch of a broker's registration."""
+        return self.brokers[broker].broker.session.broker_epoch
+
+    async def ask(self, client: WireClient, topic_id: bytes, offset: int = 0, *, replica: int, **more: Any) -> Any:
+        """Answer to a follower's fetch made by hand."""
+        if "replica_epoch" not in more:
+            more["replica_epoch"] = self.epoch(replica)
+        return await client.call(ApiKey.FETCH, VERSION, follower_fetch(topic_id, offset, replica=replica, **more))
+
     def stop_following(self, broker: int) -> None:
-        """It stays alive, and fetches nothing any more."""
-        replication = self.brokers[broker].broker.replication
-        replication.fetchers.close()
-        replication.roles._fetchers = Nobody()
+        stop_following(self.brokers[broker])
 
 
 class Nobody:
@@ -73,6 +80,13 @@ class Nobody:
     def follow(self, partition: Partition) -> None: ...
     def unfollow(self, topic: str, index: int) -> None: ...
     def on_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None: ...
+
+
+def stop_following(broker: InProcessBroker) -> None:
+    """Keeps a broker alive without letting it fetch anything more."""
+    replication = broker.broker.replication
+    replication.fetchers.close()
+    replication.roles._fetchers = Nobody()
 
 
 @asynccontextmanager
@@ -96,6 +110,7 @@ def follower_fetch(
     offset: int = 0,
     *,
     replica: int,
+    replica_epoch: int = -1,
     leader_epoch: int = 0,
     last_fetched_epoch: int = -1,
     session_id: int = 0,
@@ -113,7 +128,7 @@ def follower_fetch(
         partition_max_bytes=1_000_000,
     )
     return FetchRequest(
-        replica_state=ReplicaState(replica_id=replica, replica_epoch=1 << 40),
+        replica_state=ReplicaState(replica_id=replica, replica_epoch=replica_epoch),
         max_wait_ms=max_wait_ms,
         min_bytes=1,
         max_bytes=10_000_000,
@@ -124,7 +139,3 @@ def follower_fetch(
         forgotten_topics_data=[],
         rack_id="",
     )
-
-
-async def ask(client: WireClient, topic_id: bytes, offset: int = 0, **more: Any) -> Any:
-    return await client.call(ApiKey.FETCH, VERSION, follower_fetch(topic_id, offset, **more))

@@ -9,12 +9,13 @@ import pytest
 
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
+from tests.testkit.small_segments import SMALL_SEGMENTS
 from tests.unit.brokers.engine.partitions.transactional import NOW_MS, TOPIC_ID
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Iterator[PartitionTable]:
-    table = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
+    table = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c", defaults=SMALL_SEGMENTS))
     table.recover(NOW_MS)
     yield table
     for partition in table:

@@ -24,6 +24,7 @@ from brokers.engine.storage.compaction.pacing import Pacer
 from brokers.engine.storage.compaction.run import Run
 from brokers.engine.storage.compaction.settings import CleanerSettings
 from tests.testkit.descriptors import none_left
+from tests.testkit.small_segments import SMALL_SEGMENTS
 from tests.unit.brokers.engine.partitions.test_table import NOW_MS, opened
 from tests.unit.brokers.engine.storage.logs import read_all
 
@@ -380,7 +381,7 @@ def test_a_segment_of_nothing_but_a_producers_last_sequence_is_no_damage(tmp_pat
     table.maintain(NOW_MS + 60_000)
     table.close()
     assert verify.run(find(tmp_path), lambda _: None).faults == 0
-    table = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
+    table = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c", defaults=SMALL_SEGMENTS))
     assert table.recover(NOW_MS).damages == []
     table.close()
 

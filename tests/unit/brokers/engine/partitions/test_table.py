@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records.builder import Record, build_batch
+from tests.testkit.small_segments import SMALL_SEGMENTS
 
 NOW_MS = 1_700_000_000_000
 
 
 def opened(*roots: Path, **more: object) -> PartitionTable:
-    table = PartitionTable(StorageSettings(roots=roots, broker_id=1, cluster_id="c", **more))  # type: ignore[arg-type]
+    settings = StorageSettings(roots=roots, broker_id=1, cluster_id="c", defaults=SMALL_SEGMENTS)
+    table = PartitionTable(replace(settings, **more))  # type: ignore[arg-type]
     table.recover(NOW_MS)
     return table
 
@@ -168,7 +171,7 @@ def test_a_log_of_records_without_times_is_believed_after_a_clean_stop(tmp_path:
         data = memoryview(build_batch([Record(-1, None, b"x" * 5_000)]))
         assert partition.append(data, NOW_MS, acks=1, produce_version=9).error_code == 0
     table.close()
-    table = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
+    table = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c", defaults=SMALL_SEGMENTS))
     report = table.recover(NOW_MS)
     assert (report.damages, report.scanned_bytes) == ([], 0)
     table.close()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from brokers.engine.partitions.topic_bounds import SEGMENT_BYTES
 from brokers.engine.partitions.topic_config import (
     INDEX_BYTES_MAX,
     INDEX_INTERVAL_BYTES_MAX,
-    ROLLED_BYTES_MIN,
     ConfigSource,
     InvalidTopicConfig,
     check_config,
@@ -45,7 +45,7 @@ def test_every_default_is_acceptable_and_documented() -> None:
     ],
 )
 def test_sound_values_are_accepted(name: str, value: str) -> None:
-    assert check_config({name: value}) == {name: value.strip()}
+    assert check_config({name: value}, {}, {}) == {name: value.strip()}
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_no_tenant_makes_a_search_long_or_an_index_large_for_all() -> None:
 def test_the_parsed_view_follows_topic_over_broker_over_default() -> None:
     view = parse({"segment.bytes": "100", "cleanup.policy": "compact"}, {"max.message.bytes": "5000"})
     assert view.batch_rules.segment_bytes == 100
-    assert view.log.segment_bytes == ROLLED_BYTES_MIN
+    assert view.log.segment_bytes == SEGMENT_BYTES.default
     assert view.batch_rules.batch_bytes_max == 5_000
     assert view.batch_rules.compacted
     assert view.batch_rules.walk_all

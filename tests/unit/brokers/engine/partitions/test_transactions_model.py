@@ -20,6 +20,7 @@ from brokers.engine.partitions.producers import known_producers
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records.builder import Record, build_batch
 from tests.testkit import depth
+from tests.testkit.small_segments import SMALL_SEGMENTS
 from tests.unit.brokers.engine.partitions.transactional import KEY, NOW_MS, committed_records, end, write
 
 EXAMPLES: Final = depth.number_from("PENSTOCK_TRANSACTION_EXAMPLES", short=10, long=25)
@@ -44,7 +45,7 @@ class Model:
     """The partition and what it should hold. `start` is where its log starts."""
 
     def __init__(self, home: Path) -> None:
-        self.settings = StorageSettings(roots=(home,), broker_id=1, cluster_id="c")
+        self.settings = StorageSettings(roots=(home,), broker_id=1, cluster_id="c", defaults=SMALL_SEGMENTS)
         self.written: list[Written] = []
         self.start = self.epoch = 0
         self.table = PartitionTable(self.settings)

@@ -173,6 +173,33 @@ def test_a_leadership_of_an_earlier_incarnation_waits_for_the_controller(table: 
     assert _led(table) == [0, 1]
 
 
+def test_a_log_that_waits_for_the_controller_goes_when_its_topic_is_made_again_elsewhere(tmp_path: Path) -> None:
+    """The broker came back, and the topic was deleted before the controller had given it its leadership anew."""
+    before = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
+    before.recover(0)
+    image = ClusterImage("c").with_changes(brokers={1: _broker(9)})
+    mine = image.with_changes(topics={NAME: _written_before((1, 2), leader=1)})
+    before.become_leader(NAME, 0, b"1" * 16, 0, {}, now_ms=0)
+    before.close()
+    table = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
+    table.recover(0)
+    roles = _roles(table)
+
+    _follow(roles, mine)
+    assert table.get(NAME, 0) is not None
+    assert _led(table) == []
+    again = mine.with_changes(topics={NAME: _written_before((2, 3), leader=2, topic_id=b"2" * 16)})
+    roles.on_image(mine, again)
+
+    assert len(table) == 0
+
+
+def _written_before(replicas: tuple[int, ...], *, leader: int, topic_id: bytes = b"1" * 16) -> TopicImage:
+    """A topic of one partition whose state was written before any broker of the tests registered."""
+    partition = PartitionImage(0, replicas, leader=leader, leader_epoch=1, isr=replicas, version=0, written_at=1)
+    return TopicImage(NAME, NAME, None, topic_id, (partition,), {})
+
+
 def test_what_others_may_lead_by_now_is_not_led_until_the_cluster_was_read_anew(table: PartitionTable) -> None:
     """CTL-4: after a pause a broker cannot know whether it was replaced. What it alone holds it leads on."""
     shared = PartitionImage(0, (1, 2), 1, 3, (1, 2), 1, 5)

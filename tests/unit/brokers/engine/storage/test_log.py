@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 from brokers.engine.records.builder import Record
 from brokers.engine.storage.files import OpenFiles
 from brokers.engine.storage.flushing import FlushJob, needs_flush
-from brokers.engine.storage.log import ROLLED_MS_MIN, ROLLED_RAPIDLY_MAX, LogConfig
+from brokers.engine.storage.log import (
+    ROLLED_MS_MIN,
+    ROLLED_RAPIDLY_MAX,
+    ROLLED_SMALL_MS_MIN,
+    SMALL_SEGMENT_BYTES,
+    LogConfig,
+)
 from brokers.engine.storage.lookups import first_at_or_after, greatest_timestamp
 from brokers.engine.storage.retention import RetentionRules
+from brokers.engine.storage.segment import BLOCK_BYTES
 from tests.unit.brokers.engine.storage.logs import NOW_MS, append, new_log, read_all, reopen, values
 
 SMALL = LogConfig(segment_bytes=2_000, index_limits=(200, 10_000))
@@ -112,9 +119,9 @@ def test_segments_roll_by_size_and_by_time(tmp_path: Path) -> None:
     assert "00000000000000000003.snapshot" in names
 
 
-@pytest.mark.parametrize("clock_ms", [0, ROLLED_MS_MIN - 1])
+@pytest.mark.parametrize("clock_ms", [0, ROLLED_SMALL_MS_MIN - 1])
 def test_times_that_a_producer_makes_up_do_not_make_a_segment_of_each_batch(tmp_path: Path, clock_ms: int) -> None:
-    """LOG-16: by time a log of many segments rolls once a second of the broker's own clock at most."""
+    """LOG-16: by time a log of several segments closes a small one after a minute of the broker's own clock."""
     log = new_log(tmp_path / "t-0", LogConfig(segment_ms=60_000))
     for day in range(ROLLED_RAPIDLY_MAX):
         append(log, values(1, stamp_ms=NOW_MS + day * 86_400_000))
@@ -122,10 +129,50 @@ def test_times_that_a_producer_makes_up_do_not_make_a_segment_of_each_batch(tmp_
     for day in range(ROLLED_RAPIDLY_MAX, ROLLED_RAPIDLY_MAX + 50):
         append(log, values(1, stamp_ms=NOW_MS + day * 86_400_000), now_ms=NOW_MS + clock_ms)
     assert len(log.segments) == ROLLED_RAPIDLY_MAX
-    append(log, values(1, stamp_ms=NOW_MS + 200 * 86_400_000), now_ms=NOW_MS + ROLLED_MS_MIN)
+    append(log, values(1, stamp_ms=NOW_MS + 200 * 86_400_000), now_ms=NOW_MS + ROLLED_SMALL_MS_MIN)
     assert len(log.segments) == ROLLED_RAPIDLY_MAX + 1
     append(log, values(1, stamp_ms=NOW_MS + 202 * 86_400_000), now_ms=NOW_MS - 3_600_000)
     assert len(log.segments) == ROLLED_RAPIDLY_MAX + 2, "a clock that was set back holds nothing up"
+
+
+def test_a_segment_that_has_grown_is_closed_by_time_after_a_second(tmp_path: Path) -> None:
+    """Old records that are copied quickly lie in segments by their own times, for retention."""
+    log = new_log(tmp_path / "t-0", LogConfig(segment_ms=60_000))
+
+    def fill(day: int, clock_ms: int) -> int:
+        before = log.size_bytes
+        while log.size_bytes - before <= SMALL_SEGMENT_BYTES:
+            append(log, values(10, size=20_000, stamp_ms=NOW_MS + day * 86_400_000), now_ms=NOW_MS + clock_ms)
+        return len(log.segments)
+
+    for day in range(ROLLED_RAPIDLY_MAX):
+        assert fill(day, 0) == day + 1
+    assert fill(20, ROLLED_MS_MIN - 1) == ROLLED_RAPIDLY_MAX
+    assert fill(30, ROLLED_MS_MIN) == ROLLED_RAPIDLY_MAX + 1
+
+
+@pytest.mark.parametrize("interval_bytes", [0, 100, 4096])
+def test_a_log_counts_the_blocks_of_all_its_files(tmp_path: Path, interval_bytes: int) -> None:
+    """Indexes and snapshots count too, of closed segments as they lie on the disk, and after a restart."""
+    log = new_log(tmp_path / "t-0", LogConfig(segment_bytes=20_000, index_limits=(interval_bytes, 10_000)))
+    append(log, values(1))
+    while len(log.segments) < 12:
+        append(log, values(1, size=100))
+
+    def files_bytes() -> int:
+        """Returns the blocks of all segments' files; the snapshot of a clean stop is no segment's."""
+        bases, suffixes = (
+            {segment.base_offset for segment in log.segments},
+            (".log", ".index", ".timeindex", ".snapshot"),
+        )
+        files = [file for file in (tmp_path / "t-0").iterdir() if file.suffix in suffixes and int(file.stem) in bases]
+        return sum(-(-file.stat().st_size // BLOCK_BYTES) * BLOCK_BYTES for file in files)
+
+    assert log.size_bytes + 3 * 11 * BLOCK_BYTES <= log.disk_bytes
+    assert files_bytes() <= log.disk_bytes <= files_bytes() + 2 * BLOCK_BYTES, "of the active segment the indexes too"
+    log.close()
+    assert log.disk_bytes == files_bytes()
+    assert reopen(tmp_path / "t-0", log.config, clean=True)[0].disk_bytes == files_bytes()
 
 
 def test_a_full_index_rolls_the_segment(tmp_path: Path) -> None:

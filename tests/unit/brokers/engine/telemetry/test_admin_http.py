@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from brokers.engine.assembly.admin_server import AdminServer
+from brokers.engine.assembly.admin_server import CONNECTIONS_MAX, REQUEST_TIMEOUT_S, AdminServer
 from brokers.engine.telemetry.admin_http import Reply, Request, is_authorized, parse
 from brokers.engine.telemetry.metrics import Sample, render
 from config.embedded.process import free_port
@@ -66,6 +66,35 @@ async def test_questions_are_answered_one_per_connection() -> None:
         assert await ask(b"x" * 20_000) == (b"", b"")
     finally:
         await server.stop()
+
+
+SILENT, BEGUN, SLOW_READER = b"", b"GET /x HTTP/1.1\r\nHost: ", b"GET /x HTTP/1.1\r\n\r\n"
+
+
+@pytest.mark.parametrize("sent", [SILENT, BEGUN, SLOW_READER])
+@pytest.mark.parametrize("strangers", [CONNECTIONS_MAX, 3 * CONNECTIONS_MAX])
+async def test_connections_that_ask_nothing_keep_nobody_out(sent: bytes, strangers: int) -> None:
+    """A stranger that reaches the port holds all places; each newcomer gets that of the oldest."""
+    port = free_port()
+    server = AdminServer(lambda request: Reply.json({"path": request.path, "more": "x" * (1 << 22)}))
+    await server.start("127.0.0.1", port)
+    held = []
+    try:
+        for _ in range(strangers):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
+            writer.write(sent)
+            await writer.drain()
+            held.append((reader, writer))
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /mine HTTP/1.1\r\n\r\n")
+            async with asyncio.timeout(REQUEST_TIMEOUT_S / 2):
+                assert (await reader.readline()) == b"HTTP/1.1 200 OK\r\n"
+            writer.close()
+    finally:
+        await server.stop()
+        for _, writer in held:
+            writer.transport.abort()
 
 
 def test_metrics_are_written_as_prometheus_reads_them() -> None:

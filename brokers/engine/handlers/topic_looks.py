@@ -1,0 +1,39 @@
+"""Budget of looks into the change log that requests cause by naming topics which this broker does not know."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.engine.clock import Clock
+from quotas.token_bucket import TokenBucket
+
+# Of one instance, and of all together: at once, and a second in the long run.
+LOOKS_BURST: Final = 10
+LOOKS_PER_S: Final = 2
+ALL_LOOKS_BURST: Final = 40
+ALL_LOOKS_PER_S: Final = 20
+# The oldest is forgotten, and begins anew.
+INSTANCES_REMEMBERED_MAX: Final = 1_000
+
+
+class TopicLooks:
+    """Budget of looks into the change log, for each instance and for all."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._all = TokenBucket(ALL_LOOKS_PER_S, ALL_LOOKS_BURST - 1)
+        self._of_instances: dict[str, TokenBucket] = {}
+
+    def take(self, instance_id: str) -> bool:
+        """True if the instance may look now; that is charged."""
+        now_ms = self._clock.monotonic_ms()
+        own = self._of_instances.get(instance_id)
+        if own is None:
+            if len(self._of_instances) >= INSTANCES_REMEMBERED_MAX:
+                del self._of_instances[next(iter(self._of_instances))]
+            own = self._of_instances[instance_id] = TokenBucket(LOOKS_PER_S, LOOKS_BURST - 1)
+        if own.is_exhausted(now_ms) or self._all.is_exhausted(now_ms):
+            return False
+        own.charge(1, now_ms)
+        self._all.charge(1, now_ms)
+        return True

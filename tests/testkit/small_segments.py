@@ -1,0 +1,9 @@
+"""Settings of a broker that lets topics have segments of any size, so that a few records fill several."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.engine.partitions.topic_bounds import SEGMENT_BYTES
+
+SMALL_SEGMENTS: Final = {SEGMENT_BYTES.broker_key: "1"}
