@@ -122,6 +122,8 @@ SENTENCES = (
     gettext_noop("The group has running members. Stop them first; Kafka refuses it otherwise."),
     gettext_noop("The instance has no brokers."),
     gettext_noop("The instance is being deleted already."),
+    gettext_noop("The instance is being purged already."),
+    gettext_noop("Only a deleted instance can be purged. Delete it first."),
     gettext_noop("The instance is not being deleted."),
     gettext_noop("The instance is protected from deletion. Take the protection away first."),
     gettext_noop("The other brokers have no room for what is sold there. Add a broker."),
