@@ -18,6 +18,7 @@ from billing.models import MailNotice, NoticeKind
 from brokers.infra.locks import Busy, only_one
 from tenants import mails
 from tenants.choices import Role
+from tenants.containment import contained
 from tenants.models import Member, Tenant, User
 
 log = structlog.get_logger(__name__)
@@ -47,6 +48,8 @@ class Sent(NamedTuple):
     taken: int
 
 
+NOT_SENT = Sent(wanted=1, taken=0)
+
 Sender = Callable[[Sequence[MailNotice]], Sent]
 
 
@@ -75,8 +78,11 @@ def _run(now: datetime, budgets: Sender, alerts: Sender) -> int:
         if notices is None:
             return tried
         if notices:
-            is_budget = notices[0].kind == NoticeKind.BUDGET
-            _note(notices, (budgets if is_budget else alerts)(notices), now)
+            sender = budgets if notices[0].kind == NoticeKind.BUDGET else alerts
+            sent = NOT_SENT
+            with contained("mail_failed", tenant=notices[0].tenant_id, notice=notices[0].pk):
+                sent = sender(notices)
+            _note(notices, sent, now)
             tried += len(notices)
     return tried
 

@@ -65,8 +65,8 @@ def test_purging_ends_the_time_to_restore(
     owner: Member,
     data_plane: FakeDataPlane,
     asked_to_reconcile: list[str],
-    django_capture_on_commit_callbacks,
-) -> None:  # type: ignore[no-untyped-def]
+    django_capture_on_commit_callbacks: Any,
+) -> None:
     instance = make_running(owner.tenant)
     data_plane.add(instance.pk, "orders")
     assert_problem(api.post(f"/instances/{instance.pk}/purge"), 409, "not_deleted")
