@@ -130,13 +130,14 @@ def _evaluate(budget: Budget, found: Draft, now: datetime) -> int:
     return made
 
 
-def send_mail(notices: Sequence[MailNotice]) -> outbox.Sent:
-    """Of one alert: to who may see cost, at verified addresses."""
+def send_mail(notices: Sequence[MailNotice], is_last: bool = False) -> outbox.Sent:
+    """Sends the mail of one alert to the members who may see cost, at verified addresses."""
     alert = notices[0].budget_alert
     assert alert is not None
     sent = outbox.to_each(
-        outbox.members_of(alert.tenant, MAILED_ROLES), "budget", alert=alert, is_forecast=alert.mark == FORECAST,
-        currency=alert.tenant.currency, tenant=alert.tenant.name, link=mails.public_url("/budgets/"),
+        outbox.members_of(alert.tenant, MAILED_ROLES), "budget", is_last=is_last, alert=alert,
+        is_forecast=alert.mark == FORECAST, currency=alert.tenant.currency,
+        tenant=alert.tenant.name, link=mails.public_url("/budgets/"),
     )  # fmt: skip
     BudgetAlert.objects.filter(pk=alert.pk).update(sent_to=sent.taken)
     return sent

@@ -155,7 +155,7 @@ def test_mails_of_alerts(watched: list[Instance], members: list[Member], monkeyp
     first: Tenant = watched[0].tenant
 
     def send(now: datetime) -> list[str]:
-        sender = poison(mailing.send, lambda notices: notices[0].tenant == first)
+        sender = poison(mailing.send, lambda notices, _is_last: notices[0].tenant == first)
         with capture_logs() as written:
             outbox.send_due(now, budgets=budgets.send_mail, alerts=sender)
         return events(written)
