@@ -95,6 +95,7 @@ SENTENCES = (
     gettext_noop("Use printable characters."),
     gettext_noop("There is such a user already; choose another name."),
     gettext_noop("There is no such user."),
+    gettext_noop("There is no operator with this e-mail address."),
     gettext_noop("The name is too long."),
     gettext_noop("This is the user's only password. Add another one first, or disable the user."),
     gettext_noop("The cluster has one name, kafka-cluster, and its pattern is literal."),
