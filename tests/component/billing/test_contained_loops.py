@@ -77,8 +77,8 @@ def test_budgets(members: list[Member], monkeypatch: pytest.MonkeyPatch) -> None
     with capture_logs() as written:
         budgets.evaluate(LAST_MONTH.start + timedelta(hours=1))
     assert events(written) == ["budgets_failed"]
-    told = set(BudgetAlert.objects.values_list("tenant_id", flat=True))
-    assert told == {member.tenant_id for member in members[1:]}
+    alerted = set(BudgetAlert.objects.values_list("tenant_id", flat=True))
+    assert alerted == {member.tenant_id for member in members[1:]}
 
 
 def test_invoices(members: list[Member], monkeypatch: pytest.MonkeyPatch) -> None:
