@@ -14,7 +14,6 @@ from datetime import datetime
 from billing.rating.terms import SizeSpan
 from instances.choices import OperationType
 
-
 ENDINGS = (OperationType.DELETE, OperationType.PURGE)
 
 

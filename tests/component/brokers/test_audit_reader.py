@@ -193,7 +193,8 @@ def test_what_was_done_while_nobody_read_is_read_once(
     with monkeypatch.context() as broken, capture_logs() as written:
         broken.setattr(AuditOffset, "save", _dies)
         assert reader.read_everywhere() == 0
-    assert [(line["event"], line["cluster_id"]) for line in written] == [("audit.cluster_failed", cluster.pk)]
+    failed = [line["cluster_id"] for line in written if line["event"] == "audit.cluster_failed"]
+    assert failed == [cluster.pk]
     assert len(rows(owner)) == 1, "rows and offset are one transaction"
     assert reader.read_everywhere() > 0
     assert reader.read_everywhere() == 0

@@ -266,7 +266,8 @@ def test_an_instance_that_cannot_be_looked_at_is_logged_and_keeps_no_other_waiti
     world.silent = (2,)
     with capture_logs() as written:
         assert world.reconcile_once() == 2
-    assert [(line["event"], line["instance_id"]) for line in written] == [("watch.instance_failed", instance.pk)]
+    failed = [line["instance_id"] for line in written if line["event"] == "watch.instance_failed"]
+    assert failed == [instance.pk]
     for neighbour in neighbours:
         assert conditions(neighbour)["BrokersAnswer"]["status"] is False
 
@@ -286,4 +287,4 @@ def test_a_cluster_that_cannot_be_looked_at_keeps_no_other_waiting(
     world.silent = (2,)
     with capture_logs() as written:
         assert world.reconcile_once() == 1
-    assert [line["cluster_id"] for line in written] == [broken.pk]
+    assert [line["cluster_id"] for line in written if line["event"] == "watch.cluster_failed"] == [broken.pk]
