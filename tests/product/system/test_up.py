@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +91,12 @@ def test_an_instance_without_a_topic_is_purged_when_it_is_deleted_and_another_on
             assert error.code == 404
             return "gone"
 
+    def is_running(instance_id: str) -> bool:
+        return phase_of(instance_id) == "running"
+
     made = [call("POST", "instances", {"name": name, "storage_gb": 20})["resource_id"] for name in ("empty", "kept")]
     for instance_id in made:
-        eventually(lambda at=instance_id: phase_of(at) == "running", within_s=60, what="a new instance")
+        eventually(partial(is_running, instance_id), within_s=60, what="a new instance")
     empty, kept = made
     call("POST", f"instances/{kept}/topics", {"name": "orders", "partitions": 1})
     assert call("DELETE", f"instances/{empty}")["steps"][0]["data"] == {"restorable_until": None}
@@ -100,7 +104,7 @@ def test_an_instance_without_a_topic_is_purged_when_it_is_deleted_and_another_on
     eventually(lambda: phase_of(empty) == "gone", within_s=60, what="the empty instance to be purged")
     assert phase_of(kept) == "deleting"
     call("POST", f"instances/{kept}/restore")
-    eventually(lambda: phase_of(kept) == "running", within_s=60, what="the restored instance")
+    eventually(partial(is_running, kept), within_s=60, what="the restored instance")
     call("DELETE", f"instances/{kept}")
     call("POST", f"instances/{kept}/purge")
     eventually(lambda: phase_of(kept) == "gone", within_s=60, what="the other instance to be purged")
