@@ -1,5 +1,6 @@
 """Penstock's command line: `manage.py up` starts the whole product, the rest are Django's and the apps' commands."""
 
+import argparse
 import importlib.util
 import os
 import sys
@@ -23,10 +24,21 @@ def main() -> int:
         from config.supervisor.command import run
 
         return run(sys.argv[1:])
+    if sys.argv[1:2] == ["operator_token"]:
+        _take_state_dir(sys.argv[2:])
     from django.core.management import execute_from_command_line
 
     execute_from_command_line(sys.argv)
     return 0
+
+
+def _take_state_dir(words: list[str]) -> None:
+    """`--state-dir` of one of Django's commands: settings depend on it, so it is read before they are."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--state-dir")
+    given = parser.parse_known_args(words)[0].state_dir
+    if given:
+        os.environ["PENSTOCK_STATE_DIR"] = os.path.abspath(os.path.expanduser(given))  # noqa: PTH100, PTH111
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from brokers import selectors, services
 from brokers.admin_views import panel, transaction_panel
 from brokers.choices import Health, RebalanceState
 from brokers.models import Broker, Cluster, Host, Placement, PortLease, Rebalance, RollingRestart
+from brokers.monitoring import broker_log
 from brokers.monitoring.health import modules_of, offline_directories
 from tenants.actors import Actor
 from tenants.operator import OperatorAdmin, operator_action
@@ -107,7 +108,7 @@ class BrokerAdmin(OperatorAdmin):
         "process_restarts",
         "load",
     )
-    readonly_fields = ("offline_disks", "modules")
+    readonly_fields = ("offline_disks", "modules", "log")
     list_filter = ("cluster", "wanted", "process_state")
     list_select_related = ("cluster", "host")
     actions = ("restart",)
@@ -127,6 +128,14 @@ class BrokerAdmin(OperatorAdmin):
     @admin.display(description=_("modules"))
     def modules(self, broker: Broker) -> str:
         return modules_of(broker) or "—"
+
+    @admin.display(description=_("last lines of its log"))
+    def log(self, broker: Broker) -> SafeString | str:
+        lines = broker_log.last_lines(broker)
+        if lines is None:
+            where = {"host": broker.host.name, "file": "/".join(broker_log.log_file_of(broker).parts[-4:])}
+            return _("It is not on this machine. On host %(host)s it is %(file)s in the state directory.") % where
+        return format_html("<pre>{}</pre>", "\n".join(lines)) if lines else "—"
 
     @admin.display(description=_("leaders, connections"))
     def load(self, broker: Broker) -> str:

@@ -34,6 +34,8 @@ PORTS_PER_HOST = 10_000
 ACK_DEADLINE_S = 8.0
 PROVISION_DEADLINE_S = 120.0
 PROBE_DEADLINE_S = 5.0
+# Brokers have this long to close a deleted instance to clients before its topics are purged all the same.
+CLOSE_DEADLINE_S = 120.0
 SWEEP_INSTANCES_MAX = 500
 SWEEP_EVERY_S = 5
 ZOOKEEPER_CONNECT_TIMEOUT_S = 5.0

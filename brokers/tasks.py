@@ -27,6 +27,7 @@ from brokers.operations import compiled_uptake, job_runner
 from brokers.provisioning import oauth, reconciler, sweep
 from brokers.provisioning.steps import NotYet
 from instances.services import note_certificate_ends
+from tenants.containment import contained
 
 log = structlog.get_logger(__name__)
 
@@ -116,7 +117,8 @@ def observe_brokers() -> int:
     now = timezone.now()
     answered = health.observe(now)
     for cluster, counts in cluster_overview.keep(now):
-        incidents.keep(cluster, counts)
+        with contained("incidents.cluster_failed", cluster_id=cluster.pk):
+            incidents.keep(cluster, counts)
     compiled_uptake.take_up(now)
     return answered
 

@@ -67,6 +67,7 @@ class OperationType(models.TextChoices):
     RESUME = "instance.resume", _("Resume instance")
     DELETE = "instance.delete", _("Delete instance")
     RESTORE = "instance.restore", _("Restore instance")
+    PURGE = "instance.purge", _("Purge instance")
 
 
 class OperationState(models.TextChoices):
@@ -107,6 +108,7 @@ class Reason(models.TextChoices):
     BY_OPERATOR = "by_operator", _("Suspended by the operator")
     IDLE = "idle", _("Stopped by its plan, because nobody used it")
     DELETED_BY_USER = "deleted_by_user", _("Deleted, can be restored")
+    DELETED_FOR_GOOD = "deleted_for_good", _("Deleted for good")
 
 
 class ConditionType(models.TextChoices):
@@ -132,4 +134,5 @@ STEPS_OF: dict[OperationType, tuple[Step, ...]] = {
     OperationType.RESUME: (Step.ACCEPTED, Step.LIMITS_PUBLISHED, Step.LISTENERS_OPEN),
     OperationType.DELETE: (Step.ACCEPTED, Step.LIMITS_PUBLISHED, Step.LISTENERS_OPEN),
     OperationType.RESTORE: (Step.ACCEPTED, Step.LIMITS_PUBLISHED, Step.LISTENERS_OPEN),
+    OperationType.PURGE: (Step.ACCEPTED,),
 }

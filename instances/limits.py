@@ -80,6 +80,8 @@ METRIC_RATE_OVER_S = 60
 
 # Undo: how long the data of a deleted instance is kept, and by then it is gone for good.
 RESTORE_FOR = timedelta(days=7)
+# Storage that the deleted instances of a tenant may hold meanwhile, at no charge, before nothing more is sold to it.
+DELETED_STORAGE_GB_MAX = 2_000
 # Delays are kept by the minute as long as the longest span of a chart reaches.
 DELAYED_MINUTES_KEPT = timedelta(days=31)
 TRAFFIC_SECONDS_MAX = 900
@@ -116,6 +118,13 @@ def publish() -> None:
         Limit("instances_per_tenant_max", INSTANCES_PER_TENANT_MAX, "instances", "Instances of one tenant."),
         Limit("instance_name_chars_max", NAME_CHARS_MAX, "characters", "Length of an instance's name."),
         Limit("instance_restore_days", RESTORE_FOR.days, "days", "How long a deleted instance can be restored."),
+        Limit(
+            "deleted_storage_gb_max",
+            DELETED_STORAGE_GB_MAX,
+            "GB",
+            "Storage of a tenant's deleted instances from which on no instance is created and no storage grows, until "
+            "one is purged or restored.",
+        ),
         Limit("allow_list_entries_max", ALLOW_LIST_ENTRIES_MAX, "entries", "Addresses in one allow-list of a topic."),
         Limit(
             "allow_lists_per_instance_max",

@@ -22,6 +22,9 @@ JSON_DEPTH_MAX = 32
 API_READS_PER_MINUTE_MAX = 1200
 API_WRITES_PER_MINUTE_MAX = 300
 API_ANONYMOUS_PER_MINUTE_MAX = 120
+# All tokens and members of a tenant together.
+API_TENANT_READS_PER_MINUTE_MAX = 6_000
+API_TENANT_WRITES_PER_MINUTE_MAX = 1_500
 
 TENANTS_PER_USER_MAX = 10
 MEMBERS_PER_TENANT_MAX = 200
@@ -137,6 +140,18 @@ register(
     Limit("idempotency_hours", IDEMPOTENCY_HOURS, "hours", "How long the answer to an Idempotency-Key is kept."),
     Limit("api_reads_per_minute_max", API_READS_PER_MINUTE_MAX, "requests", "Reads per minute and token."),
     Limit("api_writes_per_minute_max", API_WRITES_PER_MINUTE_MAX, "requests", "Writes per minute and token."),
+    Limit(
+        "api_tenant_reads_per_minute_max",
+        API_TENANT_READS_PER_MINUTE_MAX,
+        "requests",
+        "Reads per minute of all tokens and members of a tenant together.",
+    ),
+    Limit(
+        "api_tenant_writes_per_minute_max",
+        API_TENANT_WRITES_PER_MINUTE_MAX,
+        "requests",
+        "Writes per minute of all tokens and members of a tenant together.",
+    ),
     Limit("members_per_tenant_max", MEMBERS_PER_TENANT_MAX, "members", "People in one tenant."),
     Limit("invitations_pending_max", INVITATIONS_PENDING_MAX, "invitations", "Invitations not yet answered."),
     Limit("tokens_per_tenant_max", TOKENS_PER_TENANT_MAX, "tokens", "API tokens that are not revoked."),

@@ -28,6 +28,7 @@ from billing.alerts.limits import (
 )
 from billing.models import AlertFiring, AlertRule, FiringEnd
 from brokers.infra.locks import Busy, only_one
+from tenants.containment import contained
 
 log = structlog.get_logger(__name__)
 
@@ -78,11 +79,27 @@ def _run(turn: Turn, now: datetime) -> None:
             log.warning("alert_rules_late", evaluated=turn.evaluated)
             return
         try:
-            found = figures.read(list(AlertRule.objects.filter(pk__in=batch)), now)
-            with transaction.atomic():
-                _decide(batch, found, turn, now)
-        except Exception:  # a batch that fails keeps no other tenant's rules from being evaluated
-            log.exception("alert_rules_failed", rules=batch[:1])
+            _evaluate(batch, turn, now)
+        except Exception:
+            log.warning("alert_rules_retried", rules=len(batch), exc_info=True)
+            _one_by_one(batch, turn, now)
+
+
+def _evaluate(batch: Sequence[str], turn: Turn, now: datetime) -> None:
+    found = figures.read(list(AlertRule.objects.filter(pk__in=batch)), now)
+    with transaction.atomic():
+        _decide(batch, found, turn, now)
+
+
+def _one_by_one(batch: Sequence[str], turn: Turn, now: datetime) -> None:
+    """Evaluates the rules of a batch that failed, each instance by itself: a value that one tenant's rules cannot
+    handle keeps no other tenant's rules from being evaluated.
+    """
+    rows = AlertRule.objects.filter(pk__in=batch).order_by("instance_id", "cluster_id", "pk")
+    for _whose, rules in groupby(rows.values_list("pk", "instance_id", "cluster_id"), key=lambda row: row[1:]):
+        ids = [row[0] for row in rules]
+        with contained("alert_rules_failed", rules=len(ids), rule=ids[0]):
+            _evaluate(ids, turn, now)
 
 
 def _batches() -> Iterator[list[str]]:

@@ -30,6 +30,11 @@ CLUSTER_KNOWN_FOR: Final = timedelta(seconds=30)
 FIRINGS_KEPT_FOR: Final = timedelta(days=90)
 FORGOTTEN_AT_ONCE_MAX: Final = 5_000
 
+# Mails of a tenant about alerts, and about budgets; and both to one address, which may be a member of many tenants.
+ALERT_MAILS_PER_TENANT_AND_HOUR_MAX: Final = 12
+BUDGET_MAILS_PER_TENANT_AND_HOUR_MAX: Final = 12
+MAILS_PER_ADDRESS_AND_HOUR_MAX: Final = 30
+
 
 def publish() -> None:
     """Put what a tenant can run into under `/limits`; called once from `AppConfig.ready`."""
@@ -41,5 +46,23 @@ def publish() -> None:
             WINDOW_MINUTES_MAX,
             "minutes",
             "The minutes of which a rule takes the throttled share.",
+        ),
+        Limit(
+            "alert_mails_per_hour_max",
+            ALERT_MAILS_PER_TENANT_AND_HOUR_MAX,
+            "mails",
+            "Mails about alerts to a tenant in an hour; the next one tells the rest.",
+        ),
+        Limit(
+            "budget_mails_per_hour_max",
+            BUDGET_MAILS_PER_TENANT_AND_HOUR_MAX,
+            "mails",
+            "Mails about budgets to a tenant in an hour; what is above that follows later.",
+        ),
+        Limit(
+            "mails_per_address_and_hour_max",
+            MAILS_PER_ADDRESS_AND_HOUR_MAX,
+            "mails",
+            "Mails about alerts and budgets to one address in an hour, of all its tenants.",
         ),
     )

@@ -36,8 +36,8 @@ class Line:
         return wording.figure(self.firing.kind, self.firing.resolved_value)
 
 
-def send(notices: Sequence[MailNotice]) -> outbox.Sent:
-    """`notices` are of one tenant, or of operators alone, oldest first."""
+def send(notices: Sequence[MailNotice], is_last: bool = False) -> outbox.Sent:
+    """Sends one mail of notices that are of one tenant, or of operators alone, oldest first."""
     tenant = notices[0].tenant
     lines = [
         Line(each.firing, each.kind == NoticeKind.RESOLVED) for each in notices if each.firing is not None
@@ -46,6 +46,6 @@ def send(notices: Sequence[MailNotice]) -> outbox.Sent:
     firing = sum(not line.is_resolved for line in lines)
     link = mails.public_url("/operator/" if tenant is None else "/alert-rules/")
     return outbox.to_each(
-        people, "alerts", tenant=tenant.name if tenant is not None else "", lines=lines, first=lines[0],
-        firing=firing, resolved=len(lines) - firing, link=link,
+        people, "alerts", is_last=is_last, tenant=tenant.name if tenant is not None else "", lines=lines,
+        first=lines[0], firing=firing, resolved=len(lines) - firing, link=link,
     )  # fmt: skip

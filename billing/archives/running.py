@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,10 @@ from cryptography.fernet import InvalidToken
 from django.conf import settings
 from django.db.models import F, OuterRef, QuerySet, Subquery, Sum
 
+from billing import queues
 from billing.archives import address, job, limits, sweeping
 from billing.archives.reading import Source, Stopped, consumer_conf
-from billing.models import Archive, ArchiveFile, ArchiveState, Direction, OnTrouble, UsageMinute
+from billing.models import Archive, ArchiveFile, ArchiveState, Direction, OnTrouble, Queue, UsageMinute
 from brokers.infra.locks import Busy, only_one
 from instances.lifecycle.phases import REACHABLE, Phase
 from instances.models import Instance, Route
@@ -34,13 +35,19 @@ MECHANISM = "SCRAM-SHA-512"
 
 
 def run_due(make_session: Callable[[], SparkSession], now: datetime) -> int:
-    """How many runs were made. Of each cluster one archive at a time; whoever waits longest comes first. After `RUN_S`
-    nothing more is begun: bills wait for the same worker.
+    """Returns the number of runs. Of each cluster one archive at a time, fair by tenant: the next one is of the tenant
+    whose archives were run longest ago. After `RUN_S` nothing more is begun: bills wait for the same worker.
     """
     ends_s = time.monotonic() + limits.RUN_S
     bring_forward(now)
-    clusters = _due(now).values_list("instance__placement__cluster_id", flat=True).order_by("next_run_at")
-    return sum(_run_cluster(make_session, cluster_id, now, ends_s) for cluster_id in dict.fromkeys(clusters))
+    return sum(_run_cluster(make_session, cluster_id, now, ends_s) for cluster_id in _clusters(now))
+
+
+def _clusters(now: datetime) -> list[str | None]:
+    """Clusters with archives that are due, first the one whose first tenant was served longest ago."""
+    rows = set(_due(now).order_by().values_list("instance__placement__cluster_id", "tenant_id"))
+    places = {tenant: at for at, tenant in enumerate(queues.in_turn(Queue.ARCHIVES, {tenant for _, tenant in rows}))}
+    return list(dict.fromkeys(cluster for cluster, _ in sorted(rows, key=lambda row: places[row[1]])))
 
 
 def _due(now: datetime) -> QuerySet[Archive]:
@@ -75,17 +82,30 @@ def bring_forward(now: datetime) -> int:
 
 def _run_cluster(make_session: Callable[[], SparkSession], cluster_id: str | None, now: datetime, ends_s: float) -> int:
     runs = 0
+    done: list[str] = []
     try:
         with only_one(f"{LOCK} {cluster_id}"):
-            due = _due(now).filter(instance__placement__cluster_id=cluster_id)
-            for archive in due.select_related("instance", "tenant").order_by("next_run_at")[: limits.DUE_AT_ONCE_MAX]:
-                if time.monotonic() >= ends_s:
+            while runs < limits.DUE_AT_ONCE_MAX and time.monotonic() < ends_s:
+                archive = _next_of(cluster_id, now, done)
+                if archive is None:
                     break
+                done.append(archive.pk)
+                queues.note_served(Queue.ARCHIVES, [archive.tenant_id])
                 run_one(make_session, archive, now)
                 runs += 1
     except Busy:
         log.info("archives_busy", cluster_id=cluster_id)
     return runs
+
+
+def _next_of(cluster_id: str | None, now: datetime, done: Collection[str]) -> Archive | None:
+    """The archive that has waited longest of the tenant that was served longest ago."""
+    due = _due(now).filter(instance__placement__cluster_id=cluster_id).exclude(pk__in=done)
+    tenants = queues.in_turn(Queue.ARCHIVES, set(due.order_by().values_list("tenant_id", flat=True)))
+    if not tenants:
+        return None
+    own = due.filter(tenant=tenants[0])
+    return own.select_related("instance", "tenant").order_by("next_run_at", "pk").first()
 
 
 def run_one(make_session: Callable[[], SparkSession], archive: Archive, now: datetime, **options: Any) -> job.RunReport:

@@ -23,6 +23,7 @@ from instances.models import Instance
 from tenants import access, audit, mails
 from tenants.actors import Actor
 from tenants.choices import Role, Scope
+from tenants.containment import contained
 from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
 from tenants.models import Tenant
 
@@ -73,17 +74,22 @@ def delete_budget(*, acting: Actor, budget: Budget) -> None:
 
 
 def evaluate(now: datetime) -> int:
-    """All budgets of all tenants; how many alerts there are more. Safe to run twice, and at the same time."""
+    """Evaluates the budgets of all tenants; returns the number of new alerts. Safe to run twice at the same time."""
     made = 0
     tenants = Tenant.objects.filter(pk__in=Budget.objects.values("tenant_id")).order_by("pk")
     for tenant in tenants.iterator(chunk_size=500):
-        try:
-            found = draft(tenant, now)
-        except NoPrice as missing:
-            log.warning("budget_not_evaluated", tenant=tenant.pk, reason=str(missing))
-            continue
-        made += sum(_evaluate(budget, found, now) for budget in Budget.objects.filter(tenant=tenant))
+        with contained("budgets_failed", tenant=tenant.pk):
+            made += _evaluate_all(tenant, now)
     return made
+
+
+def _evaluate_all(tenant: Tenant, now: datetime) -> int:
+    try:
+        found = draft(tenant, now)
+    except NoPrice as missing:
+        log.warning("budget_not_evaluated", tenant=tenant.pk, reason=str(missing))
+        return 0
+    return sum(_evaluate(budget, found, now) for budget in Budget.objects.filter(tenant=tenant))
 
 
 def spent(bill: Bill, instance_id: str) -> Decimal:
@@ -124,13 +130,14 @@ def _evaluate(budget: Budget, found: Draft, now: datetime) -> int:
     return made
 
 
-def send_mail(notices: Sequence[MailNotice]) -> outbox.Sent:
-    """Of one alert: to who may see cost, at verified addresses."""
+def send_mail(notices: Sequence[MailNotice], is_last: bool = False) -> outbox.Sent:
+    """Sends the mail of one alert to the members who may see cost, at verified addresses."""
     alert = notices[0].budget_alert
     assert alert is not None
     sent = outbox.to_each(
-        outbox.members_of(alert.tenant, MAILED_ROLES), "budget", alert=alert, is_forecast=alert.mark == FORECAST,
-        currency=alert.tenant.currency, tenant=alert.tenant.name, link=mails.public_url("/budgets/"),
+        outbox.members_of(alert.tenant, MAILED_ROLES), "budget", is_last=is_last, alert=alert,
+        is_forecast=alert.mark == FORECAST, currency=alert.tenant.currency,
+        tenant=alert.tenant.name, link=mails.public_url("/budgets/"),
     )  # fmt: skip
     BudgetAlert.objects.filter(pk=alert.pk).update(sent_to=sent.taken)
     return sent

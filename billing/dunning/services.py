@@ -22,6 +22,7 @@ from billing.webhooks.services import publish
 from tenants import services as tenant_services
 from tenants.actors import system_actor
 from tenants.choices import SuspensionReason
+from tenants.containment import contained
 from tenants.errors import Conflict
 from tenants.models import Tenant
 
@@ -36,10 +37,12 @@ def dun(now: datetime) -> None:
     """All tenants: reminds, suspends, and resumes who owes nothing any more."""
     terms = terms_in_force()
     for tenant in _who_owes(now):
-        _remind(tenant, terms, now)
-        _suspend(tenant, terms, now)
+        with contained("dunning_failed", tenant=tenant.pk):
+            _remind(tenant, terms, now)
+            _suspend(tenant, terms, now)
     for tenant in Tenant.objects.filter(pk__in=UnpaidSuspension.objects.values("tenant_id")).order_by("pk"):
-        resume_if_paid(tenant, now)
+        with contained("dunning_failed", tenant=tenant.pk):
+            resume_if_paid(tenant, now)
 
 
 def terms_in_force() -> decide.Terms:

@@ -24,6 +24,7 @@ from instances.models import Instance
 from tenants import mails
 from tenants.actors import system_actor
 from tenants.choices import Role
+from tenants.containment import contained
 from tenants.errors import Conflict
 from tenants.models import Member
 
@@ -46,9 +47,10 @@ def watch() -> None:
     while rows := list(islice(remaining, AT_ONCE)):
         used = last_used(row.pk for row in rows)
         for instance in rows:
-            known_until = complete_until(instance.pk)
-            if known_until is not None:
-                _take_step(instance, used.get(instance.pk), known_until, days[instance.plan])
+            with contained("idle_stop_failed", instance=instance.pk):
+                known_until = complete_until(instance.pk)
+                if known_until is not None:
+                    _take_step(instance, used.get(instance.pk), known_until, days[instance.plan])
 
 
 def last_used(instance_ids: Iterable[str]) -> Mapping[str, datetime]:

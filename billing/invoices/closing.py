@@ -20,6 +20,8 @@ from tenants.models import Tenant
 
 log = structlog.get_logger(__name__)
 
+FAILED = "It failed; the log says why."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closing:
@@ -65,6 +67,10 @@ def close_month(
         except Conflict as refused:
             waiting[tenant.slug] = str(refused.detail)
             log.info("invoice_waits", tenant=tenant.pk, reason=refused.code)
+            continue
+        except Exception as failure:  # one tenant's keeps nobody else's from being issued
+            waiting[tenant.slug] = FAILED
+            log.exception("invoice_failed", tenant=tenant.pk, reason=type(failure).__name__)
             continue
         issued += invoice is not None
         nothing += invoice is None

@@ -194,6 +194,10 @@ def _find_late(run_: MonthRun, period: Period) -> MonthRun:
         except NoPrice as missing:
             late[tenant.slug] = str(missing)
             continue
+        except Exception as failure:  # one tenant's keeps nobody else's from being found
+            late[tenant.slug] = closing.FAILED
+            log.exception("late_usage_failed", tenant=tenant.pk, reason=type(failure).__name__)
+            continue
         if amount:
             late[tenant.slug] = f"{amount} {tenant.currency}"
     return replace(run_, done=count, total=count, named=_first(late), named_in_all=len(late))

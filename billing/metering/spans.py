@@ -14,6 +14,8 @@ from datetime import datetime
 from billing.rating.terms import SizeSpan
 from instances.choices import OperationType
 
+ENDINGS = (OperationType.DELETE, OperationType.PURGE)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeChange:
@@ -55,7 +57,7 @@ def spans(changes: Sequence[SizeChange]) -> list[SizeSpan]:
         change, at = effect.change, effect.at
         if latest is not None and change.asked_at < latest:
             continue
-        if effect.kind == OperationType.DELETE:
+        if effect.kind in ENDINGS:
             wanted = None
         elif effect.kind == OperationType.CREATE or has_run:
             has_run = True
@@ -84,7 +86,7 @@ def spans(changes: Sequence[SizeChange]) -> list[SizeSpan]:
 
 def _effect(change: SizeChange) -> _Effect | None:
     """When an operation takes effect; None where it never did. A deletion ends at once what is charged."""
-    if change.type == OperationType.DELETE:
+    if change.type in ENDINGS:
         return _Effect(change.asked_at, change, change.type)
     if change.done_at is None:
         return None

@@ -20,6 +20,7 @@ from billing.models.invoices import OVERDUE, Invoice, InvoiceKind, InvoiceLine, 
 from billing.models.lake import LakeFile
 from billing.models.payments import Payment, PaymentProblem
 from billing.models.plans import Plan, Price, PriceComponent
+from billing.models.queues import Queue, QueueTurn
 from billing.models.usage import (
     NEVER,
     Direction,
@@ -68,6 +69,8 @@ __all__ = [
     "Plan",
     "Price",
     "PriceComponent",
+    "Queue",
+    "QueueTurn",
     "Seller",
     "UnpaidSuspension",
     "UntakenMail",

@@ -45,6 +45,8 @@ class WebhookEndpoint(Versioned):
     former_until = models.DateTimeField(null=True, blank=True, editable=False)
     is_enabled = models.BooleanField(_("enabled"), default=True)
     failed_in_a_row = models.PositiveSmallIntegerField(_("failed in a row"), default=0, editable=False)
+    tried_at = models.DateTimeField(_("last try"), null=True, editable=False)
+    is_slow = models.BooleanField(_("answers slowly"), default=False, db_default=False, editable=False)
 
     class Meta:
         ordering = ("created_at", "id")
@@ -78,7 +80,9 @@ class WebhookDelivery(models.Model):
         verbose_name = _("delivery")
         verbose_name_plural = _("deliveries")
         indexes = (
-            models.Index(fields=("next_at",), condition=models.Q(state="pending"), name="webhook_delivery_due"),
+            models.Index(
+                fields=("endpoint", "next_at"), condition=models.Q(state="pending"), name="webhook_delivery_waiting"
+            ),
             models.Index(fields=("endpoint", "-created_at"), name="webhook_delivery_by_endpoint"),
         )
 

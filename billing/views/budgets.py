@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from billing import access as billing_access
+from billing.alerts.limits import BUDGET_MAILS_PER_TENANT_AND_HOUR_MAX
 from billing.budgets import services
 from billing.forms import BudgetForm
 from billing.invoices.charging import draft
@@ -41,7 +42,7 @@ def budgets_page(request: HttpRequest) -> HttpResponse:
     context = {
         "rows": _with_spent(tenant, list(billing_access.budgets_of(tenant)), names),
         "alerts": billing_access.alerts_of(tenant).order_by("-at", "id")[:ALERTS_SHOWN],
-        "form": form, "currency": tenant.currency,
+        "form": form, "currency": tenant.currency, "mails_per_hour": BUDGET_MAILS_PER_TENANT_AND_HOUR_MAX,
     }  # fmt: skip
     status = 422 if form.is_bound else 200
     return render_page(

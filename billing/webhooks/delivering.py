@@ -1,40 +1,43 @@
-"""Sending what is due. Of each tenant one delivery is under way at a time: an address that is slow has one place, and
-keeps nobody else waiting.
-"""
+"""Sends the deliveries that are due, several at a time (`choosing` says which), and notes what came of them."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import datetime, timedelta
 
 import structlog
 from cryptography.fernet import InvalidToken
 from django.db import connections, transaction
-from django.db.models import F
 from django.utils import timezone
 
 from billing.models import DeliveryState, WebhookDelivery, WebhookEndpoint
 from billing.models.webhooks import ANSWER_CHARS_MAX
-from billing.webhooks import pacing, signing
+from billing.webhooks import choosing, pacing, signing
 from brokers.infra.locks import Busy, only_one
 from tenants import outbound
+from tenants.containment import contained
+from tenants.limits import OUTBOUND_DEADLINE_S
 from tenants.second_factor.adapter import cipher
 
 log = structlog.get_logger(__name__)
 
 LOCK = "webhooks"
-AT_ONCE_MAX = 16
-# A run takes up nothing more after so long.
+# A run takes no delivery to a slow endpoint after so long, and none at all when those that were under way then have
+# ended: another run follows.
 RUN_S = 5.0
-# Whoever takes a delivery has it for so long; a worker that is killed gives it back then.
+DRAIN_S = OUTBOUND_DEADLINE_S
+# A run looks for what has become due this often, also while all that is under way is slow.
+LOOK_EVERY_S = 0.5
+# A delivery that is taken belongs to its run for so long; a worker that is killed gives it back then.
 LEASE = timedelta(seconds=60)
+# An endpoint that took longer to answer is slow, until it answers faster.
+SLOW_FROM_S = 2.0
 
 
 def deliver(now: datetime) -> int:
-    """How many tries were made. One run at a time: a slow address holds one worker of ours, not each of them."""
+    """Returns the number of tries. One run at a time: slow addresses hold one worker of ours, not each of them."""
     try:
         with only_one(LOCK):
             return _run(now)
@@ -43,52 +46,31 @@ def deliver(now: datetime) -> int:
 
 
 def _run(now: datetime) -> int:
-    ends_s = time.monotonic() + RUN_S
+    began_s = time.monotonic()
     tries = 0
-    under_way: dict[Future[None], str] = {}
-    with ThreadPoolExecutor(AT_ONCE_MAX) as pool:
+    under_way: dict[Future[None], WebhookEndpoint] = {}
+    with ThreadPoolExecutor(choosing.AT_ONCE_MAX) as pool:
         while True:
-            room = AT_ONCE_MAX - len(under_way)
-            if room and time.monotonic() < ends_s:
-                for each in _take(now, room, under_way.values()):
-                    under_way[pool.submit(_try, each, now)] = each.endpoint.tenant_id
+            age_s = time.monotonic() - began_s
+            if age_s < RUN_S + DRAIN_S:
+                taken = choosing.take_due(now, now + LEASE, under_way.values(), takes_slow=age_s < RUN_S)
+                for delivery in taken:
+                    under_way[pool.submit(_try, delivery, now)] = delivery.endpoint
                     tries += 1
             if not under_way:
                 return tries
-            done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+            done, _ = wait(under_way, timeout=LOOK_EVERY_S, return_when=FIRST_COMPLETED)
             for future in done:
-                del under_way[future]
-                future.result()
-
-
-@transaction.atomic
-def _take(now: datetime, most: int, busy: Collection[str]) -> list[WebhookDelivery]:
-    """The oldest due one of each tenant that has none under way."""
-    due = WebhookDelivery.objects.filter(state=DeliveryState.PENDING, next_at__lte=now, endpoint__is_enabled=True)
-    oldest = (
-        due.exclude(endpoint__tenant_id__in=list(busy))
-        .order_by("endpoint__tenant_id", "next_at", "pk")
-        .distinct("endpoint__tenant_id")
-        .values("pk")
-    )
-    found = list(
-        WebhookDelivery.objects.filter(pk__in=oldest, next_at__lte=now)
-        .select_for_update(skip_locked=True, of=("self",))
-        .select_related("endpoint")
-        .order_by("next_at")[:most]
-    )
-    WebhookDelivery.objects.filter(pk__in=[each.pk for each in found]).update(
-        next_at=now + LEASE, attempts=F("attempts") + 1
-    )
-    for each in found:
-        each.attempts += 1
-    return found
+                endpoint = under_way.pop(future)
+                with contained("webhook_failed", webhook=endpoint.pk):
+                    future.result()
 
 
 def _try(delivery: WebhookDelivery, now: datetime) -> None:
     try:
         body = json.dumps(delivery.payload, separators=(",", ":")).encode()
         status, answer = None, ""
+        began_s = time.monotonic()
         try:
             headers = signing.headers(_secrets(delivery.endpoint), delivery.pk, int(time.time()), body)
             found = outbound.post(delivery.endpoint.url, body, headers, bytes_max=ANSWER_CHARS_MAX)
@@ -97,9 +79,16 @@ def _try(delivery: WebhookDelivery, now: datetime) -> None:
             answer = str(failure)
         except InvalidToken:
             answer = "Its secret cannot be read any more. Rotate it."
+        _note_pace(delivery.endpoint, time.monotonic() - began_s)
         _note(delivery, status, answer[:ANSWER_CHARS_MAX], now)
     finally:
         connections.close_all()
+
+
+def _note_pace(endpoint: WebhookEndpoint, took_s: float) -> None:
+    WebhookEndpoint.objects.filter(pk=endpoint.pk).exclude(is_slow=took_s > SLOW_FROM_S).update(
+        is_slow=took_s > SLOW_FROM_S
+    )
 
 
 @transaction.atomic

@@ -22,6 +22,7 @@ from brokers.models import AuditOffset, Cluster
 from instances.models import Instance
 from tenants import audit
 from tenants.choices import ActorKind
+from tenants.containment import contained
 from tenants.errors import Unavailable
 from tenants.models import AuditEntry
 
@@ -35,13 +36,14 @@ def read_everywhere() -> int:
     """All clusters; how many events were new. One whose brokers do not answer keeps no other waiting."""
     count = 0
     for cluster in Cluster.objects.order_by("pk"):
-        try:
-            with only_one(f"audit of {cluster.pk}"):
-                count += _catch_up(cluster)
-        except Busy:
-            log.debug("audit.busy", cluster_id=cluster.pk)
-        except Unavailable as error:
-            log.info("audit.unreachable", cluster_id=cluster.pk, reason=str(error))
+        with contained("audit.cluster_failed", cluster_id=cluster.pk):
+            try:
+                with only_one(f"audit of {cluster.pk}"):
+                    count += _catch_up(cluster)
+            except Busy:
+                log.debug("audit.busy", cluster_id=cluster.pk)
+            except Unavailable as error:
+                log.info("audit.unreachable", cluster_id=cluster.pk, reason=str(error))
     return count
 
 
@@ -104,7 +106,8 @@ def _write(fetched: Fetched, row: AuditOffset) -> int:
         if instance is None:
             log.warning("audit.nobodys", instance_id=event.instance_id, event_id=event.id)
         else:
-            entries += rows_of(event, instance)
+            with contained("audit.event_failed", instance_id=event.instance_id, event_id=event.id):
+                entries += rows_of(event, instance)
     audit.append(entries)
     return len(new)
 

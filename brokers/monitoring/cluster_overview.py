@@ -24,6 +24,7 @@ from brokers.monitoring.health import health, modules_of
 from instances.interfaces import BrokerUnresponsive
 from instances.lifecycle.conditions import Shortened, StorageUsed
 from instances.limits import BYTES_PER_GB
+from tenants.containment import contained
 from tenants.errors import Unavailable
 
 logger = logging.getLogger(__name__)
@@ -179,10 +180,11 @@ def keep(now: datetime) -> list[tuple[Cluster, dict[str, int]]]:
     """
     result = []
     for cluster in Cluster.objects.order_by("pk"):
-        answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/cluster")
-        shared_cache.set(_kept_key(cluster), (now, answers), KEPT_IMAGE_S)
-        body = _best(answers.bodies)
-        result.append((cluster, {name: int(body[name]) for name in COUNTS} if body else {}))
+        with contained("overview.cluster_failed", cluster_id=cluster.pk):
+            answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/cluster")
+            shared_cache.set(_kept_key(cluster), (now, answers), KEPT_IMAGE_S)
+            body = _best(answers.bodies)
+            result.append((cluster, {name: int(body[name]) for name in COUNTS} if body else {}))
     return result
 
 

@@ -12,6 +12,7 @@ from brokers.choices import WantedState
 from brokers.models import Broker, Cluster
 from brokers.monitoring import observe
 from instances import services
+from tenants.containment import contained
 
 # After a look at every broker of a cluster its minutes are known until then.
 KNOWN_KEPT_S = 600
@@ -21,10 +22,11 @@ def keep(now: datetime) -> int:
     """Ask every broker once; returns how many minutes were kept. What is too old is deleted."""
     kept = 0
     for cluster in Cluster.objects.order_by("pk"):
-        answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/delays")
-        kept += services.keep_delays(merged(answers.bodies.values()))
-        if not _missing(cluster, answers):
-            cache.set(_known_key(cluster.pk), now, KNOWN_KEPT_S)
+        with contained("delays.cluster_failed", cluster_id=cluster.pk):
+            answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/delays")
+            kept += services.keep_delays(merged(answers.bodies.values()))
+            if not _missing(cluster, answers):
+                cache.set(_known_key(cluster.pk), now, KNOWN_KEPT_S)
     services.forget_delays(now)
     services.forget_throttled_minutes(now)
     return kept

@@ -11,6 +11,7 @@ from brokers.limits import BROKER_LATE_S
 from brokers.models import Broker, Cluster
 from brokers.monitoring import observe as admin_ports
 from brokers.native.notes import Build
+from tenants.containment import contained
 
 
 def observe(now: datetime) -> int:
@@ -19,8 +20,9 @@ def observe(now: datetime) -> int:
     for cluster in Cluster.objects.order_by("pk"):
         answers = admin_ports.ask_all(admin_ports.targets_of_cluster(cluster), "/v1/status")
         for number, body in answers.bodies.items():
-            Broker.objects.filter(cluster=cluster, number=number).update(observed=dict(body), observed_at=now)
-            answered += 1
+            with contained("health.broker_failed", cluster_id=cluster.pk, broker_id=number):
+                Broker.objects.filter(cluster=cluster, number=number).update(observed=dict(body), observed_at=now)
+                answered += 1
     return answered
 
 

@@ -31,6 +31,7 @@ from instances.groups import lag_history
 from instances.groups.interfaces import Committed, Partition
 from instances.limits import LAG_PARTITIONS_PER_GROUP_MAX
 from instances.naming import plain_topic, split_internal
+from tenants.containment import contained
 from tenants.errors import DomainError
 
 logger = logging.getLogger(__name__)
@@ -64,10 +65,11 @@ def sample_all(now_ms: int) -> int:
     """A round over every cluster; returns how many groups were sampled."""
     sampled = 0
     for cluster in Cluster.objects.order_by("pk"):
-        try:
-            sampled += sample(cluster.pk, ClusterLags(cluster), now_ms)
-        except DomainError as error:
-            logger.info("lags of cluster %s are not sampled: %s", cluster.pk, error.detail)
+        with contained("lags.cluster_failed", cluster_id=cluster.pk):
+            try:
+                sampled += sample(cluster.pk, ClusterLags(cluster), now_ms)
+            except DomainError as error:
+                logger.info("lags of cluster %s are not sampled: %s", cluster.pk, error.detail)
     return sampled
 
 
@@ -155,11 +157,12 @@ def _note(lags: Lags, committed: Mapping[str, Sequence[Committed]], now_ms: int)
         for place, end in lags.ends(set(places[at : at + LAG_PARTITIONS_PER_ROUND_MAX])).items():
             ends_of[split_internal(place[0])[0]][names[place[0]], place[1]] = end
     for instance_id, groups in _by_instance(list(shown)).items():
-        result = {
-            group: {(names[item.topic], item.partition): item.offset for item in shown[internal]}
-            for group, internal in groups.items()
-        }
-        lag_history.note(instance_id, result, ends_of[instance_id], now_ms)
+        with contained("lags.instance_failed", instance_id=instance_id):
+            result = {
+                group: {(names[item.topic], item.partition): item.offset for item in shown[internal]}
+                for group, internal in groups.items()
+            }
+            lag_history.note(instance_id, result, ends_of[instance_id], now_ms)
 
 
 def _names(lags: Lags, committed: Mapping[str, Sequence[Committed]]) -> dict[str, str]:

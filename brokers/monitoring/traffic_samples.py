@@ -21,6 +21,7 @@ from brokers.monitoring.observe import Target
 from brokers.monitoring.second_samples import MS_PER_S, Row, Spans
 from instances import services
 from instances.services import MinuteOfBroker
+from tenants.containment import contained
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,11 @@ class Progress:
 
 def collect(now_ms: int) -> int:
     """One round over every cluster; returns of how many instances something was heard."""
-    return sum(_collect(cluster, now_ms) for cluster in Cluster.objects.order_by("pk"))
+    heard = 0
+    for cluster in Cluster.objects.order_by("pk"):
+        with contained("traffic.cluster_failed", cluster_id=cluster.pk):
+            heard += _collect(cluster, now_ms)
+    return heard
 
 
 def begin(known: Spans, now_ms: int) -> Progress:

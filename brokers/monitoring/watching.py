@@ -24,6 +24,7 @@ from instances.choices import ConditionType
 from instances.lifecycle.conditions import PARTITIONS_NAMED_MAX, Leaderless, Observation, Shortened, StorageUsed
 from instances.lifecycle.phases import REACHABLE
 from instances.models import Instance
+from tenants.containment import contained
 from tenants.errors import Unavailable
 
 logger = logging.getLogger(__name__)
@@ -32,8 +33,14 @@ LOOKS_KEPT = 3
 
 
 def reconcile_once(now: datetime) -> int:
-    """Look at every cluster; returns how many instances were told something new."""
-    return sum(_look_at(cluster, now) for cluster in Cluster.objects.order_by("pk"))
+    """Looks at every cluster; returns the number of instances whose conditions changed. A cluster or an instance that
+    cannot be looked at is logged, and the others are looked at all the same.
+    """
+    changed = 0
+    for cluster in Cluster.objects.order_by("pk"):
+        with contained("watch.cluster_failed", cluster_id=cluster.pk):
+            changed += _look_at(cluster, now)
+    return changed
 
 
 def _look_at(cluster: Cluster, now: datetime) -> int:
@@ -44,13 +51,16 @@ def _look_at(cluster: Cluster, now: datetime) -> int:
     changed = 0
     filled = {*(seen.storage or {}), *seen.shortened}
     for instance in _concerned(cluster, is_well=not silent and not leaderless, filled=filled):
-        mine = None if leaderless is None else leaderless.get(instance.pk, Leaderless())
-        used = None if seen.storage is None else seen.storage.get(instance.pk, StorageUsed())
-        shortened = seen.shortened.get(instance.pk) or (None if seen.silent else Shortened())
-        observation = Observation(silent=frozenset(silent), leaderless=mine, storage=used, shortened=shortened, at=now)
-        known = services.observed_conditions(instance, observation)
-        if known != instance.conditions:  # an outage may last for hours: rows are locked for what is new alone
-            changed += services.note_health(instance.pk, observation)
+        with contained("watch.instance_failed", instance_id=instance.pk):
+            mine = None if leaderless is None else leaderless.get(instance.pk, Leaderless())
+            used = None if seen.storage is None else seen.storage.get(instance.pk, StorageUsed())
+            shortened = seen.shortened.get(instance.pk) or (None if seen.silent else Shortened())
+            observation = Observation(
+                silent=frozenset(silent), leaderless=mine, storage=used, shortened=shortened, at=now
+            )
+            known = services.observed_conditions(instance, observation)
+            if known != instance.conditions:  # an outage may last for hours: rows are locked for what is new alone
+                changed += services.note_health(instance.pk, observation)
     if seen.storage is not None:
         _grow(cluster, seen.storage, now)
     return changed
@@ -63,7 +73,8 @@ def _grow(cluster: Cluster, storage: Mapping[str, StorageUsed], now: datetime) -
         | _is_false(ConditionType.STORAGE_GROWS)
     )
     for instance_id in rows.order_by("instance_id").values_list("instance_id", flat=True):
-        services.grow_storage(instance_id, storage.get(instance_id, StorageUsed()).used_bytes, now)
+        with contained("watch.growth_failed", instance_id=instance_id):
+            services.grow_storage(instance_id, storage.get(instance_id, StorageUsed()).used_bytes, now)
 
 
 def is_reported_silent(seen_at: datetime | None, now: datetime) -> bool:

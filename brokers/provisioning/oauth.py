@@ -33,6 +33,7 @@ from instances.oauth.limits import (
 )
 from instances.services.oauth import note_failed_fetch, note_fetched_keys, note_published
 from tenants import outbound
+from tenants.containment import contained
 from tenants.errors import DomainError
 
 log = structlog.get_logger(__name__)
@@ -84,9 +85,11 @@ def keep(now: datetime) -> int:
             requested = _looked_through_clusters()
             fetched = due(now, requested)
             for row, outcome in _fetched(fetched):
-                _note(row, outcome, now)
+                with contained("oauth.keys_failed", instance_id=row.instance_id):
+                    _note(row, outcome, now)
             for instance_id in unpublished():
-                publish(instance_id)
+                with contained("oauth.publish_failed", instance_id=instance_id):
+                    publish(instance_id)
             return len(fetched)
     except Busy:
         return 0
@@ -166,11 +169,14 @@ def _fetched(rows: Sequence[OAuthConfiguration]) -> list[tuple[OAuthConfiguratio
 
 
 def fetch_keys(url: str) -> Outcome:
-    """Asks nothing of the database: it runs in a thread."""
+    """Fetches the keys at an address, or says why there are none. It runs in a thread and asks no database."""
     try:
         return parse(outbound.fetch(url, bytes_max=KEY_SET_BYTES_MAX), is_pinned=False)
     except (outbound.OutboundFailed, KeySetRefused) as error:
         return str(error)
+    except Exception:  # an answer that nobody foresaw concerns this address alone
+        log.exception("oauth.key_set_failed")
+        return "Its answer cannot be read."
 
 
 def _note(row: OAuthConfiguration, outcome: Outcome, now: datetime) -> None:

@@ -13,7 +13,7 @@ from brokers.contract.routes import PLAINTEXT
 from brokers.dataplane import probe
 from brokers.infra import zookeeper
 from brokers.infra.locks import Busy, only_one
-from brokers.limits import ACK_DEADLINE_S, PROVISION_DEADLINE_S
+from brokers.limits import ACK_DEADLINE_S, CLOSE_DEADLINE_S, PROVISION_DEADLINE_S
 from brokers.models import Cluster, Placement
 from brokers.provisioning import publisher as publishing
 from brokers.provisioning import steps as steps
@@ -63,6 +63,7 @@ def _one_pass(instance_id: str) -> str:
         return "nothing to do"
     work = steps.take_up(instance, system_actor("reconciler", instance.tenant))
     if instance.is_deleted and instance.restorable_until and instance.restorable_until <= timezone.now():
+        _close_to_clients(work)
         purge(work, _publisher_of(instance))
         return "deleted for good"
     if instance.is_deleted and _publisher_of(instance) is None:
@@ -75,6 +76,25 @@ def _one_pass(instance_id: str) -> str:
         _take_back(work)
         steps.give_up(work, why)
         return f"failed: {why.detail}"
+
+
+def _close_to_clients(work: Work) -> None:
+    """Has the brokers of an instance confirm that it is being deleted before its topics go: a client that is still
+    connected could create another one, which nobody would delete.
+
+    Brokers that stay silent are waited for only so long. Raises `NotYet` meanwhile.
+    """
+    instance = work.instance
+    if instance.observed_generation >= instance.generation or _publisher_of(instance) is None:
+        return
+    try:
+        _make_it_so(work)
+    except CannotProvision as why:
+        log.warning("instance.not_closed", instance_id=instance.pk, reason=why.detail)
+    except NotYet:
+        deleted_at = instance.deleted_at or timezone.now()
+        if (timezone.now() - deleted_at).total_seconds() < CLOSE_DEADLINE_S:
+            raise
 
 
 def _make_it_so(work: Work) -> str:

@@ -286,7 +286,7 @@ def apply(work: Work, acks: Acks) -> Instance:
         if instance.generation == confirmed:
             port_leases.release_closed_routes(instance)
         for operation in operations.open_operations(instance):
-            if operation.generation <= confirmed:
+            if operation.generation <= confirmed and operation.type != OperationType.PURGE:
                 operations.succeed(operation)
         if was_provisioning and instance.current_phase is Phase.RUNNING:
             audit.record(work.acting, "instance.running", instance, tenant=instance.tenant)

@@ -15,6 +15,7 @@ from brokers.provisioning.publisher import Publisher
 from instances import naming
 from instances.lifecycle.phases import MOVING, Phase
 from instances.models import Instance
+from tenants.containment import contained
 from tenants.errors import DomainError
 
 log = structlog.get_logger(__name__)
@@ -71,8 +72,9 @@ def _probe_topics(publisher: Publisher) -> int:
         if rest != probe.PROBE_TOPIC or instance_id is None:
             continue
         if Instance.objects.filter(pk=instance_id, phase=Phase.RUNNING.value, first_running_at__isnull=False).exists():
-            probe.clean_up(instance_id)
-            done += 1
+            with contained("tidy.probe_failed", instance_id=instance_id):
+                probe.clean_up(instance_id)
+                done += 1
     return done
 
 

@@ -32,6 +32,8 @@ class UpOptions:
     demo: bool = True
     detach: bool = False
     ready_file: Path | None = None
+    # As `--detach` starts it: without a terminal.
+    is_in_background: bool = False
 
     @property
     def internal_ports(self) -> range:
@@ -52,13 +54,15 @@ class UpOptions:
         return frozenset({self.http_port, *self.internal_ports, *self.admin_ports, *tenants})
 
     def arguments(self) -> list[str]:
-        """The command line that says the same, without `--detach`."""
+        """The command line that says the same; instead of `--detach` it says that there is no terminal."""
         words = ["up", "--state-dir", str(self.state_dir), "--http-port", str(self.http_port)]
         words += ["--brokers", str(self.brokers), "--port-base", str(self.port_base)]
         if not self.demo:
             words.append("--no-demo")
         if self.ready_file is not None:
             words += ["--ready-file", str(self.ready_file)]
+        if self.detach:
+            words.append("--in-background")
         return words
 
 
@@ -90,6 +94,7 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--no-demo", action="store_true", help="no demo tenant and instance")
     up.add_argument("--detach", action="store_true", help="return when ready, keep running in the background")
     up.add_argument("--ready-file", type=Path, help="write the ready block there as JSON")
+    up.add_argument("--in-background", action="store_true", help=argparse.SUPPRESS)
     return parser
 
 
@@ -107,6 +112,7 @@ def parse(arguments: Sequence[str]) -> UpOptions | DownOptions:
         demo=not given.no_demo,
         detach=given.detach,
         ready_file=given.ready_file.expanduser().resolve() if given.ready_file else None,
+        is_in_background=given.in_background,
     )
 
 

@@ -60,6 +60,7 @@ class Ready:
 
     console_url: str
     operator: Login
+    operator_token: str
     tenant: DemoTenant | None
     instance: DemoInstance | None
 
@@ -73,7 +74,11 @@ class Ready:
         return {
             "console_url": self.console_url,
             "api_url": self.api_url,
-            "operator": {"username": self.operator.username, "password": self.operator.password},
+            "operator": {
+                "username": self.operator.username,
+                "password": self.operator.password,
+                "token": self.operator_token,
+            },
             "tenant": None
             if tenant is None
             else {
@@ -91,8 +96,8 @@ class Ready:
             },
         }
 
-    def as_text(self, *, elapsed_s: float, state_dir: Path) -> str:
-        """The block for people."""
+    def as_text(self, *, elapsed_s: float, state_dir: Path, is_in_background: bool = False) -> str:
+        """The block for people. `is_in_background`: no terminal reaches the process with Ctrl-C."""
         lines = ["=" * WIDTH, f"Penstock is ready after {elapsed_s:.1f} s. State: {state_dir}", ""]
         lines.append(f"  Console      {self.console_url}/")
         if self.tenant is not None:
@@ -102,6 +107,7 @@ class Ready:
         lines.append(f"  API          {self.api_url}   (docs: {self.console_url}/api/docs/)")
         if self.tenant is not None:
             lines.append(f"               Authorization: Bearer {self.tenant.token}")
+        lines.append(f"               Authorization: Bearer {self.operator_token}   (operator)")
         if self.instance is not None:
             lines += ["", f"  Kafka        {self.instance.id}", f"               {self.instance.bootstrap_servers}"]
             if self.instance.sasl is not None:
@@ -109,7 +115,8 @@ class Ready:
                 lines.append(f"               {sasl.username}  /  {sasl.password}   ({sasl.mechanism})")
             lines += ["", "  Try it, in another terminal:", ""]
             lines += [f"    {command}" for command in self.commands()]
-        lines += ["", "Ctrl-C stops everything.", "=" * WIDTH]
+        stop = f"Stop everything with: {down_command(state_dir)}" if is_in_background else "Ctrl-C stops everything."
+        lines += ["", stop, "=" * WIDTH]
         return "\n".join(lines)
 
     def commands(self) -> list[str]:

@@ -36,6 +36,7 @@ from tenants.actors import member_actor
 from tenants.demo import demo_owner, ensure_demo_tenant
 from tenants.errors import NotFound, Unavailable
 from tenants.models import Member
+from tenants.operator_token import ensure_operator_token
 
 CLUSTER_NAME = "local"
 OPERATOR_EMAIL = "operator@penstock.example"
@@ -60,6 +61,7 @@ class Seeded:
     """Who may sign in."""
 
     operator: Login
+    operator_token: str
     tenant: DemoTenant | None
 
 
@@ -105,7 +107,20 @@ def people(state: StateDirectory, *, with_demo: bool, say: Callable[[str], None]
         logins.known["demo_token"] = made.token_secret
         tenant = DemoTenant(slug=made.tenant.slug, token=made.token_secret, login=login)
         logins.save()
-    return Seeded(operator=operator, tenant=tenant)
+    return Seeded(operator=operator, operator_token=operator_token(state), tenant=tenant)
+
+
+def operator_token(state: StateDirectory) -> str:
+    """The API token of the operator that `people` made, which the state directory keeps; made anew if it works no more.
+
+    Raises `NotFound` before there is an operator.
+    """
+    logins = _Logins(state)
+    secret = ensure_operator_token(email=OPERATOR_EMAIL, kept_secret=logins.known.get("operator_token"))
+    if logins.known.get("operator_token") != secret:
+        logins.known["operator_token"] = secret
+        logins.save()
+    return secret
 
 
 def demo_instance(state: StateDirectory, *, wait: Wait) -> DemoInstance:

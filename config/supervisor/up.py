@@ -163,6 +163,7 @@ class Supervisor:
             Ready(
                 console_url=plan.addresses["PENSTOCK_PUBLIC_URL"],
                 operator=seeded.operator,
+                operator_token=seeded.operator_token,
                 tenant=seeded.tenant,
                 instance=instance,
             )
@@ -170,7 +171,9 @@ class Supervisor:
 
     def _announce(self, ready: Ready) -> None:
         elapsed_s = self.progress.elapsed_s
-        self.progress.block("\n" + ready.as_text(elapsed_s=elapsed_s, state_dir=self.state.root))
+        is_in_background = self.options.is_in_background
+        text = ready.as_text(elapsed_s=elapsed_s, state_dir=self.state.root, is_in_background=is_in_background)
+        self.progress.block("\n" + text)
         if self.options.ready_file is not None:
             write_private_json(self.options.ready_file, ready.as_json())
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from config.web.limits import QUEUED_MAX, QUEUED_S_MAX
+from config.web.limits import QUEUED_MAX, QUEUED_PER_CLIENT_MAX, QUEUED_S_MAX
 
 Item = TypeVar("Item")
 
@@ -73,13 +73,25 @@ class LaneQueue(Generic[Item]):
     def running(self) -> int:
         return self._running.total()
 
-    def put(self, waiting: Waiting[Item]) -> bool:
-        """Whether there was room."""
+    def put(self, waiting: Waiting[Item]) -> Waiting[Item] | None:
+        """Lets a request wait. Returns the one that waits no more for it, None if there was room.
+
+        In a full lane that is the latest request of the client with the most of them: a client that has few is never
+        refused because others have many.
+        """
+        own = self._waiting.get(waiting.client)
+        if own is not None and len(own) >= QUEUED_PER_CLIENT_MAX:
+            return waiting
+        displaced = None
         if self._length >= QUEUED_MAX:
-            return False
+            most = max(self._waiting, key=lambda client: len(self._waiting[client]))
+            if len(self._waiting[most]) <= len(own or ()) + 1:
+                return waiting
+            displaced = self._waiting[most].pop()
+            self._length -= 1
         self._waiting.setdefault(waiting.client, deque()).append(waiting)
         self._length += 1
-        return True
+        return displaced
 
     def take(self, *, is_preferred_busy: bool = False) -> Waiting[Item] | None:
         """The next one: clients in turn, and nobody above a client's share of the threads."""

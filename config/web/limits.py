@@ -31,15 +31,18 @@ LINGER_S_MAX = 2.0
 LINGER_BYTES_MAX = 256 * 1024
 
 CONNECTIONS_MAX = 1_000
-CONNECTIONS_PER_ADDRESS_MAX = 200
+CONNECTIONS_PER_ADDRESS_MAX = 100
 # Bodies and answers that are held for clients, all connections together.
 HELD_BYTES_MAX = 64 * 1024 * 1024
 # An answer that is made piece by piece waits while more than this is not sent.
 UNSENT_BYTES_MAX = 256 * 1024
 # Threads that wait for slow readers at a time; one more such answer is cut.
 WAITING_STREAMS_MAX = 2
+# Requests that wait for a thread of their lane: all of them, and those of one client.
 QUEUED_MAX = 400
+QUEUED_PER_CLIENT_MAX = 60
 
 assert BODY_BYTES_MAX > HEAD_BYTES_MAX >= REQUEST_LINE_BYTES_MAX
 assert CONNECTIONS_PER_ADDRESS_MAX < CONNECTIONS_MAX
+assert QUEUED_PER_CLIENT_MAX < QUEUED_MAX
 assert ANSWER_S < ANSWER_S_MAX

@@ -42,17 +42,18 @@ class _LaneThreads(Generic[Item]):
         self._started = 0
         self._is_closed = False
 
-    def submit(self, waiting: Waiting[Item]) -> bool:
+    def submit(self, waiting: Waiting[Item]) -> Waiting[Item] | None:
         with self.lock:
-            if not self.queue.put(waiting):
-                return False
+            refused = self.queue.put(waiting)
+            if refused is waiting:
+                return refused
             if self._free:
                 self._free -= 1
                 self._wakes.put(None)
             elif self._started < self.lane.threads:
                 self._started += 1
                 threading.Thread(target=self._run, name=f"{self.lane.name}-{self._started}", daemon=True).start()
-        return True
+        return refused
 
     def wake(self) -> None:
         """What waited for preferred lanes may begin."""
@@ -100,15 +101,15 @@ class LaneThreads(Generic[Item]):
             for lane in LANES
         }
 
-    def submit(self, path: str, waiting: Waiting[Item]) -> bool:
-        """Hand over; False when the lane is full."""
+    def submit(self, path: str, waiting: Waiting[Item]) -> Waiting[Item] | None:
+        """Hands a request over. Returns the request that is to be refused for it, None if the lane has room for all."""
         lane = lane_of(path)
         if lane.is_preferred:
             self._preferred.add(1)
-        is_taken = self._lanes[lane.name].submit(waiting)
-        if lane.is_preferred and not is_taken:
+        refused = self._lanes[lane.name].submit(waiting)
+        if lane.is_preferred and refused is not None:
             self._preferred_done()
-        return is_taken
+        return refused
 
     def expired(self, now_s: float) -> list[Waiting[Item]]:
         """Take out what waited too long."""

@@ -279,8 +279,9 @@ class Worker(BaseWorker):
             one.enter(Phase.WORK, time.monotonic())
             assert one.request is not None
             waiting = Waiting(one.asked_by(self.trusted), one.since_s, one)
-            if not self.threads.submit(one.request.path, waiting):
-                self._refuse(one, 503)
+            refused = self.threads.submit(one.request.path, waiting)
+            if refused is not None:
+                self._refuse(refused.item, 503)
             return
         if one.wants_continue():
             with contextlib.suppress(OSError):

@@ -81,8 +81,10 @@ class InstanceResource(ApiView):
     def delete(self, request: Request, instance_id: str) -> Response:
         """Delete an instance.
 
-        Clients are refused at once. Data and address are kept for seven days, in which `/restore` brings it back.
-        One that failed before it ever ran has nothing to keep and goes at once.
+        Clients are refused at once. Data and address are kept for seven days, in which `/restore` brings it back; its
+        storage counts against the tenant's limits meanwhile, and `/purge` ends that. An instance that never ran or
+        has no topic has nothing to restore and goes at once: `restorable_until`, in the data of the operation's first
+        step, is null.
         """
         instance = access.instance(self.actor, instance_id, lock=True)
         self.require_match(instance)
@@ -101,6 +103,21 @@ class InstanceRestore(ApiView):
         """
         instance = access.instance(self.actor, instance_id, lock=True)
         operation = services.restore_instance(acting=self.actor, instance=instance, dry_run=self.dry_run)
+        return self.accepted(operation, s.OperationOut)
+
+
+class InstancePurge(ApiView):
+    tag = "Instances"
+
+    @endpoint("purge_instance", Scope.INSTANCES_WRITE, returns=s.OperationOut, status=202, match=True, errors=(409,))
+    def post(self, request: Request, instance_id: str) -> Response:
+        """Delete a deleted instance for good, now.
+
+        Topics, messages, users and address are gone, and the storage it held counts no more. Nothing brings it back.
+        """
+        instance = access.instance(self.actor, instance_id, lock=True)
+        self.require_match(instance)
+        operation = services.purge_instance(acting=self.actor, instance=instance, dry_run=self.dry_run)
         return self.accepted(operation, s.OperationOut)
 
 

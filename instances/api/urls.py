@@ -24,6 +24,7 @@ urlpatterns = [
     path("instances", instances.InstanceCollection.as_view()),
     path("instances/<str:instance_id>", instances.InstanceResource.as_view()),
     path("instances/<str:instance_id>/restore", instances.InstanceRestore.as_view()),
+    path("instances/<str:instance_id>/purge", instances.InstancePurge.as_view()),
     path("instances/<str:instance_id>/resume", instances.InstanceResume.as_view()),
     path("instances/<str:instance_id>/retry", instances.InstanceRetry.as_view()),
     path("instances/<str:instance_id>/routes", routes.RouteCollection.as_view()),

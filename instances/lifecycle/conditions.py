@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from instances.choices import ConditionType
+from tenants.formatting import from_ms
 
 OBSERVED = (
     ConditionType.BROKERS_ANSWER.value,
@@ -201,8 +202,13 @@ def _shortened_words(topics: Sequence[Sequence[Any]]) -> str:
     """Times in UTC."""
     if not topics:
         return ""
-    kept = (f"{name} from {datetime.fromtimestamp(oldest_ms / 1000, UTC):%Y-%m-%d %H:%M}" for name, oldest_ms in topics)
+    kept = (f"{name} from {_minute(from_ms(oldest_ms))}" for name, oldest_ms in topics)
     return f"Retention was shortened. Oldest record kept: {', '.join(kept)}."
+
+
+def _minute(instant: datetime | None) -> str:
+    """The minute of a record's timestamp; clients write there what they like, microseconds as well."""
+    return "an unknown time" if instant is None else f"{instant:%Y-%m-%d %H:%M}"
 
 
 def _storage_words(level: int) -> str:

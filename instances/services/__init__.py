@@ -6,7 +6,14 @@ from instances.services.changing import configure_instance, protect_instance, re
 from instances.services.common import hold_topic, hold_user
 from instances.services.creating import create_instance, retry_instance
 from instances.services.delays import forget_delays, keep_delays
-from instances.services.ending import delete_instance, restore_instance, resume_instance, suspend_instance
+from instances.services.ending import (
+    delete_instance,
+    has_nothing_to_restore,
+    purge_instance,
+    restore_instance,
+    resume_instance,
+    suspend_instance,
+)
 from instances.services.group_common import group_ref, offsets_of
 from instances.services.groups import delete_group, delete_offsets, undo_offsets
 from instances.services.growing import grow_storage
@@ -52,6 +59,7 @@ __all__ = [
     "forget_throttled_minutes",
     "group_ref",
     "grow_storage",
+    "has_nothing_to_restore",
     "hold_topic",
     "hold_user",
     "keep_delays",
@@ -62,6 +70,7 @@ __all__ = [
     "offsets_of",
     "plan_reset",
     "protect_instance",
+    "purge_instance",
     "remove_certificate",
     "remove_client_ca",
     "remove_oauth",

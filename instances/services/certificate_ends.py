@@ -11,6 +11,7 @@ from instances.models import Instance, Route, RouteCertificates
 from instances.services.route_certificates import CERTIFICATE, CLIENT_CA, REVOCATION
 from tenants import audit
 from tenants.actors import system_actor
+from tenants.containment import contained
 
 # Days before the end; 0: it has ended.
 WARNED_DAYS: Final = (0, 7, 30)
@@ -39,11 +40,19 @@ def warnings_due(route: Route, now: datetime) -> dict[str, int]:
 
 
 def note_certificate_ends(now: datetime) -> int:
-    """How many owners were told of something."""
+    """Returns the number of routes whose owners were told of something."""
     rows = RouteCertificates.objects.filter(route__instance__deleted_at=None).select_related("route")
     kept = ("warned", *(f"route__{kind}" for kind in (CERTIFICATE, CLIENT_CA, REVOCATION)))
-    waiting = [row.pk for row in rows.only(*kept).iterator(chunk_size=LOOKED_AT_ONCE) if _unsaid(row, now)]
-    return sum(_note(route_id, now) for route_id in waiting)
+    waiting = []
+    for row in rows.only(*kept).iterator(chunk_size=LOOKED_AT_ONCE):
+        with contained("certificates.route_failed", route_id=row.pk):
+            if _unsaid(row, now):
+                waiting.append(row.pk)
+    noted = 0
+    for route_id in waiting:
+        with contained("certificates.route_failed", route_id=route_id):
+            noted += _note(route_id, now)
+    return noted
 
 
 @transaction.atomic

@@ -18,6 +18,7 @@ from instances.services.common import bump_generation, reconcile_on_commit, set_
 from instances.services.creating import name_taken_meanwhile, require_free_name, shown
 from instances.services.sizes import (
     GROWTH_SETTINGS,
+    require_deleted_room,
     require_growth,
     require_verified,
     require_within,
@@ -39,10 +40,11 @@ def resize_instance(
     storage_gb: int | None = None,
     dry_run: bool = False,
 ) -> Operation | None:
-    """Another plan or size, up or down; None when it is the size it has.
+    """Changes plan or size, up or down; returns None when it is the size it has.
 
     With another plan, sizes that are not given become what that plan includes. Raises `QuotaExceeded` (beyond the
-    plan) and `Conflict` (no room on the cluster, or a phase that cannot change).
+    plan, or storage grows while deleted instances hold too much) and `Conflict` (no room on the cluster, or a phase
+    that cannot change).
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
@@ -54,6 +56,8 @@ def resize_instance(
     require_within(terms, bandwidth_mb_s=bandwidth, storage_gb=storage)
     if not changes_plan and (bandwidth, storage) == (instance.bandwidth_mb_s, instance.storage_gb):
         return None
+    if storage > instance.storage_gb:
+        require_deleted_room(instance.tenant)
     require_verified(instance.tenant, bandwidth_mb_s=bandwidth, storage_gb=storage, besides=instance)
     interfaces.capacity.it.reserve(instance, bandwidth_mb_s=bandwidth, storage_gb=storage)
     instance.plan, instance.partitions_max = terms.code, terms.partitions_max

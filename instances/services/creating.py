@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 from django.utils.translation import gettext_noop
 
 from instances.access import instances_of
@@ -17,7 +18,13 @@ from instances.limits import INSTANCES_PER_TENANT_MAX
 from instances.models import NAME_CONSTRAINT, Instance, Operation, default_settings, stored_settings
 from instances.routes.wanted import DEFAULT_ROUTES, make_routes, shown_route
 from instances.services.common import bump_generation, reconcile_on_commit, set_phase
-from instances.services.sizes import require_growth, require_verified, require_within, terms_for
+from instances.services.sizes import (
+    require_deleted_room,
+    require_growth,
+    require_verified,
+    require_within,
+    terms_for,
+)
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -39,17 +46,18 @@ def create_instance(
     routes: Sequence[Mapping[str, Any]] = DEFAULT_ROUTES,
     dry_run: bool = False,
 ) -> tuple[Instance, Operation]:
-    """Write down what is bought; the reconciler makes it. Sizes default to what the plan includes. `routes` as
+    """Writes down what is bought; the reconciler makes it. Sizes default to what the plan includes. `routes` as
     `services.routes.create_route` takes them.
 
     Raises `Invalid` (unknown plan), `Conflict` (name taken) and `QuotaExceeded` (too many instances, larger than the
-    plan).
+    plan, too much storage held by deleted instances).
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=access.tenant_of(acting).pk)
     alive = instances_of(tenant)
     if alive.count() >= INSTANCES_PER_TENANT_MAX:
-        raise QuotaExceeded(Message(gettext_noop("A tenant has at most %(n)s instances."), n=INSTANCES_PER_TENANT_MAX))
+        raise _too_many_instances(alive)
+    require_deleted_room(tenant)
     require_free_name(tenant, name)
     terms = terms_for(plan, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
     bandwidth = bandwidth_mb_s or terms.bandwidth_mb_s
@@ -90,6 +98,16 @@ def retry_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) 
     audit.record(acting, "instance.retried", instance)
     reconcile_on_commit(instance, dry_run=dry_run)
     return operation
+
+
+def _too_many_instances(alive: QuerySet[Instance]) -> QuotaExceeded:
+    deleted = alive.filter(phase=Phase.DELETING.value).count()
+    if not deleted:
+        return QuotaExceeded(Message(gettext_noop("A tenant has at most %(n)s instances."), n=INSTANCES_PER_TENANT_MAX))
+    text = gettext_noop(
+        "A tenant has at most %(n)s instances, and %(deleted)s deleted ones count until they are purged. Purge one."
+    )
+    return QuotaExceeded(Message(text, n=INSTANCES_PER_TENANT_MAX, deleted=deleted))
 
 
 def require_free_name(tenant: Tenant, name: str) -> None:

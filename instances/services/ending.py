@@ -1,4 +1,4 @@
-"""Stopping an instance for a while or for good, and undoing both."""
+"""Stopping an instance for a while or for good, undoing both, and giving up what a deleted one keeps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.utils.translation import gettext_noop
 from instances import interfaces
 from instances.choices import OperationType, Reason
 from instances.lifecycle import operations
-from instances.lifecycle.phases import Phase, may_transition
+from instances.lifecycle.phases import REACHABLE, Phase, may_transition
 from instances.limits import RESTORE_FOR
 from instances.models import Instance, Operation
 from instances.services.common import bump_generation, reconcile_on_commit, set_phase
@@ -17,16 +17,17 @@ from instances.services.sizes import require_verified
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import Conflict, Message
+from tenants.errors import Conflict, DomainError, Message
 from tenants.services.tenancy import checked_note
 
 
 @transaction.atomic
 def delete_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) -> Operation:
-    """Close it to clients at once; data, address and name are kept until `restorable_until`. Its bandwidth is given
-    back at once, and its storage when its files are gone.
+    """Closes an instance to clients at once; data, address and name are kept until `restorable_until`. Its bandwidth is
+    given back at once, and its storage when its files are gone.
 
-    An instance that never ran has nothing to keep and goes at once. Raises `Conflict` when it is protected or deleted.
+    An instance that never ran, or has no topic, has nothing to restore and is purged at once: `restorable_until` is
+    now. Raises `Conflict` when it is protected or deleted.
     """
     access.require(acting, Scope.INSTANCES_WRITE)
     access.require_confirmed(acting)
@@ -34,16 +35,67 @@ def delete_instance(*, acting: Actor, instance: Instance, dry_run: bool = False)
         raise Conflict("The instance is being deleted already.")
     if instance.protected:
         raise Conflict("The instance is protected from deletion. Take the protection away first.", code="protected")
+    is_for_good = has_nothing_to_restore(instance)
     now = timezone.now()
     instance.deleted_at = now
-    instance.restorable_until = now + RESTORE_FOR if instance.first_running_at else now
+    instance.restorable_until = now if is_for_good else now + RESTORE_FOR
     fields = ["deleted_at", "restorable_until", *bump_generation(instance)]
-    fields += set_phase(instance, Phase.DELETING, Reason.DELETED_BY_USER)
+    fields += set_phase(instance, Phase.DELETING, Reason.DELETED_FOR_GOOD if is_for_good else Reason.DELETED_BY_USER)
     instance.save_changes(fields)
     interfaces.capacity.it.release_bandwidth(instance)
     operations.supersede(instance, "superseded", "The instance was deleted.")
-    operation = operations.begin(acting, instance, OperationType.DELETE)
+    operation = operations.begin(
+        acting,
+        instance,
+        OperationType.DELETE,
+        fact=_deletion_fact(acting, instance),
+        restorable_until=None if is_for_good else instance.restorable_until.isoformat(),
+    )
     audit.record(acting, "instance.deleted", instance, None, {"restorable_until": instance.restorable_until})
+    reconcile_on_commit(instance, dry_run=dry_run)
+    return operation
+
+
+def has_nothing_to_restore(instance: Instance) -> bool:
+    """True for an instance that never ran or has no topic. An instance whose brokers do not answer may have some.
+
+    A topic that a client creates while the instance is being deleted is purged with it.
+    """
+    if instance.first_running_at is None:
+        return True
+    if instance.current_phase not in REACHABLE:
+        return False
+    try:
+        return not interfaces.data_plane.it.topics(instance.pk)
+    except DomainError:
+        return False
+
+
+def _deletion_fact(acting: Actor, instance: Instance) -> str:
+    if instance.reason == Reason.DELETED_FOR_GOOD:
+        return f"Accepted from {acting.label}; there is no topic, so nothing can be restored"
+    return f"Accepted from {acting.label}; can be restored until {instance.restorable_until:%Y-%m-%d %H:%M} UTC"
+
+
+@transaction.atomic
+def purge_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) -> Operation:
+    """Ends the time in which a deleted instance can be restored: its topics, messages and address go now, and the
+    storage it holds is given back.
+
+    Raises `Conflict` (`not_deleted`) for an instance that was not deleted before.
+    """
+    access.require(acting, Scope.INSTANCES_WRITE)
+    access.require_confirmed(acting)
+    if not instance.is_deleted:
+        raise Conflict("Only a deleted instance can be purged. Delete it first.", code="not_deleted")
+    now = timezone.now()
+    if instance.restorable_until is None or instance.restorable_until <= now:
+        raise Conflict("The instance is being purged already.")
+    before = {"restorable_until": instance.restorable_until}
+    instance.restorable_until = now
+    instance.save_changes(["restorable_until", *set_phase(instance, Phase.DELETING, Reason.DELETED_FOR_GOOD)])
+    operation = operations.begin(acting, instance, OperationType.PURGE)
+    audit.record(acting, "instance.purge_requested", instance, before, {"restorable_until": now})
     reconcile_on_commit(instance, dry_run=dry_run)
     return operation
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django.db.models import Sum
+from django.db.models import Q, Sum
 from django.utils.translation import gettext_noop
 
 from instances import interfaces
 from instances.interfaces import PlanTerms
-from instances.lifecycle.phases import COUNTED
+from instances.lifecycle.phases import COUNTED, Phase
+from instances.limits import DELETED_STORAGE_GB_MAX
 from instances.models import Instance
 from tenants import selectors as tenant_selectors
 from tenants.errors import FieldError, Invalid, Message, QuotaExceeded
@@ -36,16 +37,35 @@ def terms_for(
     return terms
 
 
+def require_deleted_room(tenant: Tenant) -> None:
+    """Raises `QuotaExceeded` (`deleted_storage`) when the tenant's deleted instances hold so much storage that nothing
+    more is sold before one is purged or restored.
+    """
+    rows = Instance.objects.filter(tenant=tenant, phase=Phase.DELETING.value)
+    held_gb = rows.aggregate(gb=Sum("storage_gb"))["gb"] or 0
+    if held_gb >= DELETED_STORAGE_GB_MAX:
+        text = gettext_noop(
+            "Deleted instances that can still be restored hold %(held)s GB of storage; from %(most)s GB on nothing is "
+            "created or grown. Purge or restore one of them."
+        )
+        raise QuotaExceeded(Message(text, held=held_gb, most=DELETED_STORAGE_GB_MAX), code="deleted_storage")
+
+
 def require_verified(tenant: Tenant, *, bandwidth_mb_s: int, storage_gb: int, besides: Instance | None = None) -> None:
-    """Raise `QuotaExceeded` (`unverified`) when the tenant's instances would pass the ceiling of tenants of which no
-    owner has proved a mailbox. `besides` is the instance that gets this size; what does not grow is not refused.
+    """Raises `QuotaExceeded` (`unverified`) when the tenant's instances would pass the ceiling of tenants of which no
+    owner has proved a mailbox. Deleted instances count with the storage they hold until they are purged. `besides` is
+    the instance that gets this size; what does not grow is not refused.
     """
     if tenant_selectors.is_verified(tenant):
         return
-    others = Instance.objects.filter(tenant=tenant, phase__in=[phase.value for phase in COUNTED])
+    others = Instance.objects.filter(tenant=tenant)
     if besides is not None:
         others = others.exclude(pk=besides.pk)
-    held = others.aggregate(mb_s=Sum("bandwidth_mb_s"), gb=Sum("storage_gb"))
+    is_counted = Q(phase__in=[phase.value for phase in COUNTED])
+    held = others.aggregate(
+        mb_s=Sum("bandwidth_mb_s", filter=is_counted),
+        gb=Sum("storage_gb", filter=is_counted | Q(phase=Phase.DELETING.value)),
+    )
     is_grown = besides is None or besides.is_deleted
     errors = [
         FieldError(pointer=pointer, detail=_beyond_the_ceiling(most, unit), code="unverified")
@@ -64,8 +84,8 @@ def require_verified(tenant: Tenant, *, bandwidth_mb_s: int, storage_gb: int, be
 def _beyond_the_ceiling(most: int, unit: str) -> Message:
     return Message(
         gettext_noop(
-            "Until an owner has verified an e-mail address, all instances together have at most %(most)s %(unit)s. "
-            "Verify yours in the console, under Settings."
+            "Until an owner has verified an e-mail address, all instances together have at most %(most)s %(unit)s; "
+            "the storage of deleted ones counts until they are purged. Verify yours in the console, under Settings."
         ),
         most=most,
         unit=unit,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from itertools import islice
 
@@ -17,8 +17,7 @@ from instances.users.interfaces import UserDescription, user_admin_client
 from instances.users.limits import USERS_OFFERED_MAX
 from tenants.api import pages
 from tenants.errors import DomainError
-
-MS_PER_S = 1_000
+from tenants.formatting import from_ms
 
 
 class UserState(StrEnum):
@@ -86,5 +85,5 @@ def etag_of(user: UserDescription) -> tuple[object, ...]:
 
 
 def instant_of(at_ms: int | None) -> datetime | None:
-    """An instant as rows and pages write it."""
-    return None if at_ms is None else datetime.fromtimestamp(at_ms / MS_PER_S, UTC)
+    """An instant as rows and pages write it; None also where no calendar has it: such a user never expires."""
+    return from_ms(at_ms)

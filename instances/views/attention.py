@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -13,10 +13,8 @@ from instances.lifecycle.conditions import STORAGE_FULL, Fault, faults_of
 from instances.lifecycle.phases import REACHABLE, Phase
 from instances.models import Instance
 from instances.views.suspension import suspension
-from tenants.formatting import clock
+from tenants.formatting import clock, from_ms
 from tenants.wording import localized
-
-MS_PER_S = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +127,7 @@ def _storage(instance: Instance, fault: Fault) -> Need:
 
 def _shortened(instance: Instance, fault: Fault) -> Need:
     kept = [
-        _("%(topic)s from %(time)s") % {"topic": name, "time": clock(datetime.fromtimestamp(oldest_ms / MS_PER_S, UTC))}
+        _("%(topic)s from %(time)s") % {"topic": name, "time": clock(from_ms(oldest_ms))}
         for name, oldest_ms in fault.data.get("topics", ())
     ]
     return Need(

@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from instances import selectors, services
+from instances.choices import Reason
 from instances.forms import AutoTopicsForm, NameForm, OpenAccessForm, SharingForm, StorageForm
 from instances.lifecycle.phases import Phase
 from instances.models import Instance
@@ -82,9 +83,10 @@ def _saved(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.INSTANCES_WRITE, locked=True)
 @require_http_methods(["GET", "POST"])
 def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Says what stops and until when it can be restored; confirmed by typing the name, because clients are cut off.
+    """Page that says what stops and whether it can be restored; confirmed by typing the name, because clients are cut
+    off.
 
-    What failed before it ran has neither clients nor data, and goes at one click.
+    An instance that failed before it ran has neither clients nor data, and goes at one click.
     """
     never_ran = instance.current_phase is Phase.FAILED and instance.first_running_at is None
     if request.method == "POST" and (never_ran or request.POST.get("typed") == instance.name):
@@ -100,6 +102,10 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
                 request, _("%(name)s is deleted. It never ran, so there was nothing to keep.") % {"name": instance.name}
             )
             return redirect("page-instances")
+        if instance.reason == Reason.DELETED_FOR_GOOD:
+            text = _("%(name)s is being deleted for good. It had no topic, so there is nothing to restore.")
+            messages.success(request, text % {"name": instance.name})
+            return redirect("page-instances")
         words = {"name": instance.name, "until": clock(instance.restorable_until)}
         restore = reverse("page-instance-restore", args=[instance.pk])
         messages.info(
@@ -113,11 +119,29 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     context = {
         "topics": topics,
         "stored_bytes": sum(topic.size_bytes or 0 for topic in topics or ()),
+        "has_nothing_to_restore": instance.first_running_at is None or topics == [],
     }
     crumbs = [(_("Delete"), None)]
     return render_instance(
         request, "instances/delete.html", instance, context, section="instance-settings", crumbs=crumbs
     )
+
+
+@instance_page(Scope.INSTANCES_WRITE, locked=True)
+@require_http_methods(["GET", "POST"])
+def purge_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Page that purges a deleted instance; confirmed by typing the name, because nothing brings it back."""
+    if request.method == "POST" and request.POST.get("typed") == instance.name:
+        try:
+            services.purge_instance(acting=request.actor, instance=instance)  # type: ignore[attr-defined]
+            messages.success(request, _("%(name)s is being deleted for good.") % {"name": instance.name})
+        except ConfirmationNeeded:
+            raise
+        except DomainError as error:
+            messages.error(request, wording(error))
+        return redirect("page-instances")
+    crumbs = [(_("Purge"), None)]
+    return render_instance(request, "instances/purge.html", instance, {}, section="overview", crumbs=crumbs)
 
 
 @instance_page(Scope.INSTANCES_WRITE, locked=True)

@@ -121,6 +121,14 @@ class ApiView(APIView):
         self.rate = rates.charge(identity, is_anonymous=actor is None, is_write=is_write)
         if self.rate is not None and self.rate.is_exceeded:
             raise RateLimited("Wait before the next request.", retry_after_s=self.rate.reset_s)
+        if actor is None or actor.tenant is None:
+            return
+        # After the caller's own: a token that is over its rate takes nothing from the tenant's other tokens.
+        of_tenant = rates.charge_tenant(actor.tenant.pk, is_write=is_write)
+        self.rate = rates.tighter(self.rate, of_tenant)
+        if of_tenant is not None and of_tenant.is_exceeded:
+            detail = "All callers of the tenant together sent too many requests. Wait before the next one."
+            raise RateLimited(detail, retry_after_s=of_tenant.reset_s)
 
     def options(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         """There is nothing to negotiate; the schema says what a resource can do."""

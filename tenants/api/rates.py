@@ -1,4 +1,4 @@
-"""Rate limits of the API, counted in Redis per token (or user, or address) in windows of a minute.
+"""Rate limits of the API, counted in Redis per token (or user, or address) and per tenant in windows of a minute.
 
 Redis may be lost: then nobody is refused (the counters protect us, they are not what was sold), and Redis is left alone
 for a few seconds so that a dead server costs one timeout, not one per request.
@@ -93,6 +93,18 @@ def charge(identity: str, *, is_anonymous: bool, is_write: bool) -> Rate | None:
     else:
         kind, limit = "read", limits.API_READS_PER_MINUTE_MAX
     return charge_named(f"{kind}:{identity}", limit)
+
+
+def charge_tenant(tenant_id: str, *, is_write: bool) -> Rate | None:
+    """Charges a request to its tenant, whichever of its tokens and members sent it."""
+    limit = limits.API_TENANT_WRITES_PER_MINUTE_MAX if is_write else limits.API_TENANT_READS_PER_MINUTE_MAX
+    return charge_named(f"tenant-{'write' if is_write else 'read'}:{tenant_id}", limit)
+
+
+def tighter(first: Rate | None, second: Rate | None) -> Rate | None:
+    """The rate that leaves less; None where neither is counted."""
+    known = [rate for rate in (first, second) if rate is not None]
+    return min(known, key=lambda rate: (not rate.is_exceeded, rate.remaining), default=None)
 
 
 def charge_named(name: str, limit: int) -> Rate | None:

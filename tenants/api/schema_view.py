@@ -1,4 +1,7 @@
-"""`/api/schema/`, made once per process: drawing up the document takes seconds of CPU, and anybody may ask for it."""
+"""`/api/schema/`, made once per process: drawing up the document takes seconds of CPU, and anybody may ask for it.
+
+Operators get the whole document, everybody else the one without operators' routes.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,64 @@ from typing import Any
 
 from django.http import HttpResponse
 from django.utils import translation
+from django.utils.cache import patch_vary_headers
+from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView
+from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 
+from tenants import access
+from tenants.actors import Actor
+from tenants.api.authentication import ConsoleAuthentication, TokenAuthentication
+from tenants.choices import Scope
+from tenants.errors import DomainError
+
 _lock = threading.Lock()
-# (format, language) -> the document. Both are closed sets: renderers of the view, languages of the settings.
-_kept: dict[tuple[str, str], bytes] = {}
+# (format, language, for operators) -> the document. Closed sets: renderers of the view, languages of the settings.
+_kept: dict[tuple[str, str, bool], bytes] = {}
+
+
+class TenantSchemaGenerator(SchemaGenerator):
+    """Draws up the document without the operations that need the scope of operators."""
+
+    def _get_paths_and_endpoints(self) -> list[tuple[Any, ...]]:
+        everything = super()._get_paths_and_endpoints()
+        return [found for found in everything if not _is_for_operators(view=found[3], method=found[2])]
 
 
 class SchemaView(SpectacularAPIView):
     """The OpenAPI document as YAML or JSON (`Accept` or `?format=json`)."""
 
+    authentication_classes = (TokenAuthentication, ConsoleAuthentication)
+    is_operator = False
+
+    def perform_authentication(self, request: Request) -> None:
+        """Finds out whether an operator asks. Credentials that are refused are those of a stranger."""
+        try:
+            actor = request.auth
+        except (DomainError, APIException):
+            return
+        self.is_operator = isinstance(actor, Actor) and access.permits(actor, Scope.OPERATOR)
+
     @extend_schema(exclude=True)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
         renderer = request.accepted_renderer
-        key = (renderer.format, translation.get_language() or "")
+        self.generator_class = SchemaGenerator if self.is_operator else TenantSchemaGenerator
+        key = (renderer.format, translation.get_language() or "", self.is_operator)
         with _lock:  # who asks at the same moment waits for the one document instead of making another
             body = _kept.get(key)
             if body is None:
                 made = super().get(request, *args, **kwargs)
                 body = _kept[key] = renderer.render(made.data, request.accepted_media_type, {})
         name = f'inline; filename="penstock.{"json" if "json" in renderer.format else "yaml"}"'
-        return HttpResponse(body, content_type=renderer.media_type, headers={"Content-Disposition": name})
+        answer = HttpResponse(body, content_type=renderer.media_type, headers={"Content-Disposition": name})
+        patch_vary_headers(answer, ("Authorization", "Cookie"))
+        if self.is_operator:
+            answer["Cache-Control"] = "no-store"
+        return answer
+
+
+def _is_for_operators(view: Any, method: str) -> bool:
+    declared = getattr(getattr(view, method.lower(), None), "endpoint", None)
+    return declared is not None and declared.scope == Scope.OPERATOR

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from rest_framework import serializers
@@ -82,8 +83,15 @@ class Choice(serializers.ChoiceField):
         return str(super().to_internal_value(data))
 
 
+# Within a day of the calendar's ends an instant has no local time in some time zones, and no page could show it.
+CALENDAR_BEGINS = datetime(1, 1, 2, tzinfo=UTC)
+CALENDAR_ENDS = datetime(9999, 12, 31, tzinfo=UTC)
+
+
 class Instant(serializers.DateTimeField):
-    """An RFC 3339 date and time with its offset, as a JSON string."""
+    """An RFC 3339 date and time with its offset, as a JSON string. The first and the last day of the calendar are
+    refused.
+    """
 
     def to_internal_value(self, value: Any) -> Any:
         if not isinstance(value, str):
@@ -91,4 +99,6 @@ class Instant(serializers.DateTimeField):
         moment = super().to_internal_value(value)
         if not value.strip()[-1:].isalpha() and "+" not in value[10:] and "-" not in value[10:]:
             raise BadInput("Say the offset from UTC, for example 2026-01-31T12:00:00Z.", code="no_offset")
+        if not CALENDAR_BEGINS <= moment < CALENDAR_ENDS:
+            self.fail("overflow")
         return moment

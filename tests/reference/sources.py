@@ -39,7 +39,7 @@ def trees() -> list[tuple[Path, ast.Module]]:
 
 
 def log_events() -> list[LogEvent]:
-    """Calls such as `log.info("coordinator_loaded", records=…)`."""
+    """Calls such as `log.info("coordinator_loaded", records=…)` and `contained("watch.instance_failed", …)`."""
     result = set()
     for file, tree in trees():
         module = file.relative_to(BASE_DIR).as_posix()
@@ -49,6 +49,8 @@ def log_events() -> list[LogEvent]:
                     if level in LEVELS and EVENT.fullmatch(event):
                         fields = tuple(word.arg for word in keywords if word.arg not in (None, "exc_info"))
                         result.add(LogEvent(event, level, tuple(map(str, fields)), module))
+                case ast.Call(func=ast.Name(id="contained"), args=[ast.Constant(value=str(event))], keywords=keywords):
+                    result.add(LogEvent(event, "exception", tuple(str(word.arg) for word in keywords), module))
     return sorted(result)
 
 

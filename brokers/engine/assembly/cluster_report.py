@@ -13,6 +13,7 @@ from typing import Any, Final
 from brokers.contract.partitions import NO_LEADER
 from brokers.engine.cluster.image import ClusterImage, PartitionImage, TopicImage
 from brokers.engine.cluster.incarnations import is_same_incarnation
+from brokers.engine.partitions.isr import effective_minimum
 
 PAGE_MAX: Final = 500
 MIN_ISR_KEY: Final = "min.insync.replicas"
@@ -42,8 +43,11 @@ def is_under_replicated(partition: PartitionImage, image: ClusterImage) -> bool:
 
 
 def is_under_min_isr(topic: TopicImage, partition: PartitionImage, image: ClusterImage) -> bool:
-    """Whether a produce with acks=all would be refused (REP-12)."""
-    return len(in_sync(partition, image)) < int(topic.config.get(MIN_ISR_KEY, "1"))
+    """True if a produce with acks=all is refused (REP-12). The number of replicas caps the setting, as it does for the
+    append.
+    """
+    minimum = effective_minimum(int(topic.config.get(MIN_ISR_KEY, "1")), len(partition.replicas))
+    return len(in_sync(partition, image)) < minimum
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ sees. Good requests go to resources that exist.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,8 +31,8 @@ from config.wsgi import application
 from instances.services import create_instance
 from tenants import services
 from tenants.actors import member_actor
-from tenants.choices import Role
-from tenants.models import Member
+from tenants.choices import Role, Scope
+from tenants.models import Member, User
 from tests.testkit import depth
 from tests.testkit.api_cases import make_member, make_token
 
@@ -157,3 +158,37 @@ def test_the_document_is_drawn_up_once_however_often_it_is_asked_for(
     assert again.status_code == 200
     assert json.loads(again.content)["openapi"] == "3.1.0"
     assert again.content == first.content
+
+
+def served_paths(client: Client, **headers: str) -> set[str]:
+    answer = client.get("/api/schema/?format=json", headers=headers)
+    assert answer.status_code == 200
+    assert {"Authorization", "Cookie"} <= set(answer["Vary"].split(", "))
+    document = json.loads(answer.content)
+    referred = set(re.findall(r'"#/components/schemas/([^"]+)"', answer.content.decode()))
+    assert referred <= document["components"]["schemas"].keys()
+    return set(document["paths"])
+
+
+@pytest.mark.django_db
+def test_operators_routes_are_in_the_schema_of_operators_alone(client: Client) -> None:
+    operator = make_member(Role.OWNER)
+    User.objects.filter(pk=operator.user_id).update(is_staff=True)
+    token = make_token(Member.objects.get(pk=operator.pk), [Scope.OPERATOR, Scope.INSTANCES_READ])
+    everything = set(schema.raw_schema["paths"])
+    whole = served_paths(client, Authorization=f"Bearer {token}")
+    public = served_paths(client)
+    assert whole == everything
+    assert {path for path in everything if path.startswith("/api/v1/operator/")}
+    assert not [path for path in public if "operator" in path or path in ("/metrics", "/readyz")]
+    assert everything - public == {path for path in everything if path.startswith("/api/v1/operator/")}
+    owner = make_token(make_member(Role.OWNER))
+    for headers in ({"Authorization": f"Bearer {owner}"}, {"Authorization": "Bearer pst_guess"}):
+        assert served_paths(client, **headers) == public
+    narrower = make_token(Member.objects.get(pk=operator.pk), [Scope.INSTANCES_READ])
+    assert served_paths(client, Authorization=f"Bearer {narrower}") == public
+    client.force_login(User.objects.get(pk=operator.user_id))
+    with override_settings(OPERATORS_NEED_SECOND_FACTOR=True):
+        assert served_paths(client) == public
+    with override_settings(OPERATORS_NEED_SECOND_FACTOR=False):
+        assert served_paths(client) == everything

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 from django.core.cache import cache
+from structlog.testing import capture_logs
 
 from brokers.monitoring import lag_sampling
 from brokers.monitoring.lag_sampling import next_ids, within_limits
@@ -166,3 +168,19 @@ def test_a_round_asks_for_so_many_partitions_and_passes_over_what_is_too_large_f
 @pytest.mark.parametrize(("after", "expected"), [("", "abc"), ("a", "bca"), ("bb", "cab"), ("z", "abc")])
 def test_ids_come_round_again(after: str, expected: str) -> None:
     assert "".join(next_ids(list("abc"), after)) == expected
+
+
+def test_an_instance_whose_sample_cannot_be_kept_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    lags = FakeLags({(ONE, "g", "t", 0): 90, (OTHER, "g", "t", 0): 80})
+    original = lag_history.note
+
+    def poisoned(instance_id: str, *sample: Any) -> None:
+        if instance_id == ONE:
+            raise OverflowError
+        original(instance_id, *sample)
+
+    monkeypatch.setattr(lag_history, "note", poisoned)
+    with capture_logs() as written:
+        lag_sampling.sample("c", lags, NOW_MS)
+    assert [line["instance_id"] for line in written if line["event"] == "lags.instance_failed"] == [ONE]
+    assert latest(OTHER) == {"g": {"t": 20}}

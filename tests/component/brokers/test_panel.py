@@ -16,7 +16,7 @@ from django.utils import timezone
 from brokers.choices import ProcessState
 from brokers.contract.usage import USAGE_TOPIC
 from brokers.models import Broker, Cluster, Rebalance, RollingRestart
-from brokers.monitoring import cluster_overview, observe
+from brokers.monitoring import broker_log, cluster_overview, observe
 from brokers.operations import rolling_restart
 from brokers.rebalancing import executor, services
 from instances.interfaces import BrokerUnresponsive
@@ -376,3 +376,49 @@ def test_a_rebalance_is_abandoned_after_a_page_that_says_what_that_means(
     assert "Broker 3 is being started." in post(panel, "brokers_start_broker", third(cluster).pk)
     assert third(cluster).wanted == "running"
     assert "The broker is not stopped." in post(panel, "brokers_start_broker", third(cluster).pk)
+
+
+@pytest.fixture()
+def logged(cluster: Cluster, tmp_path: Path, settings: Any) -> tuple[Broker, Path]:
+    """A broker of this machine, and the file of its log."""
+    settings.STATE_DIR = tmp_path
+    broker = Broker.objects.filter(cluster=cluster).order_by("number").first()
+    assert broker is not None
+    file = tmp_path / "agent" / cluster.pk / str(broker.number) / "broker.log"
+    file.parent.mkdir(parents=True)
+    return broker, file
+
+
+def log_page(panel: Client, broker: Broker) -> str:
+    return panel.get(reverse("admin:brokers_broker_change", args=[broker.pk])).content.decode()
+
+
+def test_a_brokers_page_shows_the_end_of_its_log(panel: Client, logged: tuple[Broker, Path]) -> None:
+    broker, file = logged
+    file.write_text("".join(f"line {number}\n" for number in range(1_000)) + "<script>alert(1)</script>\x1b[31m\n")
+    page = log_page(panel, broker)
+    assert "line 999" in page
+    assert "line 951" in page
+    assert "line 950\n" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "<script>alert(1)" not in page
+    assert "\x1b" not in page
+
+
+@pytest.mark.parametrize("content", [b"x" * 10**7, b"\xff\x00" * 10**6, b"\n" * 10**6, b"", b"y\n" * 10**6])
+def test_a_log_of_any_shape_is_read_within_bounds(logged: tuple[Broker, Path], content: bytes) -> None:
+    broker, file = logged
+    file.write_bytes(content)
+    lines = broker_log.last_lines(broker)
+    assert lines is not None
+    assert len(lines) <= broker_log.LINES_MAX
+    assert all(len(line) <= broker_log.LINE_CHARS_MAX + 2 for line in lines)
+    assert all(line.isprintable() for line in lines)
+
+
+def test_a_log_that_is_on_another_machine_is_named(panel: Client, logged: tuple[Broker, Path]) -> None:
+    broker, file = logged
+    page = log_page(panel, broker)
+    assert f"On host {broker.host.name} it is agent/{broker.cluster_id}/{broker.number}/broker.log" in page
+    file.mkdir()
+    assert "It is not on this machine." in log_page(panel, broker)

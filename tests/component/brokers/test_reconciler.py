@@ -308,6 +308,41 @@ def test_after_the_grace_period_nothing_of_it_is_left(
     assert reconciler.reconcile(instance.pk) == "nothing to do"
 
 
+def test_brokers_close_a_purged_instance_before_its_topics_go(
+    brokers: AcknowledgingBrokers, instance: Instance, acting: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reconciler.reconcile(instance.pk)
+    states = []
+    monkeypatch.setattr(
+        "brokers.provisioning.purge._delete_topics",
+        lambda *_: states.append(document(brokers, instance).state),
+    )
+    services.delete_instance(acting=acting, instance=locked(instance))
+    services.purge_instance(acting=acting, instance=locked(instance))
+    assert instance.pk in sweep.needing_work(timezone.now())
+    assert reconciler.reconcile(instance.pk) == "deleted for good"
+    assert states == ["deleting"]
+    purged = Operation.objects.get(instance=instance, type="instance.purge")
+    assert purged.state == OperationState.SUCCEEDED
+
+
+def test_silent_brokers_hold_up_a_purge_only_for_a_while(
+    brokers: AcknowledgingBrokers, instance: Instance, acting: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reconciler.reconcile(instance.pk)
+    monkeypatch.setattr(reconciler, "ACK_DEADLINE_S", 0.2)
+    brokers.silent.add(2)
+    services.delete_instance(acting=acting, instance=locked(instance))
+    services.purge_instance(acting=acting, instance=locked(instance))
+    with pytest.raises(NotYet):
+        reconciler.reconcile(instance.pk)
+    operation = Operation.objects.get(instance=instance, type="instance.purge")
+    assert operation.state != OperationState.SUCCEEDED
+    long_ago = timezone.now() - timedelta(seconds=reconciler.CLOSE_DEADLINE_S)
+    Instance.objects.filter(pk=instance.pk).update(deleted_at=long_ago)
+    assert reconciler.reconcile(instance.pk) == "deleted for good"
+
+
 def test_an_instance_deleted_before_it_ran_goes_at_once(
     brokers: AcknowledgingBrokers, instance: Instance, acting: Actor
 ) -> None:

@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 from django.core.cache import cache
 from django.utils import timezone
+from structlog.testing import capture_logs
 
 from brokers.limits import OBSERVE_EVERY_S, SILENCE_REPORTED_AFTER_S, WATCH_EVERY_S
 from brokers.models import Cluster
 from brokers.monitoring import cluster_overview, observe, watching
-from instances import interfaces
+from instances import interfaces, services
 from instances.interfaces import BrokerUnresponsive
+from instances.lifecycle.conditions import Condition, Observation
 from instances.lifecycle.phases import Phase
 from instances.models import Instance
+from instances.views.attention import needs_of
 from tenants.models import AuditEntry
 from tests.testkit.api_cases import Api, make_member, make_token
 from tests.testkit.fleet import catalogue, make_fleet, make_running, place, plugged
@@ -228,3 +231,60 @@ def test_a_tenant_is_told_within_ten_seconds() -> None:
     assert SILENCE_REPORTED_AFTER_S > OBSERVE_EVERY_S
     assert SILENCE_REPORTED_AFTER_S + WATCH_EVERY_S + page_period_s < 10
     assert not watching.is_reported_silent(None, datetime.now().astimezone())
+
+
+@pytest.mark.parametrize("oldest_ms", [1_790_000_000_000_000, -1, 2**63 - 1, -(2**63)])
+def test_a_time_that_no_calendar_has_keeps_nobody_from_being_told(
+    world: World, instance: Instance, oldest_ms: int
+) -> None:
+    """A client writes microseconds, nothing, or what it likes into the timestamp of a record."""
+    neighbour = make_running(make_member().tenant)
+    place(neighbour, world.cluster)
+    world.shortened = {instance.pk: {"at_ms": 0, "topics": [["orders", oldest_ms]]}}
+    world.storage = [[neighbour.pk, neighbour.storage_bytes, True]]
+    assert world.reconcile_once() == 2
+    assert conditions(instance)["RetentionKept"]["message"].endswith("orders from an unknown time.")
+    assert conditions(neighbour)["StorageAvailable"]["status"] is False
+    needs = needs_of(Instance.objects.get(pk=instance.pk))
+    assert any("orders from —" in need.meaning for need in needs)
+
+
+def test_an_instance_that_cannot_be_looked_at_is_logged_and_keeps_no_other_waiting(
+    world: World, instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    neighbours = [make_running(make_member().tenant) for _ in range(2)]
+    for neighbour in neighbours:
+        place(neighbour, world.cluster)
+    original = services.observed_conditions
+
+    def poisoned(row: Instance, seen: Observation) -> list[Condition]:
+        if row.pk == instance.pk:
+            raise ValueError("year 58880 is out of range")
+        return original(row, seen)
+
+    monkeypatch.setattr(services, "observed_conditions", poisoned)
+    world.silent = (2,)
+    with capture_logs() as written:
+        assert world.reconcile_once() == 2
+    failed = [line["instance_id"] for line in written if line["event"] == "watch.instance_failed"]
+    assert failed == [instance.pk]
+    for neighbour in neighbours:
+        assert conditions(neighbour)["BrokersAnswer"]["status"] is False
+
+
+def test_a_cluster_that_cannot_be_looked_at_keeps_no_other_waiting(
+    world: World, instance: Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = make_fleet(tmp_path)
+    original = cluster_overview.cluster_map
+
+    def draw(cluster: Cluster) -> cluster_overview.ClusterMap:
+        if cluster.pk == broken.pk:
+            raise KeyError("ready")
+        return original(cluster)
+
+    monkeypatch.setattr(cluster_overview, "cluster_map", draw)
+    world.silent = (2,)
+    with capture_logs() as written:
+        assert world.reconcile_once() == 1
+    assert [line["cluster_id"] for line in written if line["event"] == "watch.cluster_failed"] == [broken.pk]

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
 
+import manage
 from config.supervisor import seed
 from config.supervisor.state import StateDirectory
 from instances.models import Instance
 from instances.users import interfaces as user_interfaces
 from tenants.demo import demo_owner
-from tenants.models import AuditEntry, Member, User
+from tenants.models import ApiToken, AuditEntry, Member, Tenant, User
+from tenants.services import create_operator
+from tests.testkit.api_cases import Api
 from tests.testkit.fake_users import FakeUsers
 from tests.testkit.fleet import make_running, plugged
 
@@ -116,3 +123,64 @@ def test_the_demo_user_waits_for_brokers(state: StateDirectory, users: FakeUsers
         assert is_done()
 
     assert seed.demo_user(state, member, instance, wait=at_last).username == seed.DEMO_USER
+
+
+def ask_as_operator(token: str) -> int:
+    return int(Api(token).get("/operator/clusters").status_code)
+
+
+@pytest.mark.parametrize("with_demo", [True, False])
+def test_the_operators_token_works_and_is_kept(state: StateDirectory, with_demo: bool) -> None:
+    token = seed.people(state, with_demo=with_demo, say=print).operator_token
+    assert ask_as_operator(token) == 200
+    assert Api(token).get("/instances").status_code == 403
+    kept = state.root / "secrets" / seed.LOGINS_FILE
+    assert json.loads(kept.read_text())["operator_token"] == token
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert seed.people(state, with_demo=with_demo, say=print).operator_token == token
+
+
+def test_a_token_of_the_operator_that_is_lost_or_revoked_is_replaced_and_works_no_more(state: StateDirectory) -> None:
+    first = seed.people(state, with_demo=False, say=print).operator_token
+    (state.root / "secrets" / seed.LOGINS_FILE).write_text("")
+    second = seed.operator_token(state)
+    assert [ask_as_operator(token) for token in (first, second)] == [401, 200]
+    ApiToken.objects.update(revoked_at=timezone.now())
+    third = seed.operator_token(state)
+    assert [ask_as_operator(token) for token in (second, third)] == [401, 200]
+    assert Tenant.objects.count() == 1
+
+
+def test_the_command_prints_the_token(
+    state: StateDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE_DIR", str(state.root))
+    with pytest.raises(CommandError, match="no operator"):
+        call_command("operator_token")
+    token = seed.people(state, with_demo=False, say=print).operator_token
+    capsys.readouterr()
+    call_command("operator_token")
+    assert capsys.readouterr().out == f"{token}\n"
+    create_operator(email="ops@example.com", password="a long enough passphrase")
+    secrets = []
+    for _ in range(2):
+        call_command("operator_token", "--email", "ops@example.com")
+        secrets.append(capsys.readouterr().out.strip())
+    assert [ask_as_operator(secret) for secret in secrets] == [401, 200]
+    assert ask_as_operator(token) == 200
+    assert secrets[1] not in (state.root / "secrets" / seed.LOGINS_FILE).read_text()
+    User.objects.filter(email="ops@example.com").update(is_staff=False)
+    assert ask_as_operator(secrets[1]) == 403
+    with pytest.raises(CommandError, match="no operator"):
+        call_command("operator_token", "--email", "ops@example.com")
+
+
+def test_the_state_directory_of_the_command_is_taken_before_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE_DIR", "/before")
+    for words in (["--state-dir", "/given"], ["--email", "a@b.example", "--state-dir=/given"]):
+        monkeypatch.setenv("PENSTOCK_STATE_DIR", "/before")
+        manage._take_state_dir(words)
+        assert os.environ["PENSTOCK_STATE_DIR"] == "/given"
+    monkeypatch.setenv("PENSTOCK_STATE_DIR", "/before")
+    manage._take_state_dir(["--email", "a@b.example"])
+    assert os.environ["PENSTOCK_STATE_DIR"] == "/before"

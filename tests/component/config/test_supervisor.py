@@ -306,6 +306,7 @@ def ready(*, demo: bool) -> Ready:
     return Ready(
         console_url="http://127.0.0.1:8000",
         operator=Login(username="operator@penstock.example", password="secret"),
+        operator_token="pst_o",
         tenant=DemoTenant(slug="demo-a1", token="pst_x", login=login) if demo else None,
         instance=DemoInstance(id="ins-7k2m9qxa", bootstrap_servers="127.0.0.1:19000,127.0.0.1:19001", topic="hello")
         if demo
@@ -317,7 +318,7 @@ def test_the_ready_file_has_the_published_keys() -> None:
     assert ready(demo=True).as_json() == {
         "console_url": "http://127.0.0.1:8000",
         "api_url": "http://127.0.0.1:8000/api/v1/",
-        "operator": {"username": "operator@penstock.example", "password": "secret"},
+        "operator": {"username": "operator@penstock.example", "password": "secret", "token": "pst_o"},
         "tenant": {"slug": "demo-a1", "token": "pst_x", "username": "demo@penstock.example", "password": "p w"},
         "instance": {
             "id": "ins-7k2m9qxa",
@@ -349,3 +350,21 @@ def test_without_a_demo_the_block_has_no_tenant() -> None:
     text = ready(demo=False).as_text(elapsed_s=1, state_dir=Path("var"))
     assert "kafka.producer" not in text
     assert "/operator/" in text
+
+
+def test_the_block_says_how_to_stop_what_has_no_terminal() -> None:
+    shown = ready(demo=True)
+    text = shown.as_text(elapsed_s=1, state_dir=Path("/elsewhere"))
+    assert "Ctrl-C stops everything." in text
+    assert "Authorization: Bearer pst_o   (operator)" in text
+    text = shown.as_text(elapsed_s=1, state_dir=Path("/elsewhere"), is_in_background=True)
+    assert "Ctrl-C" not in text
+    assert f"Stop everything with: {down_command(Path('/elsewhere'))}" in text
+    detached = parse(["up", "--detach", "--state-dir", "/elsewhere"])
+    assert isinstance(detached, UpOptions)
+    inside = parse(detached.arguments())
+    assert isinstance(inside, UpOptions)
+    assert (inside.detach, inside.is_in_background) == (False, True)
+    attached = parse(["up", "--state-dir", "/elsewhere"])
+    assert isinstance(attached, UpOptions)
+    assert not attached.is_in_background

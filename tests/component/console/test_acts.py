@@ -252,6 +252,34 @@ def test_deleting_asks_for_the_name_and_offers_undo(ida: Client, instance: Insta
     assert not instance.is_deleted
 
 
+def test_deleting_what_has_no_topic_promises_no_undo(
+    ida: Client, instance: Instance, data_plane: FakeDataPlane
+) -> None:
+    data_plane.found.clear()
+    address = reverse("page-instance-delete", args=[instance.pk])
+    assert "It has no topic, so it goes for good at once" in text_of(ida.get(address))
+    page = text_of(ida.post(address, {"typed": "orders-prod"}, follow=True))
+    assert "orders-prod is being deleted for good." in page
+    assert 'class="undo"' not in page
+    assert reverse("page-instance-restore", args=[instance.pk]) not in page
+    assert "Being deleted for good." in text_of(ida.get(reverse("page-instance", args=[instance.pk])))
+
+
+def test_a_deleted_instance_is_purged_by_typing_its_name(ida: Client, instance: Instance) -> None:
+    ida.post(reverse("page-instance-delete", args=[instance.pk]), {"typed": "orders-prod"})
+    address = reverse("page-instance-purge", args=[instance.pk])
+    for page in ("page-instances", "page-instance"):
+        arguments = [instance.pk] if page == "page-instance" else []
+        assert address in text_of(ida.get(reverse(page, args=arguments)))
+    assert "Nothing brings them back." in text_of(ida.post(address, {"typed": "orders"}))
+    instance.refresh_from_db()
+    assert instance.reason == "deleted_by_user"
+    assert "orders-prod is being deleted for good." in text_of(ida.post(address, {"typed": "orders-prod"}, follow=True))
+    instance.refresh_from_db()
+    assert instance.reason == "deleted_for_good"
+    assert "is being purged already" in text_of(ida.post(address, {"typed": "orders-prod"}, follow=True))
+
+
 # --- topics and quotas ------------------------------------------------------------------------------------------------
 
 

@@ -42,6 +42,7 @@ class TestInstances(EndpointCases):
         Case("DELETE", "/instances/{instance}", WRITE, status=202),
         Case("DELETE", "/instances/{failed}", WRITE, status=202),
         Case("POST", "/instances/{deleted}/restore", WRITE, status=202),
+        Case("POST", "/instances/{deleted}/purge", WRITE, status=202),
         Case("POST", "/instances/{idle}/resume", WRITE, status=202),
         Case("POST", "/instances/{failed}/retry", WRITE, status=202),
         Case("GET", "/instances/{instance}/events", READ),

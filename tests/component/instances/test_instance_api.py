@@ -203,7 +203,10 @@ def test_a_protected_instance_is_not_deleted(api: Api, instance: Instance) -> No
     assert api.delete(f"/instances/{instance.pk}").status_code == 202
 
 
-def test_a_deleted_instance_is_shown_until_it_cannot_be_restored(api: Api, instance: Instance) -> None:
+def test_a_deleted_instance_is_shown_until_it_cannot_be_restored(
+    api: Api, instance: Instance, data_plane: FakeDataPlane
+) -> None:
+    data_plane.add(instance.pk, "orders")
     assert api.delete(f"/instances/{instance.pk}").json()["type"] == "instance.delete"
     shown = api.get(f"/instances/{instance.pk}").json()
     assert shown["status"]["phase"] == "deleting"

@@ -13,6 +13,7 @@ from tenants.actors import Actor, operator_actor, system_actor
 from tenants.choices import SuspensionReason
 from tenants.models import AuditEntry, Tenant
 from tests.testkit.api_cases import make_member, make_user
+from tests.testkit.fake_data_plane import FakeDataPlane
 from tests.testkit.fleet import make_instance, make_running
 
 pytestmark = pytest.mark.django_db
@@ -72,8 +73,11 @@ def test_what_an_operator_suspended_by_hand_stays_so(operator: Actor, tenant: Te
     assert look(instance).suspended_for == Reason.BY_OPERATOR
 
 
-def test_what_was_deleted_meanwhile_comes_back_running(operator: Actor, tenant: Tenant) -> None:
+def test_what_was_deleted_meanwhile_comes_back_running(
+    operator: Actor, tenant: Tenant, data_plane: FakeDataPlane
+) -> None:
     instance = make_running(tenant)
+    data_plane.add(instance.pk, "orders")
     suspend(operator, tenant)
     owner = system_actor("tests", tenant)
     services.delete_instance(acting=owner, instance=look(instance))

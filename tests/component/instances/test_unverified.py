@@ -9,6 +9,7 @@ import pytest
 from django.utils import timezone
 
 from instances import access, interfaces, services
+from instances.limits import RESTORE_FOR
 from instances.models import Instance
 from tenants.actors import member_actor
 from tenants.errors import QuotaExceeded
@@ -79,6 +80,21 @@ def test_another_owner_with_a_mailbox_is_enough_and_another_member_is_not(owner:
     assert_problem(api.post("/instances", wide), 403, "unverified")
     verify(make_member("owner", owner.tenant))
     assert api.post("/instances", wide).status_code == 202
+
+
+def test_what_deleted_instances_hold_of_storage_counts_until_they_are_purged(owner: Member) -> None:
+    now = timezone.now()
+    deleted = make_running(
+        owner.tenant, storage_gb=UNVERIFIED_STORAGE_GB_MAX - 5, bandwidth_mb_s=UNVERIFIED_BANDWIDTH_MB_S_MAX,
+        phase="deleting", deleted_at=now, restorable_until=now + RESTORE_FOR,
+    )  # fmt: skip
+    api = Api.of(owner)
+    problem = assert_problem(api.post("/instances", {"name": "a", "storage_gb": 6}), 403, "unverified")
+    assert [error["pointer"] for error in problem["errors"]] == ["/storage_gb"]
+    assert "until they are purged" in problem["detail"]
+    assert api.post("/instances?dry_run=true", {"name": "a", "storage_gb": 5}).status_code == 202
+    Instance.objects.filter(pk=deleted.pk).update(phase="deleted")
+    assert api.post("/instances", {"name": "a", "storage_gb": 6}).status_code == 202
 
 
 def test_where_no_mail_is_configured_there_is_no_ceiling(owner: Member, settings: Any) -> None:

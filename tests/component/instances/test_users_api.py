@@ -82,7 +82,63 @@ def test_a_name_that_no_user_may_have_is_refused(api: Api, at: str, users: FakeU
     assert not users.found
 
 
-@pytest.mark.parametrize("name", ["a/secrets", "a b", "..", "50%", "\u5361\u592b\u5361", "a?b#c"])
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        (".", "mean a folder"),
+        ("..", "mean a folder"),
+        ("\u0430dmin", "several alphabets"),  # Cyrillic a
+        ("admi\u0578", "several alphabets"),  # Armenian vo
+        ("\u039fracle", "several alphabets"),  # Greek omicron
+        ("\u13aadmin", "several alphabets"),  # Cherokee go
+        ("\u0430\u03b1", "several alphabets"),
+        ("\uff41dmin", "normal form"),  # full width
+        ("\U0001d41admin", "normal form"),  # mathematical bold
+        ("\ufb01le", "normal form"),  # ligature
+        ("e\u0301tl", "normal form"),  # a combining accent
+        ("\u212balice", "normal form"),
+    ],
+)
+def test_a_name_that_looks_like_another_or_leads_elsewhere_is_refused_with_the_rule(
+    api: Api, at: str, users: FakeUsers, name: str, rule: str
+) -> None:
+    problem = assert_problem(api.post(at, {"name": name}), 400, "invalid_request")
+    assert (problem["errors"][0]["pointer"], problem["errors"][0]["code"]) == ("/name", "invalid_name")
+    assert rule in problem["errors"][0]["detail"]
+    assert not users.found
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "\u0430\u043d\u043d\u0430",
+        "\u5361\u592b\u5361-etl",
+        "\u00e9tl",
+        "\u30ab\u30d5\u30ab\u6c34",
+        "\u039f-1",
+        "...",
+        "a.b",
+    ],
+)
+def test_names_in_one_alphabet_may_be_used(api: Api, at: str, users: FakeUsers, name: str) -> None:
+    made(api, at, name=name)
+    assert [own for _instance, own in users.found] == [name]
+
+
+@pytest.mark.parametrize("name", [".", "..", "\u0430dmin", "\uff41dmin"])
+def test_a_user_of_a_name_that_is_refused_today_can_be_read_and_deleted(
+    api: Api, at: str, instance: Instance, users: FakeUsers, name: str
+) -> None:
+    """Kafka's own tools make such users."""
+    users.add(instance.pk, name)
+    own = f"{at}/{quote(name, safe='').replace('.', '%2E')}"
+    assert api.get(own).json()["name"] == name
+    assert api.patch(own, {"disabled": True}).status_code == 200
+    assert api.delete(own).status_code == 204
+    assert not users.found
+
+
+@pytest.mark.parametrize("name", ["a/secrets", "a b", "50%", "\u5361\u592b\u5361", "a?b#c"])
 def test_a_user_of_any_name_has_its_own_address(api: Api, at: str, users: FakeUsers, name: str) -> None:
     made(api, at, name=name)
     own = f"{at}/{quote(name, safe='')}"
@@ -212,3 +268,18 @@ def test_users_of_an_instance_without_brokers_are_not_asked_for(api: Api, at: st
 def test_brokers_that_do_not_answer_are_said(api: Api, at: str, users: FakeUsers) -> None:
     users.is_down = True
     assert_problem(api.get(at), 503, "unavailable")
+
+
+@pytest.mark.parametrize("at_ms", [2**63 - 1, 253_402_300_799_000, -1])
+def test_an_expiry_that_no_calendar_has_is_shown_as_none(
+    api: Api, at: str, instance: Instance, users: FakeUsers, at_ms: int
+) -> None:
+    users.add(instance.pk, "etl", expires_at_ms=at_ms)
+    assert api.get(f"{at}/etl").json()["expires_at"] is None
+    assert api.get(at).status_code == 200
+
+
+@pytest.mark.parametrize("moment", ["9999-12-31T00:00:00Z", "9999-12-31T23:59:59Z", "0001-01-01T23:00:00Z"])
+def test_an_expiry_that_has_no_local_time_everywhere_is_refused(api: Api, at: str, moment: str) -> None:
+    problem = assert_problem(api.post(at, {"name": "etl", "expires_at": moment}), 400, "invalid_request")
+    assert problem["errors"][0]["pointer"] == "/expires_at"

@@ -73,3 +73,34 @@ def test_without_redis_nobody_is_refused_and_redis_is_left_alone_for_a_while(api
 def test_limits_can_be_switched_off(api: Api, redis_url: str) -> None:
     with override_settings(REDIS_URL=redis_url, API_RATE_LIMITS=False):
         assert "RateLimit-Limit" not in api.get("/members")
+
+
+def test_tokens_of_a_tenant_share_a_rate_and_another_tenant_has_its_own(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "API_TENANT_READS_PER_MINUTE_MAX", 10)
+    monkeypatch.setattr(limits, "API_TENANT_WRITES_PER_MINUTE_MAX", 3)
+    member = make_member()
+    tokens = [Api.of(member) for _ in range(4)]
+    with override_settings(REDIS_URL=redis_url):
+        answers = [tokens[number % 4].get("/members") for number in range(12)]
+        assert [answer.status_code for answer in answers] == [200] * 10 + [429] * 2
+        assert [int(answer["RateLimit-Remaining"]) for answer in answers[:10]] == list(range(9, -1, -1))
+        assert {answer["RateLimit-Limit"] for answer in answers} == {"10"}
+        assert "All callers of the tenant" in assert_problem(answers[-1], 429, "rate_limited")["detail"]
+        assert answers[-1]["Retry-After"] == answers[-1]["RateLimit-Reset"]
+        writes = [api.post("/tokens?dry_run=true", {"name": "a", "scopes": ["members:read"]}) for api in tokens]
+        assert [answer.status_code for answer in writes] == [201] * 3 + [429]
+        assert Api.of(make_member()).get("/members").status_code == 200
+
+
+def test_a_token_over_its_own_rate_takes_nothing_from_the_others_of_its_tenant(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "API_READS_PER_MINUTE_MAX", 4)
+    monkeypatch.setattr(limits, "API_TENANT_READS_PER_MINUTE_MAX", 8)
+    member = make_member()
+    greedy, other = Api.of(member), Api.of(member)
+    with override_settings(REDIS_URL=redis_url):
+        assert [greedy.get("/members").status_code for _ in range(30)] == [200] * 4 + [429] * 26
+        assert [other.get("/members").status_code for _ in range(5)] == [200] * 4 + [429]

@@ -224,6 +224,9 @@ def test_deleting_an_instance_can_be_undone(stack: Stack, open_page: OpenPage) -
     page = open_page()
     sign_up(page, stack.ready["console_url"], name="una")
     buy_instance(page, "short-lived")
+    # Without a topic there would be nothing to restore.
+    page.get_by_role("button", name="Create topic “orders”").click()
+    expect(page.get_by_role("link", name="orders", exact=True)).to_be_visible()
     page.locator(".page-head details.menu summary").click()
     page.get_by_role("link", name="Delete", exact=True).click()
     button = page.get_by_role("button", name="Delete short-lived")

@@ -7,7 +7,10 @@ import re
 import socket
 import stat
 import subprocess
+import sys
+import urllib.error
 import urllib.request
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ import pytest
 
 from config.environment import BASE_DIR
 from tests.testkit.stack import Stack, environment, free_port_base, make_stack, words_of
+from tests.testkit.waiting import eventually
 
 pytestmark = pytest.mark.system
 READY_TARGET_S = 15.0
@@ -57,6 +61,55 @@ def test_the_printed_token_sees_the_demo_instance(stack: Stack) -> None:
     assert instance["status"]["phase"] == "running"
 
 
+def test_the_operators_token_is_printed_and_the_command_prints_it_again(stack: Stack) -> None:
+    token = stack.ready["operator"]["token"]
+    assert f"Authorization: Bearer {token}   (operator)" in stack.output
+    (cluster,) = get(f"{stack.ready['api_url']}operator/clusters", token)["items"]
+    assert cluster["name"] == "local"
+    command = [sys.executable, str(BASE_DIR / "manage.py"), "operator_token", "--state-dir", str(stack.state_dir)]
+    printed = subprocess.run(
+        command, env=environment(), cwd=BASE_DIR, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert printed.stdout == f"{token}\n"
+
+
+def test_an_instance_without_a_topic_is_purged_when_it_is_deleted_and_another_one_on_request(stack: Stack) -> None:
+    """By real brokers: an instance is closed to clients before its topics go, and its room is given back."""
+    api, token = stack.ready["api_url"], stack.ready["tenant"]["token"]
+
+    def call(method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        request = urllib.request.Request(f"{api}{path}", method=method, data=json.dumps(body or {}).encode())
+        request.add_header("Authorization", f"Bearer {token}")
+        request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.loads(answer.read())
+
+    def phase_of(instance_id: str) -> str:
+        try:
+            return str(get(f"{api}instances/{instance_id}", token)["status"]["phase"])
+        except urllib.error.HTTPError as error:
+            assert error.code == 404
+            return "gone"
+
+    def is_running(instance_id: str) -> bool:
+        return phase_of(instance_id) == "running"
+
+    made = [call("POST", "instances", {"name": name, "storage_gb": 20})["resource_id"] for name in ("empty", "kept")]
+    for instance_id in made:
+        eventually(partial(is_running, instance_id), within_s=60, what="a new instance")
+    empty, kept = made
+    call("POST", f"instances/{kept}/topics", {"name": "orders", "partitions": 1})
+    assert call("DELETE", f"instances/{empty}")["steps"][0]["data"] == {"restorable_until": None}
+    assert call("DELETE", f"instances/{kept}")["steps"][0]["data"]["restorable_until"]
+    eventually(lambda: phase_of(empty) == "gone", within_s=60, what="the empty instance to be purged")
+    assert phase_of(kept) == "deleting"
+    call("POST", f"instances/{kept}/restore")
+    eventually(partial(is_running, kept), within_s=60, what="the restored instance")
+    call("DELETE", f"instances/{kept}")
+    call("POST", f"instances/{kept}/purge")
+    eventually(lambda: phase_of(kept) == "gone", within_s=60, what="the other instance to be purged")
+
+
 def test_the_printed_commands_produce_and_consume(stack: Stack) -> None:
     commands = [line.strip() for line in stack.output.splitlines() if " -m kafka." in line]
     assert len(commands) == 2
@@ -79,7 +132,7 @@ def test_a_browser_is_told_what_a_page_may_do(stack: Stack) -> None:
 
 def test_no_program_shows_a_secret_on_its_command_line(stack: Stack) -> None:
     secrets = [file.read_text().strip() for file in secret_files(stack)]
-    secrets += [stack.ready["tenant"]["token"], stack.ready["operator"]["password"]]
+    secrets += [stack.ready[who]["token"] for who in ("tenant", "operator")] + [stack.ready["operator"]["password"]]
     for process in stack.processes():
         words = " ".join(words_of(process))
         assert not [secret for secret in secrets if secret in words], process.pid
@@ -87,7 +140,7 @@ def test_no_program_shows_a_secret_on_its_command_line(stack: Stack) -> None:
 
 def test_no_log_holds_a_secret(stack: Stack) -> None:
     secrets = [file.read_text().strip() for file in secret_files(stack)]
-    secrets += [stack.ready["tenant"]["token"], stack.ready["operator"]["password"], stack.ready["tenant"]["password"]]
+    secrets += [stack.ready[who][what] for who in ("tenant", "operator") for what in ("token", "password")]
     for file in stack.state_dir.rglob("*.log"):
         text = file.read_text(encoding="utf-8", errors="replace")
         assert not [secret for secret in secrets if secret in text], file.name

@@ -43,6 +43,7 @@ def short(found: list[SizeSpan]) -> list[tuple[int, int | None, int, bool]]:
 
 CREATE, RESIZE, DELETE = OperationType.CREATE, OperationType.RESIZE, OperationType.DELETE
 SUSPEND, RESUME, RESTORE = OperationType.SUSPEND, OperationType.RESUME, OperationType.RESTORE
+PURGE = OperationType.PURGE
 
 
 def test_it_is_charged_from_when_it_ran_and_not_from_when_it_was_asked_for() -> None:
@@ -73,6 +74,12 @@ def test_deleted_is_free_from_when_it_was_asked_for_also_while_it_can_be_restore
     deleted = [change(CREATE, 0, 1), change(DELETE, 30, 31)]
     assert short(spans(deleted)) == [(1, 30, 20, False)]
     assert short(spans([*deleted, change(RESTORE, 90, 91)])) == [(1, 30, 20, False), (90, None, 20, False)]
+
+
+def test_purging_a_deleted_one_charges_nothing_more() -> None:
+    deleted = [change(CREATE, 0, 2), change(DELETE, 10, 11)]
+    for purge in (change(PURGE, 20, 21), change(PURGE, 20), change(PURGE, 10, 12)):
+        assert short(spans([*deleted, purge])) == [(2, 10, 20, False)]
 
 
 def test_a_change_that_is_confirmed_after_the_deletion_does_not_bring_it_back() -> None:

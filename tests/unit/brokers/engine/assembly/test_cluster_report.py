@@ -77,6 +77,19 @@ def test_too_few_in_sync_for_acks_all_is_told_apart() -> None:
     assert ClusterReport().counts(image(narrow))["under_min_isr"] == 1
 
 
+@pytest.mark.parametrize("wanted", [1, 2, 3, 2**31 - 1])
+@pytest.mark.parametrize("replicas", [(1,), (1, 2), (1, 2, 3)])
+def test_more_in_sync_replicas_than_there_are_replicas_refuse_nothing(replicas: tuple[int, ...], wanted: int) -> None:
+    """A produce with acks=all succeeds then: REP-13 caps the setting."""
+    config = {"min.insync.replicas": str(wanted)}
+    whole = image(topic("a", partition(0, *replicas), config=config))
+    assert ClusterReport().counts(whole)["under_min_isr"] == 0
+    narrow = image(topic("a", partition(0, *replicas, isr=(1,)), config=config))
+    assert ClusterReport().counts(narrow)["under_min_isr"] == (min(wanted, len(replicas)) > 1)
+    page = ClusterReport().page(whole, state="under_min_isr", broker=None, after="", limit=10)
+    assert page["partitions"] == []
+
+
 def test_a_topic_that_is_being_deleted_is_not_counted() -> None:
     assert ClusterReport().counts(image(topic("a", partition(0, 1), deleting=True)))["partitions"] == 0
 

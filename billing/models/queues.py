@@ -1,0 +1,32 @@
+"""When each tenant was last served by a queue that works through the backlogs of all tenants."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from tenants.models import Tenant
+
+
+class Queue(models.TextChoices):
+    WEBHOOKS = "webhooks", _("Webhooks")
+    ARCHIVES = "archives", _("Archives")
+    MAILS = "mails", _("Mails")
+
+
+class QueueTurn(models.Model):
+    """The last turn of a tenant in a queue. It outlives what was served, so that a tenant that deletes and makes anew
+    what waits does not come first again.
+    """
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+", verbose_name=_("tenant"))
+    queue = models.CharField(_("queue"), max_length=10, choices=Queue.choices)
+    served_at = models.DateTimeField(_("served"))
+
+    class Meta:
+        verbose_name = _("turn in a queue")
+        verbose_name_plural = _("turns in queues")
+        constraints = (models.UniqueConstraint(fields=("queue", "tenant"), name="queue_turn_once"),)
+
+    def __str__(self) -> str:
+        return f"{self.queue} {self.tenant_id}"

@@ -1,0 +1,38 @@
+"""`manage.py operator_token`: an API token with the scope of operators, for scripts.
+
+For the operator that `manage.py up` makes it is the token of the ready block, kept in the state directory where only
+its owner can read it. For any other operator it is made anew, shown once, and kept nowhere.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from config.environment import state_dir
+from config.supervisor.seed import OPERATOR_EMAIL, operator_token
+from config.supervisor.state import StateDirectory
+from tenants.errors import DomainError
+from tenants.operator_token import ensure_operator_token
+
+
+class Command(BaseCommand):
+    help = "Print an API token of an operator, and make it if there is none. What it replaces works no more."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--email", default=OPERATOR_EMAIL, help="whose token (default: %(default)s)")
+        # Read by manage.py, before the settings that depend on it.
+        parser.add_argument("--state-dir", type=Path, default=state_dir(), help="of the product that runs")
+
+    def handle(self, *args: Any, email: str, **options: Any) -> None:
+        try:
+            if email == OPERATOR_EMAIL:
+                secret = operator_token(StateDirectory(state_dir()))
+            else:
+                secret = ensure_operator_token(email=email, kept_secret=None)
+        except DomainError as refusal:
+            raise CommandError(str(refusal)) from None
+        self.stdout.write(secret)

@@ -1,0 +1,46 @@
+"""API tokens of operators that a command makes: one for each operator, which the next one replaces.
+
+A token belongs to a member of a tenant. An operator who is a member of none works in a tenant of the operators' own.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.db import transaction
+from django.utils.translation import gettext_noop
+
+from tenants import selectors, services
+from tenants.actors import member_actor, system_actor
+from tenants.choices import Role, Scope
+from tenants.errors import NotFound
+from tenants.models import ApiToken, Member, User, UserManager
+from tenants.secrets import hash_secret
+
+TENANT_NAME: Final = "Operators"
+TOKEN_NAME: Final = "manage.py operator_token"  # noqa: S105  as lists of tokens show it
+
+
+@transaction.atomic
+def ensure_operator_token(*, email: str, kept_secret: str | None) -> str:
+    """Returns the secret of an operator's token: `kept_secret` as long as it works, else that of a new token, which
+    replaces the one before. The caller keeps it: the database has only its hash.
+
+    Raises `NotFound` when nobody with this address is an operator.
+    """
+    user = User.objects.select_for_update().filter(email=UserManager.normalize_email(email)).first()
+    if user is None or not (user.is_staff and user.is_active):
+        raise NotFound(gettext_noop("There is no operator with this e-mail address."))
+    living = ApiToken.objects.filter(member__user=user, member__removed_at=None, name=TOKEN_NAME, revoked_at=None)
+    if kept_secret and living.filter(secret_hash=hash_secret(kept_secret), scopes=[Scope.OPERATOR.value]).exists():
+        return kept_secret
+    member = _member_of(user)
+    acting = member_actor(member)
+    for token in living:
+        services.revoke_token(acting=system_actor("operator_token", token.tenant), token=token)
+    return services.create_token(acting=acting, name=TOKEN_NAME, scopes=[Scope.OPERATOR.value])[1]
+
+
+def _member_of(user: User) -> Member:
+    member = selectors.memberships(user).filter(tenant__name=TENANT_NAME, role=Role.OWNER).order_by("pk").first()
+    return member or services.found_tenant(user=user, name=TENANT_NAME, acting=system_actor("operator_token"))
