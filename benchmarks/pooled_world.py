@@ -23,7 +23,7 @@ SPAN_STEPS: Final = 10_000 // STEP_MS
 
 
 class PooledBrokers:
-    """`leaders`: partitions that each broker leads. `trip_ms`: from a request to the flow master to its answer."""
+    """Brokers of one instance that lead `leaders` partitions each; `trip_ms` passes until the flow master's answer."""
 
     def __init__(self, leaders: tuple[int, ...], limit_bps: int, trip_ms: int = 2) -> None:
         self.limit_bps, self.trip_ms, self.now_ms = limit_bps, trip_ms, 0

@@ -1,6 +1,6 @@
-"""Whether clients that send one request at a time get what was bought: `python -m benchmarks.sharing_serial`.
+"""Simulates clients that send one request at a time: `python -m benchmarks.sharing_serial`.
 
-Simulates the limiters, pools and paces that the brokers run, for requests of 1 KB to 1 MB under limits of 0.05 to 50
+It runs the limiters, pools and paces of the brokers, for requests of 1 KB to 1 MB under limits of 0.05 to 50
 MB/s on three brokers: part of the limit that passed after the first three seconds, and the most in any ten seconds.
 """
 
@@ -27,7 +27,9 @@ REQUESTS_MIN: Final = 20
 
 
 class Outcome(NamedTuple):
-    """`got` and `most`: parts of the limit. `over_requests`: what the fullest ten seconds had too much, in requests."""
+    """Figures of one case; `got` and `most` are parts of the limit, `over_requests` is what the fullest ten seconds had
+    too much, in requests.
+    """
 
     shape: str
     size_bytes: int

@@ -35,7 +35,7 @@ SLACK_S: Final = 1.0
 
 @dataclass(frozen=True)
 class Result:
-    """`due_s`: bytes over the limit, without what idle time is worth."""
+    """Figures of one case; `due_s` is bytes over the limit, without what idle time is worth."""
 
     name: str
     took_s: float

@@ -45,7 +45,7 @@ class PoolCharges:
     def __init__(
         self, engine: Engine, connect: Connect, election: FlowMasterElection, layouts: Mapping[str, Layout]
     ) -> None:
-        """`layouts`: who leads what of each instance."""
+        """Plugs itself into `engine`; `layouts` has the leaders of each instance."""
         self._engine = engine
         self._layouts = layouts
         self._election = election

@@ -27,6 +27,7 @@ from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.settings import CoordinatorSettings, from_overrides
 from brokers.engine.deadlines import Deadlines
+from brokers.engine.handlers import unplugged
 from brokers.engine.handlers.audit_trail import AuditTrail, Source
 from brokers.engine.handlers.authentication import Authentication
 from brokers.engine.handlers.broker_layers import BrokerLayers
@@ -43,7 +44,6 @@ from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.leadership_check import LeadershipChecks
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
-from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.flow import ReportFlowRequest, ReportFlowResponse
 from brokers.engine.protocol.messages.pools import ChargePoolsRequest, ChargePoolsResponse
 from brokers.engine.protocol.messages.storage import AllotStorageRequest, AllotStorageResponse
@@ -141,13 +141,6 @@ class Forwarder(Protocol):
     ) -> Any: ...
 
 
-async def _nobody_knows(
-    transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[tuple[str, int]]
-) -> dict[tuple[str, int], int]:
-    """Before the assembly has plugged in who coordinates transactions."""
-    return dict.fromkeys(partitions, int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-
-
 @dataclass(slots=True)
 class Totals:
     """What this process served since its start."""
@@ -156,33 +149,6 @@ class Totals:
     produce_bytes: int = 0
     consume_bytes: int = 0
     delays: int = 0
-
-
-def _anything_goes(_effective: Mapping[str, str]) -> None:
-    """Before the assembly has plugged in who takes settings over."""
-
-
-def _nobody_to_tell(partition: Partition) -> None:
-    """Before the assembly has plugged in who writes ISRs."""
-
-
-def _is_no_controller(_request: AllotStorageRequest) -> AllotStorageResponse:
-    """Before the assembly has plugged in who hands out storage."""
-    return AllotStorageResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
-
-
-def _is_no_flow_master(_request: ReportFlowRequest) -> ReportFlowResponse:
-    """Before the assembly has plugged in who shares bandwidth out."""
-    return ReportFlowResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
-
-
-def _has_no_pools(_request: ChargePoolsRequest) -> ChargePoolsResponse:
-    """Answers until the assembly has plugged in the flow master."""
-    return ChargePoolsResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
-
-
-async def _nothing_to_read() -> None:
-    """Before the assembly has plugged in the reader of the change log."""
 
 
 @dataclass(slots=True, eq=False)
@@ -227,22 +193,22 @@ class Engine:
     # Whoever appends for a client looks here first.
     stall_detector: StallDetector = field(default_factory=lambda: StallDetector(0, NEVER_MS))
     # Told of a partition led here when a follower outside of its ISR has everything.
-    may_join_isr: Callable[[Partition], object] = _nobody_to_tell
+    may_join_isr: Callable[[Partition], object] = unplugged.no_isr_change
     # What is set for this broker, and what of it cannot be in force together: raises SettingsWrong.
     broker_layers: BrokerLayers = field(default_factory=BrokerLayers)
-    check_settings: Callable[[Mapping[str, str]], object] = _anything_goes
+    check_settings: Callable[[Mapping[str, str]], object] = unplugged.no_check
     coordination: CoordinatorSettings = field(default_factory=lambda: from_overrides({}))
     # What this broker coordinates; None until the assembly has plugged it in.
     groups: Runtime[Any] | None = None
     transactions: Runtime[Any] | None = None
-    verify_transaction: VerifyTransaction = _nobody_knows
+    verify_transaction: VerifyTransaction = unplugged.no_coordinator
     # As controller: what other brokers may append for instances.
-    allot_storage: Callable[[AllotStorageRequest], AllotStorageResponse] = _is_no_controller
+    allot_storage: Callable[[AllotStorageRequest], AllotStorageResponse] = unplugged.no_controller
     # As flow master: what brokers may admit of what instances bought.
-    report_flow: Callable[[ReportFlowRequest], ReportFlowResponse] = _is_no_flow_master
-    charge_pools: Callable[[ChargePoolsRequest], ChargePoolsResponse] = _has_no_pools
+    report_flow: Callable[[ReportFlowRequest], ReportFlowResponse] = unplugged.no_flow_master
+    charge_pools: Callable[[ChargePoolsRequest], ChargePoolsResponse] = unplugged.no_pools
     # Returns when the image holds what had been announced when it was called.
-    catch_up: Callable[[], Awaitable[None]] = _nothing_to_read
+    catch_up: Callable[[], Awaitable[None]] = unplugged.no_change_log
     # For coordinators beyond an instance's brokers.
     forwarder: Forwarder | None = None
     # For waits until a limiter is paid.

@@ -141,12 +141,12 @@ class Pool:
 
 
 def pool_burst_ms(burst_ms: int) -> int:
-    """What idle time of a whole limit is worth."""
+    """Returns what idle time of a whole limit is worth."""
     return burst_ms * 2 // 3
 
 
 def part_burst_ms(burst_ms: int) -> int:
-    """What idle time of one broker's part of a pooled limit is worth."""
+    """Returns what idle time of one broker's part of a pooled limit is worth."""
     return burst_ms // 3
 
 

@@ -31,7 +31,7 @@ class Clock(Protocol):
     def call_later(self, delay_ms: int, callback: Callable[[], object]) -> Timer: ...
 
 
-class Turn(Protocol):
+class QueuedWork(Protocol):
     """Work that waits for a turn, until it `is_over`."""
 
     @property
@@ -41,7 +41,7 @@ class Turn(Protocol):
 class LoopShare(Protocol):
     """The share of the event loop that an instance has; `network.fair_turns.InstanceTurns` fits."""
 
-    def now_or_in_turn(self, work: Callable[[], object]) -> Turn:
+    def now_or_in_turn(self, work: Callable[[], object]) -> QueuedWork:
         """Calls `work` at once, or when the turn of the instance comes."""
 
 
@@ -85,7 +85,7 @@ class LimiterQueue:
         self._timer_ms = 0
         self._cancelled = 0
         # A request waits for the turn of its instance: what is admitted takes longer than the end of a mute.
-        self._turn: Turn | None = None
+        self._turn: QueuedWork | None = None
         self._turns: LoopShare | None = None
         self.changes = 0
 

@@ -1,4 +1,4 @@
-"""`manage.py operator_token`: an API token with the scope of operators, for scripts.
+"""Prints an API token with the scope of operators, for scripts.
 
 For the operator that `manage.py up` makes it is the token of the ready block, kept in the state directory where only
 its owner can read it. For any other operator it is made anew, shown once, and kept nowhere.

@@ -180,7 +180,7 @@ def test_archives_of_a_neighbour_run_between_those_of_a_backlog(
     order: list[str] = []
 
     def run_one(_session: object, archive: Archive, _now: datetime) -> job.RunReport:
-        """As where there is more to read: it is due again at once."""
+        """Pretends that there is more to read: the archive is due again at once."""
         order.append(archive.tenant_id)
         return job.RunReport(records=1, files=1, caught_up=False, error="")
 

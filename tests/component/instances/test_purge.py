@@ -1,4 +1,4 @@
-"""What deleted instances hold, and how a tenant gives it up before the time is over."""
+"""Deleted instances hold storage, which a tenant may give up before the time is over."""
 
 from __future__ import annotations
 

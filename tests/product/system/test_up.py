@@ -74,7 +74,7 @@ def test_the_operators_token_is_printed_and_the_command_prints_it_again(stack: S
 
 
 def test_an_instance_without_a_topic_is_purged_when_it_is_deleted_and_another_one_on_request(stack: Stack) -> None:
-    """By real brokers: an instance is closed to clients before its topics go, and its room is given back."""
+    """Real brokers close an instance to clients before its topics go, and give its room back."""
     api, token = stack.ready["api_url"], stack.ready["tenant"]["token"]
 
     def call(method: str, path: str, body: dict[str, Any] | None = None) -> Any:
