@@ -23,6 +23,7 @@ from tests.adversarial import (
     test_coordinators,
     test_long_produces,
     test_long_requests,
+    test_reconnects,
     test_strangers,
     waiting_swarm,
 )
@@ -157,6 +158,16 @@ async def _strangers(ports: Sequence[int], seconds: float) -> Did:
     return {"median_s": round(entries_s[len(entries_s) // 2], 3), "swarms": await said}
 
 
+def _reconnects(name: str) -> Attack:
+    """A new connection for each request, at all brokers."""
+
+    async def run(ports: Sequence[int], seconds: float) -> Did:
+        steps = (test_reconnects.repeat(test_reconnects.STEPS[name], port, seconds) for port in ports)
+        return {"mb_s": round(sum(await asyncio.gather(*steps)) / seconds / 1e6, 2)}
+
+    return run
+
+
 async def _random(ports: Sequence[int], seconds: float) -> Did:
     """Random legal requests, until the time is over or so many were sent."""
     requests = Requests(Random(depth.SEED), (TOPIC, "g", "t", "another", "__consumer_offsets"), [])
@@ -198,6 +209,7 @@ def _all() -> dict[str, Attack]:
     attacks["configurations"] = _names(named.configure)
     attacks["topics made and deleted"] = _names(named.create_and_delete)
     attacks["random requests"] = _random
+    attacks |= {f"new connections, {name}": _reconnects(name) for name in test_reconnects.STEPS}
     attacks |= {f"handshakes, TLS {kind}": _handshakes(kind) for kind in KINDS}
     attacks["handshakes, TLS of strangers"] = _strangers
     attacks |= {f"handshakes, wrong {mechanism}": _passwords(mechanism) for mechanism in ("PLAIN", "SCRAM-SHA-256")}
