@@ -302,7 +302,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "segment.bytes",
             _INT,
             "1073741824",
-            "Bytes after which a log starts another segment.",
+            "Bytes after which a log starts another segment; less than `log.segment.bytes.min` counts as that.",
             "log.segment.bytes",
             _at_least(14, INT_MAX),
         ),
