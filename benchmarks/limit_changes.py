@@ -50,6 +50,7 @@ def measure(product: Product) -> Iterator[dict[str, Any]]:
     """A line for each way of changing."""
     instance_id = product.create_instance(name="changes", bandwidth_mb_s=5, storage_gb=10)
     bootstrap = bootstrap_of(product.wait_running(instance_id))
+    product.let_everybody_administer(instance_id)
 
     def by_rest(limit: int) -> None:
         limits = {"producer_byte_rate": limit}

@@ -39,6 +39,7 @@ from brokers.contract.acls import (
 )
 from brokers.engine.access.acls import AclIndexes
 from config.embedded.java import find_java
+from tests.testkit.administering import let_everybody_administer
 from tests.testkit.engine import HOST, EngineCluster, TestInstance
 from tests.testkit.own_zookeeper import own_zookeeper
 from tests.testkit.tls import make_certificate
@@ -70,6 +71,7 @@ def settings_of(instance: TestInstance, security: str, ca_file: str) -> dict[str
 def with_rights(cluster: EngineCluster, instance: TestInstance, conf: dict[str, Any]) -> None:
     """A user and, beside what lets it in, entries about others."""
     alter(cluster, instance, added(USER, PASSWORD, instance_id=instance.id))
+    let_everybody_administer(cluster, instance)
     entries = [_allowing(f"other-{number}", f"other-{number}-", "PREFIXED") for number in range(OTHERS)]
     client = admin.AdminClient(conf)
     for future in client.create_acls([_allowing(USER, "*", "LITERAL"), *entries]).values():

@@ -24,7 +24,7 @@ class BrokersConfig(AppConfig):
         instances_interfaces.data_plane.plug(topics.TopicAdminClient())
         instances_interfaces.observation.plug(observe.Observed())
         instances_interfaces.capacity.plug(capacity.Room())
-        instances_interfaces.exposure.plug(selectors.listens_beyond_loopback)
+        instances_interfaces.exposure.plug(selectors.is_exposed)
         interfaces.group_admin_client.plug(groups.Groups())
         interfaces.transaction_admin_client.plug(transactions.Transactions())
         instances_interfaces.reconcile.plug(tasks.ask_to_reconcile)

@@ -87,9 +87,10 @@ def instances_by_broker(cluster: Cluster) -> dict[int, int]:
     return {row["broker__number"]: row["found"] for row in rows}
 
 
-def listens_beyond_loopback() -> bool:
-    """Whether any host has brokers listen to others than itself."""
-    return any(not _is_loopback(bind_host) for bind_host in Host.objects.values_list("bind_host", flat=True))
+def is_exposed() -> bool:
+    """True if other machines may reach brokers: some host listens, or is advertised, beyond loopback."""
+    rows = Host.objects.values_list("bind_host", "advertised_host")
+    return any(not _is_loopback(address) for addresses in rows for address in addresses)
 
 
 def _is_loopback(host: str) -> bool:

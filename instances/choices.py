@@ -51,7 +51,7 @@ class StorageWhenFull(models.TextChoices):
 class RouteSecurity(models.TextChoices):
     """How a route is protected, as `routes.kinds` names it."""
 
-    PLAINTEXT = kinds.PLAINTEXT, _("None: whoever reaches the port may do everything")
+    PLAINTEXT = kinds.PLAINTEXT, _("None: without users, not encrypted")
     SASL_PLAINTEXT = kinds.SASL_PLAINTEXT, _("Username and password, not encrypted")
     TLS = kinds.TLS, _("Encrypted, without users")
     SASL_TLS = kinds.SASL_TLS, _("Username and password, encrypted")

@@ -49,7 +49,10 @@ class AutoTopicsForm(forms.Form):
 class OpenAccessForm(forms.Form):
     allow_everyone_if_no_acl = forms.BooleanField(
         label=_("What has no access rule is open to every user"), required=False,
-        help_text=_("Without it, users do nothing that no rule allows; those with full access are asked nothing."),
+        help_text=_(
+            "With it, every client may read, change and delete what has no rule; only administering the instance takes "
+            "one. Without it, users do what rules allow; those with full access do everything."
+        ),
     )  # fmt: skip
 
 

@@ -308,7 +308,7 @@ plan_catalogue: Interface[PlanCatalogue] = Interface("instances.interfaces.plan_
 data_plane: Interface[DataPlane] = Interface("instances.interfaces.data_plane")
 observation: Interface[Observation] = Interface("instances.interfaces.observation")
 capacity: Interface[Capacity] = Interface("instances.interfaces.capacity")
-# Whether brokers listen to more than their own machine.
+# True if other machines may reach brokers.
 exposure: Interface[Callable[[], bool]] = Interface("instances.interfaces.exposure")
 # (instance id): bring the world in line with what is wanted, soon; losing the call is harmless (a sweep repairs it).
 reconcile: Interface[Callable[[str], Any]] = Interface("instances.interfaces.reconcile")

@@ -61,14 +61,15 @@ assert ADDRESS_CHARS_MAX * ALLOW_LIST_ENTRIES_MAX < 64 * 1024  # both lists of a
 
 
 def default_settings() -> dict[str, Any]:
-    """What a tenant may choose about automatic topics, resources without access rules, limits over brokers, and storage
-    that ends.
+    """Settings of a new instance: automatic topics, resources without access rules, limits over brokers, full storage.
+
+    A new instance is closed: users do what access rules allow.
     """
     return {
         "auto_create_topics": True,
         "default_partitions": 3,
         "default_replication_factor": ONE_ON_EACH_BROKER,
-        "allow_everyone_if_no_acl": True,
+        "allow_everyone_if_no_acl": False,
         "bandwidth_policy": DEFAULT_POLICY,
         "quota_scope": QuotaScope.CLUSTER.value,
         "storage_when_full": StorageWhenFull.STOP.value,

@@ -68,6 +68,7 @@ urlpatterns = [
     path("instances/<str:instance_id>/delete/", changing.delete_page, name="page-instance-delete"),
     path("instances/<str:instance_id>/restore/", changing.restore, name="page-instance-restore"),
     path("instances/<str:instance_id>/purge/", changing.purge_page, name="page-instance-purge"),
+    path("instances/<str:instance_id>/close/", changing.close, name="page-instance-close"),
     path("instances/<str:instance_id>/resume/", changing.resume, name="page-instance-resume"),
     path("instances/<str:instance_id>/retry/", changing.retry, name="page-instance-retry"),
     path("instances/<str:instance_id>/topics/", topics.topics_page, name="page-topics"),

@@ -102,6 +102,9 @@ SENTENCES = (
     gettext_noop("Write a user as User:name, and everybody as User:*."),
     gettext_noop("Use one IP address, or * for any. Networks are not known to Kafka's rules."),
     gettext_noop("Another of your instances has this name."),
+    gettext_noop(
+        "The instance is open: rules on every topic would close it to all users without rules. Close it first."
+    ),
     gettext_noop("Instances close their ports on brokers they have left."),
     gettext_noop("Instances open their ports on other brokers."),
     gettext_noop("Its outcome is decided; what is missing is a marker."),

@@ -41,6 +41,19 @@ IMPLIED: Final[Mapping[AclOperation, AclOperation]] = {
 }
 
 
+# Operations on the cluster of an open instance (`allow_everyone_if_no_acl`) that everybody may do while the cluster has
+# no rule: stock clients need them to create a topic, to write idempotently and to list groups and configuration. The
+# others administer the instance (users, rules, quotas, configuration of brokers), and need a rule in every instance.
+OPEN_CLUSTER_OPERATIONS: Final = frozenset(
+    {
+        AclOperation.CREATE,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
+    }
+)
+
+
 class Reason(Enum):
     """Why an access is allowed or not."""
 
@@ -49,9 +62,11 @@ class Reason(Enum):
     DENIED_BY_RULE = "denied_by_rule"
     # The resource has rules, and none of them allows this.
     NOT_ALLOWED = "not_allowed"
-    # The resource has no rule: what the instance says of such decides.
+    # The resource has no rule: the instance's `allow_everyone_if_no_acl` decides, except for administering the cluster.
     NO_RULES_ALLOWED = "no_rules_allowed"
     NO_RULES_DENIED = "no_rules_denied"
+    # The instance is open, but administering the cluster takes a rule all the same.
+    CLUSTER_NEEDS_RULE = "cluster_needs_rule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +93,15 @@ class Decision:
 def authorize(
     documents: Iterable[AclDocument], access: Access, *, is_superuser: bool, allow_everyone_if_no_acl: bool
 ) -> Decision:
-    """A rule that denies is before all that allow. Of several rules that decide alike the first in order is named."""
+    """Decision of an instance's rules about one access.
+
+    DENY takes precedence over ALLOW. The first rule in order is named where several decide alike.
+    """
     if is_superuser:
         return Decision(True, Reason.SUPERUSER)
     about = [document for document in documents if concerns(document.pattern, access.resource_type, access.name)]
     if not about:
-        reason = Reason.NO_RULES_ALLOWED if allow_everyone_if_no_acl else Reason.NO_RULES_DENIED
-        return Decision(allow_everyone_if_no_acl, reason)
+        return _without_rules(access, is_open=allow_everyone_if_no_acl)
     host = canonical_host(access.host)
     rules = sorted(
         (document.pattern, entry)
@@ -99,6 +116,19 @@ def authorize(
         if entry.permission is Permission.ALLOW and _allows(entry.operation, access.operation):
             return Decision(True, Reason.ALLOWED_BY_RULE, pattern, entry)
     return Decision(False, Reason.NOT_ALLOWED)
+
+
+def is_open_without_rules(resource_type: ResourceType, operation: AclOperation) -> bool:
+    """True if an open instance lets everybody do this to a resource that has no rule."""
+    return resource_type is not ResourceType.CLUSTER or operation in OPEN_CLUSTER_OPERATIONS
+
+
+def _without_rules(access: Access, *, is_open: bool) -> Decision:
+    if not is_open:
+        return Decision(False, Reason.NO_RULES_DENIED)
+    if not is_open_without_rules(access.resource_type, access.operation):
+        return Decision(False, Reason.CLUSTER_NEEDS_RULE)
+    return Decision(True, Reason.NO_RULES_ALLOWED)
 
 
 def concerns(pattern: ResourcePattern, resource_type: ResourceType, name: str) -> bool:

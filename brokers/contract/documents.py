@@ -105,8 +105,8 @@ class InstanceDocument:
     addresses `host:port` by broker id, `ports` the sockets to bind. Rates in bytes/s, capacity in bytes.
     `partitions_max` bounds the partitions of all its topics together, `message_bytes_max` what its topics may set as
     `max.message.bytes`; None = what the broker allows. On the brokers in `leaving` it is served as on the others, but
-    no further replica of its topics is placed there. `allow_everyone_if_no_acl`: what no ACL names is everybody's to
-    use (Kafka's `allow.everyone.if.no.acl.found`).
+    no further replica of its topics is placed there. `allow_everyone_if_no_acl`: a resource without an ACL is open
+    to every user (Kafka's `allow.everyone.if.no.acl.found`), but administering the cluster takes an ACL (decision 127).
 
     `bandwidth_policy` says how what is bought is shared out over the brokers (`quotas.policies`; a name that a broker
     does not know counts as `static`). `quota_scope`: whether a client quota of bytes holds over all brokers together

@@ -29,19 +29,28 @@ class DemoTenant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslLogin:
-    """With whom Kafka clients sign in."""
+    """The user with which Kafka clients sign in, and the certificate they trust where the route is encrypted."""
 
     mechanism: str
     username: str
     password: str = field(repr=False)
+    security_protocol: str = "SASL_PLAINTEXT"
+    ca_file: Path | None = None
 
-    def as_json(self) -> dict[str, str]:
-        return {"mechanism": self.mechanism, "username": self.username, "password": self.password}
+    def as_json(self) -> dict[str, str | None]:
+        return {
+            "mechanism": self.mechanism,
+            "username": self.username,
+            "password": self.password,
+            "security_protocol": self.security_protocol,
+            "ca_file": None if self.ca_file is None else str(self.ca_file),
+        }
 
     def options(self) -> str:
-        """For the command lines of kafka-python."""
+        """Options for the command lines of kafka-python."""
         user, password = shlex.quote(self.username), shlex.quote(self.password)
-        return f" -S SASL_PLAINTEXT -M {self.mechanism} -U {user} -P {password}"
+        trusted = "" if self.ca_file is None else f" -C {shlex.quote(f'ssl_cafile={self.ca_file}')}"
+        return f" -S {self.security_protocol} -M {self.mechanism} -U {user} -P {password}{trusted}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from django.conf import settings
 from django.db import connections
 
 from billing.services import ensure_default_plans
 from brokers.choices import WantedState
+from brokers.infra.certificates import CA_FILE
 from brokers.models import Broker
 from brokers.operations.seed import seed_fleet
 from config.embedded.process import StartFailed
@@ -28,9 +30,10 @@ from instances import selectors as instance_selectors
 from instances import services as instance_services
 from instances.lifecycle.phases import Phase
 from instances.models import Instance
+from instances.routes.kinds import WITH_TLS
 from instances.users import selectors as user_selectors
 from instances.users.limits import SECRETS_PER_USER_MAX
-from instances.users.routes import needs_user
+from instances.users.routes import first_route, needs_user
 from tenants import services as tenant_services
 from tenants.actors import member_actor
 from tenants.demo import demo_owner, ensure_demo_tenant
@@ -159,7 +162,15 @@ def demo_user(state: StateDirectory, member: Member, instance: Instance, *, wait
             return False
 
     wait(is_there, f"the user of the demo instance {instance.pk}", "agent")
-    return SaslLogin(mechanism=DEMO_MECHANISM, username=DEMO_USER, password=logins.known["demo_user_password"])
+    route = first_route(instance)
+    assert route is not None, "its users sign in somewhere"
+    return SaslLogin(
+        mechanism=DEMO_MECHANISM,
+        username=DEMO_USER,
+        password=logins.known["demo_user_password"],
+        security_protocol=route.security_protocol,
+        ca_file=settings.TLS_DIR / CA_FILE if route.security in WITH_TLS and route.certificate is None else None,
+    )
 
 
 def _has_password(logins: _Logins, member: Member, instance: Instance) -> bool:

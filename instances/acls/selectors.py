@@ -55,7 +55,7 @@ def exactly(rule: AclRule) -> AclFilter:
 
 
 def allows_everyone(instance: Instance) -> bool:
-    """Whether a resource without any rule is open to all (`allow.everyone.if.no.acl.found`)."""
+    """True if the instance is open: every user may use a resource without rules (`allow.everyone.if.no.acl.found`)."""
     return bool(instance.settings_in_force["allow_everyone_if_no_acl"])
 
 

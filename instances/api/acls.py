@@ -98,7 +98,8 @@ class AccessTest(ApiView):
         """Whether a user may do something, and which rule says so.
 
         Says what the rules say: whether the user is there, disabled or expired plays no role. `no_rules_…`: the
-        resource has no rule at all, and the instance's `allow_everyone_if_no_acl` decides.
+        resource has no rule at all, and the instance's `allow_everyone_if_no_acl` decides. `cluster_needs_rule`: the
+        instance is open, but altering its cluster takes a rule.
         """
         instance = access.instance(self.actor, instance_id)
         question = AccessQuestion(**self.query_parts())

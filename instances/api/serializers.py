@@ -6,6 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from instances.acls.selectors import allows_everyone
 from instances.choices import BandwidthPolicy, ClusterType, OperationState, QuotaScope, Reason, StorageWhenFull
 from instances.lifecycle.phases import Phase
 from instances.limits import (
@@ -54,7 +55,8 @@ class SettingsIn(StrictSerializer):
     )
     allow_everyone_if_no_acl = Flag(
         required=False,
-        help_text="Whether every user may do everything to a topic, group or transactional id that has no access rule.",
+        help_text="Whether the instance is open: every user may do everything to a topic, group or transactional id "
+        "that has no access rule, except administer the cluster. Default: false.",
     )
     bandwidth_policy = Choice(
         required=False,
@@ -199,6 +201,11 @@ class LimitsOut(serializers.Serializer):
     partitions_max = serializers.IntegerField()
 
 
+class InstanceWarningOut(serializers.Serializer):
+    code = serializers.CharField(help_text="`instance_open`.")
+    detail = serializers.CharField()
+
+
 class InstanceOut(serializers.Serializer):
     """An instance. While it is made, `status.phase` follows its operation."""
 
@@ -216,6 +223,7 @@ class InstanceOut(serializers.Serializer):
     protected = serializers.BooleanField()
     deleted_at = serializers.DateTimeField(allow_null=True)
     restorable_until = serializers.DateTimeField(allow_null=True)
+    warnings = InstanceWarningOut(many=True, help_text="What is allowed, and seldom meant.")
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
 
@@ -248,9 +256,20 @@ def _shown(instance: Instance) -> dict[str, Any]:
         "protected": instance.protected,
         "deleted_at": instance.deleted_at,
         "restorable_until": instance.restorable_until,
+        "warnings": _warnings(instance),
         "created_at": instance.created_at,
         "updated_at": instance.updated_at,
     }
+
+
+def _warnings(instance: Instance) -> list[dict[str, str]]:
+    if not allows_everyone(instance):
+        return []
+    detail = (
+        "Every user, and every client of a route without sign-in, may do everything to what has no access rule, except "
+        "administer the cluster. Create the rules that clients need, then set allow_everyone_if_no_acl to false."
+    )
+    return [{"code": "instance_open", "detail": detail}]
 
 
 class NameField(serializers.RegexField):
@@ -350,7 +369,10 @@ class InstanceIn(StrictSerializer):
     settings = SettingsIn(required=False)
     protected = Flag(required=False, default=False, help_text="Refuse deletion until this is taken away.")
     routes = RouteIn(
-        many=True, required=False, help_text="Default: one with security sasl_plaintext. The first one is the address."
+        many=True,
+        required=False,
+        help_text="Default: one on which users sign in, with security sasl_tls, or sasl_plaintext where brokers are "
+        "reached from their own machine alone. The first one is the address.",
     )
 
 

@@ -8,6 +8,7 @@ from rest_framework import serializers
 
 from instances.acls import words
 from instances.acls.limits import ACL_NAME_BYTES_MAX
+from instances.acls.presets import Preset
 from instances.api.watching import SilentOut
 from instances.users import selectors
 from instances.users.interfaces import SecretDescription, UserDescription
@@ -21,7 +22,7 @@ PRINCIPAL_CHARS_MAX = ACL_NAME_BYTES_MAX + len("User:")
 HOST_CHARS_MAX = 45
 REASONS = (
     "superuser", "allowed_by_rule", "denied_by_rule", "not_allowed", "no_rules_allowed",
-    "no_rules_denied",
+    "no_rules_denied", "cluster_needs_rule",
 )  # fmt: skip
 
 
@@ -33,10 +34,17 @@ class UserQuery(PageQuery):
 
 
 class UserIn(StrictSerializer):
-    """Whom to let in. Without `superuser` it may do what access rules say."""
+    """A user to create. Without `superuser` it may do what access rules say; `rights` creates some for it."""
 
     name = Text(max_length=USER_NAME_BYTES_MAX, help_text="Printable characters; what a client signs in as.")
     superuser = Flag(required=False, default=False, help_text="Full access: everything in this instance.")
+    rights = Choice(
+        required=False,
+        choices=[preset.value for preset in Preset],
+        default=Preset.NOTHING.value,
+        help_text="Access rules to create with it. `produce_consume`: read, write and create every topic, read in "
+        "every consumer group, write with every transactional id; takes the scope `acls:write` and a closed instance.",
+    )
     expires_at = Instant(required=False, allow_null=True, help_text="Never, when left out.")
 
 

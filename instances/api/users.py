@@ -9,6 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from instances import access, services
+from instances.acls.presets import Preset
 from instances.api import user_serializers as s
 from instances.services.users import MECHANISMS
 from instances.users import selectors
@@ -20,9 +21,10 @@ DATA_PLANE_ERRORS = (409, 503)
 SHOWN_ONCE = ("password",)
 
 CREATION = OpenApiExample(
-    "A user with what access rules allow", value={"name": "billing", "expires_at": "2027-01-31T12:00:00Z"},
+    "A user that may produce and consume",
+    value={"name": "billing", "rights": "produce_consume", "expires_at": "2027-01-31T12:00:00Z"},
     request_only=True,
-)  # fmt: skip
+)
 
 
 class UserCollection(ApiView):
@@ -53,11 +55,13 @@ class UserCollection(ApiView):
     def post(self, request: Request, instance_id: str) -> Response:
         """Create a user.
 
-        The answer holds its password, once: a repeated answer (Idempotency-Key) and every later reading leave it out.
-        Nobody keeps it, brokers neither.
+        With `rights` it gets access rules in the same call; without, and without `superuser`, it may do nothing in a
+        closed instance until it has some. The answer holds its password, once: a repeated answer (Idempotency-Key) and
+        every later reading leave it out, and nothing stores it.
         """
         instance = access.instance(self.actor, instance_id)
-        user, secret = services.create_user(acting=self.actor, instance=instance, dry_run=self.dry_run, **self.body)
+        wanted = {**self.body, "rights": Preset(self.body["rights"])}
+        user, secret = services.create_user(acting=self.actor, instance=instance, dry_run=self.dry_run, **wanted)
         shown = {"user": user, "secret": _shown(secret, dry_run=self.dry_run)}
         location = f"{API_ROOT}/instances/{instance_id}/users/{user.name}"
         return self.one(shown, s.UserMadeOut, status=201, location=location, etag=selectors.etag_of(user))

@@ -43,8 +43,8 @@ class RouteForm(forms.Form):
     confirm_plaintext = forms.BooleanField(
         label=gettext_lazy("Open it without security all the same"), required=False,
         help_text=gettext_lazy(
-            "Brokers can be reached from other machines. Whoever reaches a route without security may read, write and "
-            "delete everything, and what is sent can be read on the way."
+            "Brokers can be reached from other machines. Everybody who reaches a route without security has the rights "
+            "of ANONYMOUS, in an open instance to everything, and what is sent can be read on the way."
         ),
     )  # fmt: skip
     principal_mapping_rules = forms.CharField(

@@ -17,16 +17,18 @@ from instances.routes.principal_mapping import PrincipalMapping, RulesRefused
 from instances.topics.allow_lists import normalised
 from tenants.errors import Conflict, Invalid, Message
 
-# What an instance gets that is created without saying more.
-DEFAULT_ROUTES: Final[Sequence[Mapping[str, Any]]] = (
-    {"name": DEFAULT_ROUTE, "security": RouteSecurity.SASL_PLAINTEXT.value},
-)
 COLUMNS: Final = (
     "security", "allow_list", "advertised_host", "connections_max", "proxies", "principal_mapping_rules",
 )  # fmt: skip
 CONFIRM_PLAINTEXT: Final = "confirm_plaintext"
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?")
+
+
+def default_routes() -> list[dict[str, Any]]:
+    """Routes of an instance that is created without any: users sign in, encrypted where the network carries it."""
+    security = RouteSecurity.SASL_TLS if interfaces.exposure.it() else RouteSecurity.SASL_PLAINTEXT
+    return [{"name": DEFAULT_ROUTE, "security": security.value}]
 
 
 def make_routes(instance: Instance, routes: Sequence[Mapping[str, Any]]) -> list[Route]:
@@ -74,7 +76,8 @@ def _require_loopback(at: str) -> None:
     if not interfaces.exposure.it():
         return
     detail = (
-        "Whoever reaches a plaintext route may read, write and delete everything, and reads along. "
+        "Clients of a plaintext route do not sign in: all that reach it have the rights of ANONYMOUS, in an open "
+        "instance to everything, and what is sent can be read on the way. "
         'Choose another security, or say "confirm_plaintext": true.'
     )
     pointer = f"{at}/{CONFIRM_PLAINTEXT}"

@@ -3,6 +3,7 @@
 from instances.services.acls import create_acls, delete_acls, restore_acls
 from instances.services.certificate_ends import note_certificate_ends
 from instances.services.changing import configure_instance, protect_instance, rename_instance, resize_instance
+from instances.services.closing import close_instance
 from instances.services.common import hold_topic, hold_user
 from instances.services.creating import create_instance, retry_instance
 from instances.services.delays import forget_delays, keep_delays
@@ -41,6 +42,7 @@ __all__ = [
     "MinuteOfBroker",
     "Reset",
     "add_secret",
+    "close_instance",
     "configure_instance",
     "configure_oauth",
     "create_acls",

@@ -44,22 +44,31 @@ def create_acls(*, acting: Actor, instance: Instance, rules: Sequence[AclRule], 
 
 
 def _create(acting: Actor, instance: Instance, wanted: Sequence[AclRule], *, dry_run: bool = False) -> list[AclRule]:
-    access.require(acting, Scope.ACLS_WRITE)
-    require_reachable(instance)
-    hold_acls(instance)
-    present = frozenset(selectors.acl_list(instance))
-    new = [rule for rule in wanted if rule not in present]
+    new = missing_acls(acting, instance, wanted)
     if not new:
         return []
-    if len(present) + len(new) > ACL_RULES_PER_INSTANCE_MAX:
-        raise QuotaExceeded(
-            Message(gettext_noop("An instance has at most %(n)s access rules."), n=ACL_RULES_PER_INSTANCE_MAX)
-        )
     after = {"rules": _kept(new)}
     entry = audit.record(acting, "acl.created", acl_ref(instance, new), None, after, tenant=instance.tenant)
     if not dry_run:
         with audit.in_doubt(entry):
             acl_admin_client.it.create(instance.pk, new)
+    return new
+
+
+def missing_acls(acting: Actor, instance: Instance, wanted: Sequence[AclRule]) -> list[AclRule]:
+    """Rules that the instance does not have yet. Nobody else changes its rules until the transaction ends.
+
+    Raises `QuotaExceeded` where there is no room for them.
+    """
+    access.require(acting, Scope.ACLS_WRITE)
+    require_reachable(instance)
+    hold_acls(instance)
+    present = frozenset(selectors.acl_list(instance))
+    new = [rule for rule in wanted if rule not in present]
+    if new and len(present) + len(new) > ACL_RULES_PER_INSTANCE_MAX:
+        raise QuotaExceeded(
+            Message(gettext_noop("An instance has at most %(n)s access rules."), n=ACL_RULES_PER_INSTANCE_MAX)
+        )
     return new
 
 

@@ -16,7 +16,7 @@ from instances.lifecycle import operations
 from instances.lifecycle.phases import Phase
 from instances.limits import INSTANCES_PER_TENANT_MAX
 from instances.models import NAME_CONSTRAINT, Instance, Operation, default_settings, stored_settings
-from instances.routes.wanted import DEFAULT_ROUTES, make_routes, shown_route
+from instances.routes.wanted import default_routes, make_routes, shown_route
 from instances.services.common import bump_generation, reconcile_on_commit, set_phase
 from instances.services.sizes import (
     require_deleted_room,
@@ -43,11 +43,13 @@ def create_instance(
     cluster_type: str = ClusterType.SHARED,
     settings: Mapping[str, Any] | None = None,
     protected: bool = False,
-    routes: Sequence[Mapping[str, Any]] = DEFAULT_ROUTES,
+    routes: Sequence[Mapping[str, Any]] | None = None,
     dry_run: bool = False,
 ) -> tuple[Instance, Operation]:
-    """Writes down what is bought; the reconciler makes it. Sizes default to what the plan includes. `routes` as
-    `services.routes.create_route` takes them.
+    """Writes down what is bought; the reconciler makes it.
+
+    Sizes default to what the plan includes, `routes` (as `services.routes.create_route` takes them) to one on which
+    users sign in. The instance is closed unless `settings` open it (`allow_everyone_if_no_acl`).
 
     Raises `Invalid` (unknown plan), `Conflict` (name taken) and `QuotaExceeded` (too many instances, larger than the
     plan, too much storage held by deleted instances).
@@ -77,7 +79,7 @@ def create_instance(
             settings=default_settings() | stored_settings(settings or {}),
             protected=protected,
         )
-    made = make_routes(instance, routes)
+    made = make_routes(instance, default_routes() if routes is None else routes)
     operation = operations.begin(acting, instance, OperationType.CREATE, plan=terms.code)
     after = shown(instance) | {"routes": [shown_route(route) for route in made]}
     audit.record(acting, "instance.created", instance, None, after)

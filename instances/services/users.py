@@ -1,6 +1,6 @@
 """Users of an instance and their passwords, changed through the data plane's own admin client.
 
-A password is made here, shown once and forgotten: brokers are told what proves it. The audit row is written first and
+A password is generated here, shown once and not stored: brokers get what proves it. The audit row is written first and
 the admin client is called last: a refusal by the brokers rolls everything back.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -15,7 +16,11 @@ from typing import Any, Final
 from django.utils.translation import gettext_noop
 
 from instances.access import require_reachable
+from instances.acls import selectors as acl_selectors
+from instances.acls.interfaces import AclRule
+from instances.acls.presets import Preset, preset_rules
 from instances.models import Instance
+from instances.services.acls import create_acls, missing_acls
 from instances.services.common import hold_user
 from instances.users import selectors
 from instances.users.interfaces import (
@@ -28,11 +33,12 @@ from instances.users.interfaces import (
     user_admin_client,
 )
 from instances.users.limits import SECRETS_PER_USER_MAX
-from instances.users.naming import fault_of
+from instances.users.naming import PRINCIPAL_PREFIX, fault_of, principal_of
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import Conflict, Invalid, Message, NotFound, QuotaExceeded
+from tenants.errors import Conflict, DomainError, Invalid, Message, NotFound, QuotaExceeded
+from tenants.models import AuditEntry
 from tenants.secrets import new_secret
 
 PASSWORD_START: Final = "psu_"  # noqa: S105  lets secret scanners recognise a leaked password
@@ -49,13 +55,15 @@ def create_user(
     instance: Instance,
     name: str,
     superuser: bool = False,
+    rights: Preset = Preset.NOTHING,
     expires_at: datetime | None = None,
     dry_run: bool = False,
 ) -> tuple[UserDescription, NewSecret]:
-    """A user that may sign in, and its password, which is nowhere else.
+    """Creates a user with the access rules of a preset; returns it with its password, which is nowhere else.
 
-    Raises `Invalid` for a name that no user may have and for a past expiry, `Conflict(already_exists)`, and
-    `QuotaExceeded` where the instance has as many as it may.
+    Raises `Invalid` for a name that no user may have and for a past expiry, `Conflict` for a user that exists
+    (`already_exists`) and for rights in an open instance (`instance_open`), and `QuotaExceeded` where the instance has
+    as many users or rules as it may.
     """
     access.require(acting, Scope.USERS_WRITE)
     require_reachable(instance)
@@ -64,6 +72,10 @@ def create_user(
         raise Invalid.at("/name", fault, code="invalid_name")
     now_ms = _now_ms()
     expires_at_ms = _expiry(expires_at, now_ms)
+    rules = preset_rules(rights, principal_of(name))
+    if rules:
+        _require_closed(instance)
+        missing_acls(acting, instance, rules)  # a refusal comes before there is a user
     secret = _made()
     wanted = UserChange(
         name=name,
@@ -77,11 +89,36 @@ def create_user(
     entry = audit.record(acting, "user.created", user_ref(instance, name), None, after, tenant=instance.tenant)
     with audit.in_doubt(entry):
         user_admin_client.it.change(instance.pk, wanted, validate_only=dry_run)
+    if rules and not dry_run:
+        _give(acting, instance, rules, entry)
     made = UserDescription(
         name=name, superuser=superuser, disabled=False, expires_at_ms=expires_at_ms, created_at_ms=now_ms,
         last_used_at_ms=None, connections=0, secrets=(_described(secret, now_ms),),
     )  # fmt: skip
     return made, secret
+
+
+def _require_closed(instance: Instance) -> None:
+    """Raises `Conflict` where rules on every topic would shut out all users that work without rules."""
+    if acl_selectors.allows_everyone(instance):
+        raise Conflict(
+            "The instance is open: rules on every topic would close it to all users without rules. Close it first.",
+            code="instance_open",
+        )
+
+
+def _give(acting: Actor, instance: Instance, rules: Sequence[AclRule], entry: AuditEntry) -> None:
+    """Creates the rules of a user that was just created. Where that fails the user goes again, as its password is lost.
+
+    `entry` is the audit row of the user; it is kept where nobody knows whether the user is gone.
+    """
+    name = rules[0].principal.removeprefix(PRINCIPAL_PREFIX)
+    try:
+        create_acls(acting=acting, instance=instance, rules=rules)
+    except DomainError:
+        with audit.in_doubt(entry):
+            user_admin_client.it.change(instance.pk, UserChange(name=name, is_deleted=True), validate_only=False)
+        raise
 
 
 @audit.atomic

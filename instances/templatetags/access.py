@@ -36,6 +36,7 @@ REASONS = {
     "not_allowed": gettext_lazy("There are rules about it, and none allows this."),
     "no_rules_allowed": gettext_lazy("There is no rule about it, and then everybody may."),
     "no_rules_denied": gettext_lazy("There is no rule about it, and then nobody may."),
+    "cluster_needs_rule": gettext_lazy("Administering the instance takes a rule, also while it is open to every user."),
 }
 
 

@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from instances import selectors, services
+from instances.acls.selectors import allows_everyone
 from instances.choices import Reason
 from instances.forms import AutoTopicsForm, NameForm, OpenAccessForm, SharingForm, StorageForm
 from instances.lifecycle.phases import Phase
@@ -52,7 +53,10 @@ def settings_page(request: HttpRequest, instance: Instance) -> HttpResponse:
             return _saved(request, instance)
         if part in settings_forms and settings_forms[part].is_valid():
             settings = settings_forms[part].cleaned_data
+            was_open = allows_everyone(instance)
             services.configure_instance(acting=acting, instance=instance, settings=settings)
+            if allows_everyone(instance) and not was_open:
+                messages.warning(request, _("The instance is open now: what has no access rule is everybody's to use."))
             return _saved(request, instance)
         if part == "protect":
             wanted = request.POST.get("protected") == "on"
@@ -154,6 +158,23 @@ def restore(request: HttpRequest, instance: Instance) -> HttpResponse:
     except DomainError as error:
         messages.error(request, wording(error))
     return redirect("page-instances")
+
+
+@instance_page(Scope.INSTANCES_WRITE)
+@require_POST
+def close(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Closes an open instance; everybody may go on producing and consuming where no rule says otherwise."""
+    try:
+        operation, rules = services.close_instance(acting=request.actor, instance=instance)  # type: ignore[attr-defined]
+    except DomainError as error:
+        messages.error(request, wording(error))
+        return redirect("page-instance", instance.pk)
+    if rules:
+        messages.success(request, _("The instance is closed. Everybody may produce and consume; narrow that here."))
+        return redirect("page-acls", instance.pk)
+    if operation is not None:
+        messages.success(request, _("The instance is closed. Users do what access rules allow."))
+    return redirect("page-instance", instance.pk)
 
 
 @instance_page(Scope.INSTANCES_WRITE, locked=True)

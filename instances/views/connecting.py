@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.http import HttpRequest
@@ -10,12 +11,14 @@ from instances import interfaces, selectors
 from instances.lifecycle.phases import REACHABLE
 from instances.models import Instance, Route
 from instances.routes.kinds import WITH_SASL
-from instances.users.selectors import user_names
+from instances.users.interfaces import UserDescription
+from instances.users.selectors import user_page
 from instances.views.looked_at import topic_looked_at
 from instances.views.snippet_security import PLACEHOLDER_PASSWORD, PLACEHOLDER_USER, Login, client_security
 from instances.views.snippets import Place, snippets, topic_for
 from tenants import access
 from tenants.choices import Scope
+from tenants.errors import DomainError
 from tenants.mails import public_url
 
 CA_PATH = "/api/v1/ca.pem"
@@ -28,8 +31,11 @@ def ca_url() -> str:
 
 def connect_context(request: HttpRequest, instance: Instance, route: Route | None, place: Place) -> dict[str, Any]:
     """`place` is the instance or the route, whichever address is shown."""
-    security = client_security(route, _some_login(request, instance, route), ca_url())
+    users = _users(request, instance, route)
+    login = Login(users[0].name if users else PLACEHOLDER_USER, PLACEHOLDER_PASSWORD)
+    security = client_security(route, login, ca_url())
     return {
+        "lacks_user": users is not None and not users,
         "snippets": snippets(place, _some_topic(request, instance), security),
         "ca_command": security.ca_command,
         "has_client_certificate": security.has_client_certificate,
@@ -47,9 +53,13 @@ def _some_topic(request: HttpRequest, instance: Instance) -> str | None:
     )
 
 
-def _some_login(request: HttpRequest, instance: Instance, route: Route | None) -> Login:
-    """A user for the snippets where the route asks for one; nobody knows its password."""
-    needs_user = route is not None and route.security in WITH_SASL
-    may_see = needs_user and access.permits(request.actor, Scope.USERS_READ)  # type: ignore[attr-defined]
-    names = user_names(instance, limit=1) if may_see else ()
-    return Login(names[0] if names else PLACEHOLDER_USER, PLACEHOLDER_PASSWORD)
+def _users(request: HttpRequest, instance: Instance, route: Route | None) -> Sequence[UserDescription] | None:
+    """The first user of an instance whose route asks for one; None where that is not shown or not known now."""
+    if route is None or route.security not in WITH_SASL or instance.current_phase not in REACHABLE:
+        return None
+    if not access.permits(request.actor, Scope.USERS_READ):  # type: ignore[attr-defined]
+        return None
+    try:
+        return user_page(instance, page_size=1).rows
+    except DomainError:
+        return None

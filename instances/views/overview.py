@@ -7,6 +7,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from instances import selectors
+from instances.acls.selectors import allows_everyone
 from instances.choices import OperationState
 from instances.lifecycle.phases import REACHABLE, Phase
 from instances.models import Instance
@@ -47,6 +48,7 @@ def overview(request: HttpRequest, instance: Instance) -> HttpResponse:
     context |= {
         "operation": open_one.first(),
         "suspension": suspension(instance),
+        "is_open": allows_everyone(instance),
         "needs": faults(instance),
         **connect_context(request, instance, first_route(instance), instance),
         "signs_in": needs_user(instance),

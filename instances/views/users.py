@@ -44,7 +44,8 @@ from tenants.views.base import Crumb, add_errors, wording
 def users_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """50 users by name with last use and connections; a POST makes one and shows its password once."""
     acting = request.actor  # type: ignore[attr-defined]
-    form = UserForm(request.POST or None)
+    is_open = acl_selectors.allows_everyone(instance)
+    form = UserForm(request.POST or None, is_open=is_open)
     made: dict[str, Any] = {}
     if form.is_valid():
         days = form.cleaned_data["days"]
@@ -54,14 +55,15 @@ def users_page(request: HttpRequest, instance: Instance) -> HttpResponse:
                 acting=acting,
                 instance=instance,
                 name=form.cleaned_data["name"],
-                superuser=form.cleaned_data["superuser"],
+                superuser=form.is_superuser,
+                rights=form.preset,
                 expires_at=timezone.now() + timedelta(days=int(days)) if days else None,
             )
         except DomainError as error:
             add_errors(form, error, {"/expires_at": "days"})
         else:
             made = _shown_once(instance, user.name, secret)
-            form = UserForm()
+            form = UserForm(is_open=is_open)
     is_reachable = instance.current_phase in REACHABLE
     search = AuditFilterForm(request.GET)
     words, token = (search.cleaned_data["q"], search.cleaned_data["page_token"]) if search.is_valid() else ("", "")

@@ -27,6 +27,7 @@ from tests.adversarial.attacks import ATTACKS, security_of
 from tests.adversarial.hostile import TOPIC
 from tests.adversarial.test_coordinators import GROUP, TRANSACTION, coordinated
 from tests.adversarial.test_long_produces import WIDE
+from tests.testkit.administering import let_everybody_administer
 from tests.testkit.engine import EngineCluster, TestInstance
 from tests.testkit.own_zookeeper import own_zookeeper
 from tests.testkit.tls import make_certificate
@@ -84,6 +85,7 @@ class Neighbour:
 
 def with_topics(cluster: EngineCluster, instance_id: str, topics: dict[str, int]) -> TestInstance:
     instance = cluster.create_instance(instance_id, produce_bps=BANDWIDTH_BPS, consume_bps=BANDWIDTH_BPS)
+    let_everybody_administer(cluster, instance)
     instance = cluster.update_instance(instance, partitions_max=2 * PARTITIONS + 100)
     admin = AdminClient({"bootstrap.servers": instance.bootstrap})
     settings = {"retention.bytes": str(4 * MB), "segment.bytes": str(MB)}

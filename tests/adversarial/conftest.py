@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.adversarial.hostile import TOPIC
+from tests.testkit.administering import let_everybody_administer
 from tests.testkit.engine import EngineCluster, TestInstance
 
 
@@ -18,7 +19,8 @@ def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def with_topic(cluster: EngineCluster, instance_id: str) -> TestInstance:
-    instance = cluster.create_instance(instance_id)
+    """An open instance with a topic, whose clients may also administer it."""
+    instance = let_everybody_administer(cluster, cluster.create_instance(instance_id))
     admin = AdminClient({"bootstrap.servers": instance.bootstrap})
     for future in admin.create_topics([NewTopic(TOPIC, 1, 1)]).values():
         future.result(30)

@@ -21,6 +21,8 @@ from tests.differential.play import Address, Player
 from tests.differential.record import SETTINGS as SETTINGS_RECORDED
 from tests.differential.record import SETTINGS_APART
 from tests.differential.scripts import oauth, sasl, scram_users
+from tests.differential.scripts.catalogue import AUTHORISED
+from tests.testkit.administering import let_everybody_administer
 from tests.testkit.engine import HOST, EngineCluster, eventually
 from tests.testkit.wire import WireClient
 
@@ -38,10 +40,10 @@ def shared_broker(zookeeper_address: str, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture
-def kafka_address(request: pytest.FixtureRequest) -> Address:
+def kafka_address(script: str, request: pytest.FixtureRequest) -> Address:
     """The broker to ask; `PENSTOCK_DIFFERENTIAL=host:port` names a running one with a fresh instance instead."""
     given = os.environ.get("PENSTOCK_DIFFERENTIAL")
-    return address(given) if given else _served(request.getfixturevalue("shared_broker"))
+    return address(given) if given else _served(request.getfixturevalue("shared_broker"), script=script)
 
 
 @pytest.fixture
@@ -82,8 +84,13 @@ def _take_tokens(cluster: EngineCluster, instance_id: str) -> None:
     eventually(lambda: asyncio.run(is_offered()), "tokens are taken")
 
 
-def _served(cluster: EngineCluster, security: str = "plaintext") -> Address:
+def _served(cluster: EngineCluster, security: str = "plaintext", script: str = "") -> Address:
+    """A new instance, which everybody may administer as Apache Kafka's clients may without rules, but for the scripts
+    about rules.
+    """
     instance = cluster.create_instance(next(INSTANCES), settings=SETTINGS, security=security)
+    if script not in AUTHORISED:
+        let_everybody_administer(cluster, instance)
     tenant = address(instance.bootstrap)
     (broker,) = cluster.brokers
     inside = Address(HOST, broker.settings.internal_port), (CLUSTER_USER, broker.secret)

@@ -33,6 +33,7 @@ BASES_APART = INTERNAL_PORTS_BELOW // PORT_STEP + 3
 TENANT_PORTS_LOOKED_AT = 60
 # As an operator's mail backend may want one; only who sends mail is to have it.
 OPEN_ROUTE = "open"
+EVERYTHING = (("topic", "*"), ("group", "*"), ("transactional_id", "*"), ("cluster", "kafka-cluster"))
 PLANTED_VARIABLE = "MAIL_PASSWORD"
 PLANTED = "planted-password-of-mail"
 FOREIGN_VARIABLES = ("DATABASE_URL", "REDIS_URL", "ZOOKEEPER_URL", "SPARK_MASTER", "SECRET_KEY", "PENSTOCK_PUBLIC_URL")
@@ -109,17 +110,23 @@ class Stack:
         sasl = instance["sasl"]
         return {
             "bootstrap.servers": instance["bootstrap_servers"],
-            "security.protocol": "SASL_PLAINTEXT",
+            "security.protocol": sasl["security_protocol"],
             "sasl.mechanism": sasl["mechanism"],
             "sasl.username": sasl["username"],
             "sasl.password": sasl["password"],
         }
 
     def open_bootstrap(self) -> str:
-        """Bootstrap servers of the demo instance's route that asks nobody who he is; made when it is not there."""
-        path = f"instances/{self.ready['instance']['id']}/routes"
-        if not any(route["name"] == OPEN_ROUTE for route in self._call("GET", path)["items"]):
-            self._call("POST", path, {"name": OPEN_ROUTE, "security": "plaintext"})
+        """Bootstrap servers of the demo instance's route without sign-in, whose clients may do everything.
+
+        The route and the rules by which they may are made when they are not there.
+        """
+        instance = f"instances/{self.ready['instance']['id']}"
+        if not any(route["name"] == OPEN_ROUTE for route in self._call("GET", f"{instance}/routes")["items"]):
+            for resource_type, name in EVERYTHING:
+                rule = {"principal": "User:ANONYMOUS", "operation": "all"}
+                self._call("POST", f"{instance}/acls", rule | {"resource_type": resource_type, "resource_name": name})
+            self._call("POST", f"{instance}/routes", {"name": OPEN_ROUTE, "security": "plaintext"})
 
         def bootstrap() -> str:
             instance = self._call("GET", f"instances/{self.ready['instance']['id']}")

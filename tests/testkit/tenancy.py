@@ -59,8 +59,9 @@ class Caller:
         return body
 
     def instance(self, name: str, *, bandwidth_mb_s: int = 5, storage_gb: int = 1, **settings: Any) -> dict[str, Any]:
-        """A running instance made for the test."""
-        wanted = {"name": name, "bandwidth_mb_s": bandwidth_mb_s, "storage_gb": storage_gb, "settings": settings}
+        """A running instance made for the test: open, so that its clients need neither user nor access rule."""
+        wanted: dict[str, Any] = {"name": name, "bandwidth_mb_s": bandwidth_mb_s, "storage_gb": storage_gb}
+        wanted["settings"] = {"allow_everyone_if_no_acl": True, **settings}
         wanted["routes"] = [{"name": "open", "security": "plaintext"}]
         status, body = self.call("POST", "/instances", wanted)
         assert status == 202, body

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from brokers.contract.acl_decisions import IMPLIED, canonical_host
+from brokers.contract.acl_decisions import IMPLIED, OPEN_CLUSTER_OPERATIONS, canonical_host, is_open_without_rules
 from brokers.contract.acls import (
     ANY_HOST,
     EVERYBODY,
@@ -33,6 +33,8 @@ INDEXES_KEPT_MAX: Final = 5_000
 
 EVERYTHING: Final = sum(1 << operation for operation in AclOperation if operation is not AclOperation.ALL)
 NOTHING: Final = 0
+# Operations that an open instance allows everybody on its cluster while no rule is about it.
+OPEN_CLUSTER: Final = sum(1 << operation for operation in OPEN_CLUSTER_OPERATIONS)
 # What a rule about an operation denies, and what it allows.
 _DENIED_BITS: Final = {
     operation: EVERYTHING if operation is AclOperation.ALL else 1 << operation for operation in AclOperation
@@ -47,7 +49,7 @@ _NO_BITS: Final[_Bits] = (NOTHING, NOTHING)
 
 
 class Rights:
-    """Of whom no rule is asked: the cluster itself, an owner, a superuser, everybody where there are no rules."""
+    """Unrestricted rights: those of the cluster itself, an instance's owner and its superusers."""
 
     __slots__ = ()
 
@@ -68,8 +70,25 @@ class Rights:
 UNRESTRICTED: Final = Rights()
 
 
+class OpenRights(Rights):
+    """Rights of every other user in an open instance that has no rule: everything but to administer the cluster."""
+
+    __slots__ = ()
+
+    is_unrestricted = False
+
+    def operations(self, resource_type: ResourceType, _name: str) -> int:
+        return _open_operations(resource_type)
+
+    def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        return is_open_without_rules(resource_type, operation)
+
+
+OPEN: Final = OpenRights()
+
+
 class RuledRights(Rights):
-    """Of one principal from one address, by an index."""
+    """Rights of one principal from one address, looked up in an index of the instance's rules."""
 
     __slots__ = ("__weakref__", "_everyone", "_index", "_literals", "_prefixes", "_rules")
 
@@ -112,12 +131,13 @@ class RuledRights(Rights):
                 denied |= more_denied
                 allowed |= more_allowed
         if not has_rules:
-            return EVERYTHING if self._everyone else NOTHING
+            return _open_operations(resource_type) if self._everyone else NOTHING
         return allowed & ~denied
 
     def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """As AclAuthorizer has it: where everybody may use what has no rules there is nearly always such a resource,
-        and only a rule that denies all of them counts.
+        """True if the principal may do this to some resource of the type (AclAuthorizer's rule).
+
+        An open instance nearly always has a resource without rules, so there only a DENY on all of them counts.
         """
         granted: list[ResourcePattern] = []
         denied: set[ResourcePattern] = set()
@@ -129,7 +149,14 @@ class RuledRights(Rights):
                     granted.append(pattern)
         if ResourcePattern(resource_type, WILDCARD, PatternType.LITERAL) in denied:
             return False
-        return self._everyone or any(not _is_covered(pattern, denied) for pattern in granted)
+        if self._everyone and is_open_without_rules(resource_type, operation):
+            return True
+        return any(not _is_covered(pattern, denied) for pattern in granted)
+
+
+def _open_operations(resource_type: ResourceType) -> int:
+    """Operations that an open instance allows everybody on a resource without rules, as bits."""
+    return OPEN_CLUSTER if resource_type is ResourceType.CLUSTER else EVERYTHING
 
 
 def _with(bits: _Bits, entry: AclEntry) -> _Bits:

@@ -16,7 +16,7 @@ from brokers.contract import paths
 from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
 from brokers.contract.documents import InstanceDocument
 from brokers.contract.routes import DEFAULT_ROUTE
-from brokers.engine.access.acls import UNRESTRICTED, AclIndexes, Rights
+from brokers.engine.access.acls import OPEN, UNRESTRICTED, AclIndexes, Rights
 from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION, Address, Owners, decide
 from brokers.engine.access.namespace import Namespace
 from brokers.engine.access.principals import ANONYMOUS, Principal
@@ -270,22 +270,24 @@ class Endpoint(NamedTuple):
 
 
 def rights_in(image: ClusterImage, indexes: AclIndexes, principal: Principal, address: Address) -> Rights:
-    """What a principal may do from an address. Whoever speaks for its instance inside the cluster is the owner; one
-    whose call another broker passes on is asked as it was there.
+    """Rights of a principal that calls from an address.
+
+    A principal that speaks for its instance inside the cluster is the owner. A call that another broker forwards has
+    the rights of the client that made it.
     """
     instance_id = principal.instance_id
     if instance_id is None or isinstance(address, Owners):
         return UNRESTRICTED
-    instance = image.instances.get(instance_id)
-    everyone = instance is not None and instance.document.allow_everyone_if_no_acl
-    documents = image.acls.of_instance(instance_id)
-    if everyone and not documents:
-        return UNRESTRICTED
-    # Who did not prove to be anybody is no user, whatever users there are.
+    # An anonymous client is no user, even if a user has that name.
     if principal.user != ANONYMOUS:
         user = image.users.of_instance(instance_id).get(paths.sanitise(principal.user))
         if user is not None and user.superuser:
             return UNRESTRICTED
+    instance = image.instances.get(instance_id)
+    everyone = instance is not None and instance.document.allow_everyone_if_no_acl
+    documents = image.acls.of_instance(instance_id)
+    if everyone and not documents:
+        return OPEN
     return indexes.rights(instance_id, documents, principal.user, str(address), everyone=everyone)
 
 

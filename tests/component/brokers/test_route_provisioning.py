@@ -17,7 +17,7 @@ from brokers.monitoring.observe import targets_of_instance
 from brokers.placement import instance_placement
 from brokers.provisioning import reconciler
 from brokers.provisioning.steps import NotYet
-from brokers.selectors import instances_by_broker, listens_beyond_loopback
+from brokers.selectors import instances_by_broker, is_exposed
 from instances import services
 from instances.choices import OperationState
 from instances.models import Instance, Operation, Route
@@ -216,12 +216,31 @@ def test_certificates_name_what_routes_advertise(instance: Instance, cluster: Cl
 
 
 @pytest.mark.parametrize(
-    ("bind_host", "is_beyond"), [("127.0.0.1", False), ("::1", False), ("0.0.0.0", True), ("10.0.0.1", True)]
+    ("bind_host", "advertised_host", "is_beyond"),
+    [
+        ("127.0.0.1", "127.0.0.1", False),
+        ("::1", "localhost", False),
+        ("0.0.0.0", "127.0.0.1", True),
+        ("10.0.0.1", "kafka.example.com", True),
+        ("127.0.0.1", "kafka.example.com", True),
+        ("127.0.0.1", "192.0.2.7", True),
+    ],
 )
-def test_beyond_loopback_is_where_any_host_lets_others_connect(
-    cluster: Cluster, bind_host: str, is_beyond: bool
+def test_brokers_are_exposed_where_any_host_listens_or_is_advertised_beyond_loopback(
+    cluster: Cluster, acting: Actor, bind_host: str, advertised_host: str, is_beyond: bool
 ) -> None:
+    """A new instance then has an encrypted route, unless its owner asks for another."""
     host = cluster.brokers.select_related("host").first().host  # type: ignore[union-attr]
-    host.bind_host = bind_host
+    host.bind_host, host.advertised_host = bind_host, advertised_host
     host.save()
-    assert listens_beyond_loopback() is is_beyond
+    assert is_exposed() is is_beyond
+
+    made, _ = services.create_instance(acting=acting, name="plain")
+    chosen, _ = services.create_instance(
+        acting=acting, name="chosen", routes=[{"name": "inside", "security": "sasl_plaintext"}]
+    )
+
+    security = "sasl_tls" if is_beyond else "sasl_plaintext"
+    assert [(route.name, route.security) for route in made.routes_in_order] == [("default", security)]
+    assert [(route.name, route.security) for route in chosen.routes_in_order] == [("inside", "sasl_plaintext")]
+    assert made.settings_in_force["allow_everyone_if_no_acl"] is False

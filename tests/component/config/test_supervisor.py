@@ -334,7 +334,8 @@ def test_an_instance_that_clients_sign_in_to_shows_with_whom() -> None:
     assert shown.instance is not None
     signed = replace(shown, instance=replace(shown.instance, sasl=login))
     assert signed.as_json()["instance"]["sasl"] == {
-        "mechanism": "SCRAM-SHA-512", "username": "demo", "password": "p'w",
+        "mechanism": "SCRAM-SHA-512", "username": "demo", "password": "p'w", "security_protocol": "SASL_PLAINTEXT",
+        "ca_file": None,
     }  # fmt: skip
     text = signed.as_text(elapsed_s=1, state_dir=Path("var"))
     assert "demo  /  p'w   (SCRAM-SHA-512)" in text
@@ -343,6 +344,22 @@ def test_an_instance_that_clients_sign_in_to_shows_with_whom() -> None:
         assert words[words.index("-S") :][:8] == [
             "-S", "SASL_PLAINTEXT", "-M", "SCRAM-SHA-512", "-U", "demo", "-P", "p'w",
         ]  # fmt: skip
+
+
+def test_commands_of_an_encrypted_instance_name_the_certificate_to_trust() -> None:
+    login = SaslLogin(
+        mechanism="SCRAM-SHA-512", username="demo", password="pw", security_protocol="SASL_SSL",
+        ca_file=Path("/state of mine/secrets/tls/ca.pem"),
+    )  # fmt: skip
+    shown = ready(demo=True)
+    assert shown.instance is not None
+    encrypted = replace(shown, instance=replace(shown.instance, sasl=login))
+    for command in encrypted.commands():
+        words = shlex.split(command.partition("| ")[2] or command)
+        at = words.index("-S")
+        assert words[at : at + 2] == ["-S", "SASL_SSL"]
+        assert words[at + 8 : at + 10] == ["-C", "ssl_cafile=/state of mine/secrets/tls/ca.pem"]
+    assert encrypted.as_json()["instance"]["sasl"]["ca_file"] == "/state of mine/secrets/tls/ca.pem"
 
 
 def test_without_a_demo_the_block_has_no_tenant() -> None:

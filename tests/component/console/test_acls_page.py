@@ -93,7 +93,7 @@ def test_a_rule_that_is_gone_is_said(ida: Client, instance: Instance, acls: Fake
     [
         ("billing", "orders.created", "This rule allows it"),
         ("etl", "orders.created", "none allows this"),
-        ("etl", "other", "There is no rule about it, and then everybody may"),
+        ("etl", "other", "There is no rule about it, and then nobody may"),
     ],
 )
 def test_access_is_tested_and_the_reason_said(ida: Client, at: str, user: str, topic: str, words: str) -> None:
@@ -117,12 +117,13 @@ def test_rules_of_one_user_are_shown_alone(ida: Client, at: str, instance: Insta
 def test_what_holds_without_rules_is_said_and_set(
     ida: Client, at: str, instance: Instance, reconciled: list[str]
 ) -> None:
-    assert "open to every user" in text_of(ida.get(at))
-    response = ida.post(reverse("page-instance-settings", args=[instance.pk]), {"part": "access"})
-    assert response.status_code == 302
-    instance.refresh_from_db()
-    assert instance.settings_in_force["allow_everyone_if_no_acl"] is False
+    settings = reverse("page-instance-settings", args=[instance.pk])
     assert "nothing is allowed" in text_of(ida.get(at))
+    for checked, words in (({"allow_everyone_if_no_acl": "on"}, "open to every user"), ({}, "nothing is allowed")):
+        assert ida.post(settings, {"part": "access", **checked}).status_code == 302
+        instance.refresh_from_db()
+        assert instance.settings_in_force["allow_everyone_if_no_acl"] is bool(checked)
+        assert words in text_of(ida.get(at))
 
 
 def test_each_form_of_the_page_has_ids_of_its_own(ida: Client, at: str) -> None:

@@ -26,7 +26,7 @@ def page(name: str, instance: Instance, user: str = "") -> str:
 def test_a_user_is_made_and_its_password_shown_on_a_page_that_nobody_keeps(
     ida: Client, instance: Instance, users: FakeUsers
 ) -> None:
-    response = ida.post(page("page-users", instance), {"name": "etl", "days": "30", "superuser": "on"})
+    response = ida.post(page("page-users", instance), {"name": "etl", "days": "30", "rights": "full_access"})
     assert response.status_code == 200
     assert response["Cache-Control"] == "no-store"
     password = SHOWN.search(text_of(response))

@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.users import DescribeUsersRequest
 from tests.interop.signing_in import CLIENTS, Access
+from tests.testkit.administering import let_everybody_administer
 from tests.testkit.engine import EngineCluster, TestInstance, eventually
 from tests.testkit.users import added, alter, inside
 from tests.testkit.wire import WireClient
@@ -119,7 +120,7 @@ def test_a_user_that_is_disabled_is_cut_within_a_second(cluster: EngineCluster, 
     assert outcomes[1] is not None
 
 
-def test_kafkas_own_calls_make_and_describe_users(instance: TestInstance) -> None:
+def test_kafkas_own_calls_make_and_describe_users(cluster: EngineCluster, instance: TestInstance) -> None:
     owner = AdminClient(settings(instance, "owner", "owner-secret"))
     credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8_192)
     upsertion = UserScramCredentialUpsertion("by-kafka", credential, b"by-kafka-secret", b"their salt")
@@ -134,6 +135,9 @@ def test_kafkas_own_calls_make_and_describe_users(instance: TestInstance) -> Non
 
     alice = AdminClient(settings(instance, "alice", "alice-secret"))
     takeover = UserScramCredentialUpsertion("owner", credential, b"alices-choice", b"their salt")
+    with pytest.raises(KafkaException, match="Cluster authorization failed"):
+        alice.alter_user_scram_credentials([takeover])["owner"].result(10)
+    let_everybody_administer(cluster, instance)
     with pytest.raises(KafkaException, match="Only superusers set the secrets of a superuser"):
         alice.alter_user_scram_credentials([takeover])["owner"].result(10)
 

@@ -27,6 +27,7 @@ from brokers.contract.audit import AuditEvent
 from brokers.contract.audit_limits import TALLIES_PER_INSTANCE_MAX
 from brokers.contract.certificates import CertificatesDocument
 from instances.routes import certificate_checks as checks
+from tests.testkit.administering import let_everybody_administer
 from tests.testkit.audit import audit_events
 from tests.testkit.client_certificates import NOW, Authority, client_tls
 from tests.testkit.engine import EngineCluster, TestInstance, eventually
@@ -57,7 +58,7 @@ def test_users_by_certificate_have_rights_of_their_own_until_they_are_revoked(
 ) -> None:
     acme = Authority.make("Acme CA")
     files = {name: acme.client(tmp_path, name) for name in ("alice", "bob")}
-    instance = cluster.create_instance("ins-aaaaaaaa", security="mtls")
+    instance = let_everybody_administer(cluster, cluster.create_instance("ins-aaaaaaaa", security="mtls"))
     cluster.put_certificates(instance, CertificatesDocument(client_ca_pem=acme.pem))
     (route,) = instance.document.routes
     rules = "RULE:^CN=(.*?)$/$1/U, DEFAULT"

@@ -23,6 +23,7 @@ from brokers.engine.protocol.messages.reassignment import (
     ReassignableTopic,
 )
 from tests.differential.play import Address, Player
+from tests.testkit.administering import let_everybody_administer
 from tests.testkit.engine import HOST, BrokerProcess, EngineCluster, TestInstance, eventually
 
 TIMEOUT_S = 30
@@ -44,7 +45,7 @@ def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def instance(cluster: EngineCluster) -> TestInstance:
-    return cluster.create_instance("ins-aaaaaaaa")
+    return let_everybody_administer(cluster, cluster.create_instance("ins-aaaaaaaa"))
 
 
 @pytest.fixture(scope="module")

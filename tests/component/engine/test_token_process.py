@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from brokers.contract import paths
 from brokers.contract.oauth import CONFIGURATION, OAuthDocument
 from config.environment import BASE_DIR
+from tests.testkit.administering import let_everybody_administer
 from tests.testkit.engine import EngineCluster, TestInstance, eventually
 from tests.testkit.oauth import Issuer
 from tests.testkit.tls import make_certificate
@@ -407,6 +408,7 @@ def test_what_a_token_names_has_the_rights_of_that_name(
         ResourceType,
     )
 
+    let_everybody_administer(cluster, instance)
     admin = AdminClient(settings(instance, lambda: issuer.token("owner")))
     admin.poll(0)
     deny = AclBinding(

@@ -181,17 +181,10 @@ def test_full_access_is_asked_nothing(api: Api, at: str, instance: Instance, acl
 
 
 def test_without_any_rule_the_instances_setting_decides(api: Api, at: str, instance: Instance) -> None:
-    assert asked(api, at) == {"allowed": True, "reason": "no_rules_allowed", "rule": None}
-    answer = api.patch(f"/instances/{instance.pk}", {"settings": {"allow_everyone_if_no_acl": False}})
-    assert answer.status_code == 202
-    assert answer.json()["settings"]["allow_everyone_if_no_acl"] is False
-    assert asked(api, at) == {"allowed": False, "reason": "no_rules_denied", "rule": None}
-
-
-def test_an_instance_that_is_older_than_the_setting_is_open(api: Api, at: str, instance: Instance) -> None:
-    Instance.objects.filter(pk=instance.pk).update(settings={"auto_create_topics": True, "default_partitions": 1})
-    assert api.get(f"/instances/{instance.pk}").json()["settings"]["allow_everyone_if_no_acl"] is True
-    assert asked(api, at)["reason"] == "no_rules_allowed"
+    for is_open, reason in ((False, "no_rules_denied"), (True, "no_rules_allowed")):
+        answer = api.patch(f"/instances/{instance.pk}", {"settings": {"allow_everyone_if_no_acl": is_open}})
+        assert answer.json()["settings"]["allow_everyone_if_no_acl"] is is_open
+        assert asked(api, at) == {"allowed": is_open, "reason": reason, "rule": None}
 
 
 @pytest.mark.parametrize(

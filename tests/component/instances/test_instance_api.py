@@ -74,7 +74,7 @@ def test_a_dry_run_of_a_creation_shows_the_instance_and_names_nothing_that_does_
             "auto_create_topics": True,
             "default_partitions": 3,
             "default_replication_factor": None,
-            "allow_everyone_if_no_acl": True,
+            "allow_everyone_if_no_acl": False,
             "bandwidth_policy": "adaptive",
             "quota_scope": "cluster",
             "storage_when_full": "stop",

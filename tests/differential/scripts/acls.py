@@ -76,9 +76,14 @@ class _Version:
         self.version = version
 
     def ask(self, what: str, api_key: ApiKey, message: Any) -> None:
-        """Writes down the answer, or that the connection was closed."""
+        """Writes down the answer, or that the connection was closed.
+
+        The owner asks: without a rule Apache Kafka lets everybody give rights, our brokers let nobody (decision 127).
+        """
         label = f"{api_key.name.lower()} v{self.version}: {what}"
-        silent = Player(self.player.address, normalise=lambda answer: answer)
+        assert self.player.address.owner is not None, "this script needs a superuser"
+        address, login = self.player.address.owner
+        silent = Player(address, login=login, normalise=lambda answer: answer)
         try:
             silent.ask(label, api_key, self.version, message)
         finally:

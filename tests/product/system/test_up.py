@@ -46,7 +46,9 @@ def run_up(stack: Stack) -> subprocess.CompletedProcess[str]:
 def test_the_ready_file_is_private_and_complete(stack: Stack) -> None:
     assert stat.S_IMODE(stack.ready_file.stat().st_mode) == 0o600
     assert set(stack.ready) == {"console_url", "api_url", "operator", "tenant", "instance"}
-    assert set(stack.ready["instance"]["sasl"]) == {"mechanism", "username", "password"}
+    sasl = stack.ready["instance"]["sasl"]
+    assert set(sasl) == {"mechanism", "username", "password", "security_protocol", "ca_file"}
+    assert (sasl["security_protocol"], sasl["ca_file"]) == ("SASL_PLAINTEXT", None)
     assert re.fullmatch(r"ins-[a-z0-9]{8}", stack.ready["instance"]["id"])
 
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from brokers.contract import paths
-from brokers.contract.acl_decisions import Access, Decision, Reason, authorize, canonical_host
+from brokers.contract.acl_decisions import (
+    OPEN_CLUSTER_OPERATIONS,
+    Access,
+    Decision,
+    Reason,
+    authorize,
+    canonical_host,
+)
 from brokers.contract.acls import (
+    CLUSTER_NAME,
     AclDocument,
     AclEntry,
     AclOperation,
@@ -113,6 +121,23 @@ def test_what_no_rule_is_about_is_as_the_instance_says() -> None:
     assert decide(other, "a", READ) == Decision(False, Reason.NO_RULES_DENIED)
     # As soon as there is one about it, only that counts.
     assert not decide(other, "a", READ, "other", allow_everyone_if_no_acl=True).is_allowed
+
+
+@pytest.mark.parametrize("operation", [operation for operation in AclOperation if operation is not AclOperation.ALL])
+def test_administering_the_cluster_is_never_open_without_a_rule(operation: AclOperation) -> None:
+    access = Access("User:a", "10.0.0.1", operation, ResourceType.CLUSTER, CLUSTER_NAME)
+    others = [rules("other", ("User:a", "*", AclOperation.ALL, ALLOW))]
+    for documents in ([], others):
+        decision = authorize(documents, access, is_superuser=False, allow_everyone_if_no_acl=True)
+        if operation in OPEN_CLUSTER_OPERATIONS:
+            assert decision == Decision(True, Reason.NO_RULES_ALLOWED)
+        else:
+            assert decision == Decision(False, Reason.CLUSTER_NEEDS_RULE)
+        closed = authorize(documents, access, is_superuser=False, allow_everyone_if_no_acl=False)
+        assert closed == Decision(False, Reason.NO_RULES_DENIED)
+    pattern = ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME, LITERAL)
+    granted = AclDocument(pattern=pattern, entries=frozenset({AclEntry("User:a", "*", operation, ALLOW)}))
+    assert authorize([granted], access, is_superuser=False, allow_everyone_if_no_acl=True).is_allowed
 
 
 def test_a_superuser_is_asked_nothing() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from brokers.contract.acl_decisions import Access, authorize
 from brokers.contract.acls import (
+    CLUSTER_NAME,
     ENTRIES_MAX,
     AclDocument,
     AclEntry,
@@ -22,7 +23,7 @@ from brokers.contract.acls import (
     ResourcePattern,
     ResourceType,
 )
-from brokers.engine.access.acls import RIGHTS_KEPT_MAX, UNRESTRICTED, AclIndex, AclIndexes, RuledRights
+from brokers.engine.access.acls import OPEN, RIGHTS_KEPT_MAX, UNRESTRICTED, AclIndex, AclIndexes, RuledRights
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 OPERATIONS = [operation for operation in AclOperation if operation is not AclOperation.ALL]
@@ -102,6 +103,24 @@ def test_who_may_do_it_to_any_resource_is_never_told_that_it_may_to_none(
     names = {*NAMES, *(document.pattern.name for document in given), "nothing-is-about-this"} - {"*"}
     if any(rights.allows(AclOperation.WRITE, TOPIC, name) for name in names):
         assert rights.allows_any(AclOperation.WRITE, TOPIC)
+
+
+@given(documents, st.booleans(), st.booleans())
+def test_index_and_rules_agree_about_the_cluster(given: list[AclDocument], everyone: bool, has_rule: bool) -> None:
+    """With rules about topics and groups alone, and with one about the cluster."""
+    if has_rule:
+        pattern = ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL)
+        describe = AclEntry("User:a", "*", AclOperation.DESCRIBE, Permission.ALLOW)
+        given = [*given, AclDocument(pattern=pattern, entries=frozenset({describe}))]
+    for user, operation in product(USERS, OPERATIONS):
+        rights = RuledRights(AclIndex(given), f"User:{user}", "*", everyone=everyone)
+        access = Access(f"User:{user}", HOSTS[0], operation, ResourceType.CLUSTER, CLUSTER_NAME)
+        decision = authorize(given, access, is_superuser=False, allow_everyone_if_no_acl=everyone)
+        assert rights.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME) is decision.is_allowed, access
+        assert rights.allows_any(operation, ResourceType.CLUSTER) or not decision.is_allowed, access
+        if not given and everyone:
+            assert OPEN.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME) is decision.is_allowed
+            assert OPEN.allows(operation, TOPIC, "a") and OPEN.allows_any(operation, TOPIC)
 
 
 def entry(permission: Permission, principal: str = "User:a", operation: AclOperation = AclOperation.WRITE) -> AclEntry:

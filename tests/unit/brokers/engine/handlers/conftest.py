@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 from brokers.contract import paths
+from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
 from brokers.contract.documents import InstanceTopicDocument, change_to_json
+from brokers.contract.users import UserDocument
+from brokers.engine.cluster.instance_documents import USERS, change_of
 from brokers.engine.cluster.tree import Create, Operation, Set
 from tests.testkit.in_process import InProcessBroker
+from tests.testkit.rights import acl, client_as, create_acls
 from tests.testkit.wire import WireClient
 
 MINE, THEIRS = "ins-aaaaaaaa", "ins-bbbbbbbb"
@@ -63,3 +67,31 @@ async def house(tmp_path: Path, overrides: dict[str, str]) -> AsyncIterator[Hous
         my_port = await broker.create_instance(MINE)
         their_port = await broker.create_instance(THEIRS)
         yield House(broker, await broker.client(my_port), await broker.client(their_port), my_port)
+
+
+@pytest.fixture
+async def administered(house: House) -> None:
+    """A rule in each instance by which every client may administer it: an open instance has none of its own."""
+    for instance_id in (MINE, THEIRS):
+        owner = await house.broker.internal_client(instance_id)
+        rule = acl("User:*", AclOperation.ALL, ResourceType.CLUSTER, CLUSTER_NAME)
+        assert await create_acls(owner, rule) == [0]
+
+
+@pytest.fixture
+async def superusers(house: House) -> None:
+    """`mine` and `theirs` are connections of a superuser of each instance."""
+    tree, users = house.broker.tree, house.broker.broker.current
+    for instance_id in (MINE, THEIRS):
+        root = UserDocument(name="root", created_at_ms=0, superuser=True)
+        change = change_to_json([change_of(instance_id, USERS, root.name)])
+        await tree.commit(
+            [
+                Create(paths.instance_users(instance_id)),
+                Create(paths.instance_user(instance_id, root.name), root.to_json()),
+                Create(paths.CHANGE_PREFIX, change, sequence=True),
+            ]
+        )
+    await house.broker.until(lambda: all(map(users.image.users.of_instance, (MINE, THEIRS))))
+    house.mine = await client_as(house.broker, MINE, "root")
+    house.theirs = await client_as(house.broker, THEIRS, "root")

@@ -30,6 +30,8 @@ from tests.testkit.rights import acl, acl_filter, client_as, create_acls, delete
 from tests.testkit.wire import WireClient
 from tests.unit.brokers.engine.handlers.conftest import MINE, THEIRS, House
 
+pytestmark = pytest.mark.usefixtures("superusers")
+
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 READ, WRITE, ALTER, ALL = AclOperation.READ, AclOperation.WRITE, AclOperation.ALTER, AclOperation.ALL
@@ -192,14 +194,18 @@ async def test_an_instance_has_so_many_entries(house: House, monkeypatch: pytest
 
 
 async def test_who_may_alter_the_cluster_gives_rights_and_who_may_describe_it_sees_them(house: House) -> None:
-    """Delegation of administration; and what ANONYMOUS could do while there was no rule ends with the first one."""
+    """Delegation of administration, in an open instance."""
+    anonymous = await house.broker.client(house.my_port)
     owner = await house.broker.internal_client(MINE)
     alice, bob = [await client_as(house.broker, MINE, user) for user in ("alice", "bob")]
     grant = acl("User:bob", READ, TOPIC, "orders")
+    denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    for client in (alice, bob, anonymous):
+        assert (await describe_acls(client)).error_code == 0  # open while no rule is about the cluster
+        assert await create_acls(client, grant) == [denied]
     assert await create_acls(owner, acl("User:alice", ALTER, CLUSTER, CLUSTER_NAME)) == [0]
 
-    denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    for client in (bob, house.mine):
+    for client in (bob, anonymous):
         assert await create_acls(client, grant) == [denied]
         assert (await describe_acls(client)).error_code == denied
         (refused,) = await delete_acls(client)
@@ -210,6 +216,7 @@ async def test_who_may_alter_the_cluster_gives_rights_and_who_may_describe_it_se
     (removed,) = await delete_acls(alice, acl_filter(principal_filter="User:alice"))
     assert [line.error_code for line in removed.matching_acls] == [0]
     assert (await describe_acls(alice)).error_code == 0  # no rule is about the cluster any more
+    assert await create_acls(alice, grant) == [denied]
     assert (await create_acls(owner, acl("User:bob", READ, CLUSTER, CLUSTER_NAME))) == [0]
     assert (await describe_acls(alice)).error_code == denied
 
@@ -245,11 +252,10 @@ async def test_the_cluster_itself_has_no_acls(house: House) -> None:
 
 async def test_a_superuser_of_one_instance_is_nobody_in_another(house: House) -> None:
     tree, current = house.broker.tree, house.broker.broker.current
-    users = [UserDocument(name=name, created_at_ms=0, superuser=True) for name in ("root", "ANONYMOUS")]
+    users = [UserDocument(name=name, created_at_ms=0, superuser=True) for name in ("admin", "ANONYMOUS")]
     change = change_to_json([change_of(MINE, USERS, user.name) for user in users])
     await tree.commit(
         [
-            Create(paths.instance_users(MINE)),
             *(Create(paths.instance_user(MINE, user.name), user.to_json()) for user in users),
             Create(
                 paths.CHANGE_PREFIX,
@@ -258,14 +264,14 @@ async def test_a_superuser_of_one_instance_is_nobody_in_another(house: House) ->
             ),
         ]
     )
-    await house.broker.until(lambda: len(current.image.users.of_instance(MINE)) == len(users))
+    await house.broker.until(lambda: len(current.image.users.of_instance(MINE)) == 1 + len(users))
     for instance_id in (MINE, THEIRS):
         owner = await house.broker.internal_client(instance_id)
         everything = acl("User:*", ALL, CLUSTER, CLUSTER_NAME, permission=Permission.DENY)
         assert await create_acls(owner, everything) == [0]
 
-    assert (await describe_acls(await client_as(house.broker, MINE, "root"))).error_code == 0
+    assert (await describe_acls(await client_as(house.broker, MINE, "admin"))).error_code == 0
     denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    assert (await describe_acls(await client_as(house.broker, THEIRS, "root"))).error_code == denied
+    assert (await describe_acls(await client_as(house.broker, THEIRS, "admin"))).error_code == denied
     # Whoever did not prove to be anybody is no user of that name.
-    assert (await describe_acls(house.mine)).error_code == denied
+    assert (await describe_acls(await house.broker.client(house.my_port))).error_code == denied

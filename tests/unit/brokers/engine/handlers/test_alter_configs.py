@@ -76,6 +76,7 @@ async def test_what_cannot_be_is_refused_whole(house: House, configs: dict[str, 
     assert await own_settings(house.mine) == {"retention.ms": "1000"}
 
 
+@pytest.mark.usefixtures("administered")
 async def test_topics_of_others_and_brokers_cannot_be_changed(house: House) -> None:
     await house.broker.create_topic(house.theirs, "secret")
 

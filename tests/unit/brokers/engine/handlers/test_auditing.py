@@ -49,6 +49,8 @@ from tests.testkit.wire import WireClient
 from tests.unit.brokers.engine.handlers.asking import alter, create, metadata_of, set_quota, wanted_topic
 from tests.unit.brokers.engine.handlers.conftest import MINE, THEIRS, House
 
+pytestmark = pytest.mark.usefixtures("administered")
+
 SALT = b"0123456789abcdef"
 
 
@@ -338,10 +340,10 @@ async def test_a_refused_filter_of_rules_is_counted_without_a_name(house: House,
         resource_type=int(ResourceType.CLUSTER),
         resource_name="kafka-cluster",
         resource_pattern_type=int(PatternType.LITERAL),
-        principal="User:somebody",
+        principal="User:alice",
         host="*",
         operation=int(AclOperation.ALTER),
-        permission_type=int(Permission.ALLOW),
+        permission_type=int(Permission.DENY),
     )
     await house.mine.call(ApiKey.CREATE_ACLS, 3, CreateAclsRequest(creations=[on_cluster]))
     recorder.raw.clear()

@@ -122,6 +122,7 @@ async def test_another_brokers_values_are_not_ours(house: House) -> None:
     assert rates(house) == before
 
 
+@pytest.mark.usefixtures("administered")
 @pytest.mark.parametrize("inside", [False, True], ids=["at its own port", "on the internal listener"])
 async def test_a_tenant_can_neither_set_nor_see_them(house: House, inside: bool) -> None:
     client = await house.broker.internal_client(MINE) if inside else house.mine

@@ -20,6 +20,8 @@ from brokers.engine.protocol.messages.quotas import QuotaEntity as Part
 from tests.unit.brokers.engine.handlers.asking import quotas_of, set_quota
 from tests.unit.brokers.engine.handlers.conftest import House
 
+pytestmark = pytest.mark.usefixtures("administered")
+
 
 async def test_quotas_are_set_shown_and_removed_within_one_instance(house: House) -> None:
     assert await set_quota(house.mine, {"client-id": "etl"}, "producer_byte_rate", 1000.0) == 0

@@ -58,11 +58,13 @@ def slow_down(house: House) -> None:
         ("x" * 12_000, ErrorCode.INVALID_REQUEST),
     ],
 )
+@pytest.mark.usefixtures("administered")
 async def test_the_name_of_a_client_quota_is_measured_as_zookeeper_keeps_it(house: House, name: str, code: int) -> None:
     assert await set_quota(house.mine, {"client-id": name}, RATE, 1.0) == code
     assert len((await quotas_of(house.mine)).entries) == (0 if code else 1)
 
 
+@pytest.mark.usefixtures("administered")
 async def test_one_request_makes_as_many_client_quotas_as_the_instance_may_have(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +78,7 @@ async def test_one_request_makes_as_many_client_quotas_as_the_instance_may_have(
     assert len((await quotas_of(house.mine)).entries) == 5
 
 
+@pytest.mark.usefixtures("administered")
 async def test_client_quotas_weigh_no_more_than_they_may(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_flight_quotas, "QUOTA_BYTES_MAX", 1_100)
 
@@ -154,6 +157,7 @@ async def test_the_answer_says_how_long_the_next_change_has_to_wait(house: House
     assert [entry["rule"]["kind"] for entry in accounting.ledger.as_json(0)] == ["change_rate"]
 
 
+@pytest.mark.usefixtures("administered")
 async def test_configs_quotas_and_deletions_are_charged_as_well(house: House) -> None:
     await house.topic("orders")
     slow_down(house)

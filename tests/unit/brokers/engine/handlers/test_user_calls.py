@@ -32,6 +32,8 @@ from tests.testkit.scram import salted, verifier
 from tests.testkit.wire import WireClient
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 
+pytestmark = pytest.mark.usefixtures("administered")
+
 SALT = b"salt"
 DENIED = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 

@@ -1,0 +1,44 @@
+"""Access rules that a user gets in one step. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from instances.acls import words
+from instances.acls.interfaces import AclRule
+
+EVERYBODY: Final = "User:*"
+# Topics may be made by their first record, and transactions and consumer groups have names of the application's own.
+_PRODUCE_CONSUME: Final = (
+    (words.TOPIC, "read"),
+    (words.TOPIC, "write"),
+    (words.TOPIC, "create"),
+    (words.GROUP, "read"),
+    (words.TRANSACTIONAL_ID, "write"),
+)
+
+
+class Preset(StrEnum):
+    """Rights that can be given together with a user."""
+
+    NOTHING = "nothing"
+    PRODUCE_CONSUME = "produce_consume"
+
+
+def preset_rules(preset: Preset, principal: str) -> list[AclRule]:
+    """Rules that give a principal the rights of a preset on all topics, groups and transactional ids."""
+    if preset is Preset.NOTHING:
+        return []
+    return [
+        AclRule(
+            resource_type=resource_type,
+            resource_name=words.WILDCARD,
+            pattern_type=words.LITERAL,
+            principal=principal,
+            host=words.WILDCARD,
+            operation=operation,
+            permission=words.ALLOW,
+        )
+        for resource_type, operation in _PRODUCE_CONSUME
+    ]
