@@ -220,7 +220,9 @@ class Session:
             self._respond(call, correlation_id, response, 0.0)
         except Exception as error:  # an answer that cannot be encoded: nobody is there to notice, and the client waits
             self.channel.fail(error)
-        self.engine.loop_turns.record(call.api_key, self.principal.instance_id, perf_counter() - began_s)
+        ended_s = perf_counter()
+        self.channel.turns.used(began_s, ended_s)
+        self.engine.loop_turns.record(call.api_key, self.principal.instance_id, ended_s - began_s)
 
     def _handle(self, api_key: int, raw: RawRequest, has_codec: bool) -> None:
         """Whatever is not answered by a handler with a decoder of its own."""

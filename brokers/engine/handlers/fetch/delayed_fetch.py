@@ -155,9 +155,9 @@ def serve_again(session: Session, again: Callable[[], object]) -> None:
     except Exception as error:  # one tenant's request must not take the others' broker down
         session.channel.fail(error)
     spent_s = perf_counter() - began_s
+    engine.loop_turns.record(int(ApiKey.FETCH), instance_id, spent_s)
     if spent_s >= UNPAID_TURN_S_MAX and instance_id is not None and not session.principal.internal:
         engine.accountings.of(instance_id).request_time.charge(round(spent_s * 1e6), engine.clock.monotonic_ms())
-        engine.loop_turns.record(int(ApiKey.FETCH), instance_id, spent_s)
 
 
 class DelayedFollowerFetch:

