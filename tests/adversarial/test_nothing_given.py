@@ -49,7 +49,7 @@ def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 async def seen_by(owner: WireClient) -> list[Any]:
-    """What the owner sees of the instance: topics, configuration, records, quotas, rules, groups, users."""
+    """Returns what the owner sees of the instance: topics, configuration, records, quotas, rules, groups, users."""
     topics = (await owner.call(ApiKey.METADATA, 12, MetadataRequest(topics=None))).topics
     answers: list[Any] = [sorted((topic.name, len(topic.partitions)) for topic in topics)]
     for api_key, version in AS_SEEN:

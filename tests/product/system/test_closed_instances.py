@@ -190,7 +190,7 @@ def test_a_user_with_the_preset_produces_and_consumes_and_does_not_administer(
 
 
 def test_the_rights_of_one_instance_open_no_other(sold: Sold, owners: dict[str, Any], stack: Stack) -> None:
-    """The same name in another tenant's closed instance, which gave it nothing."""
+    """A user of this name in another tenant's closed instance was given nothing there."""
     other = Sold(another_tenant(stack))
     conf = other.user("app")
     for what, call in calls(conf).items():
@@ -201,7 +201,7 @@ def test_the_rights_of_one_instance_open_no_other(sold: Sold, owners: dict[str, 
 
 
 def seen(sold: Sold) -> list[Any]:
-    """What the owner sees of the instance over REST; of users without their use."""
+    """Returns what the owner sees of the instance over REST; of users without their use."""
     users = sold.tenant.get(f"{sold.path}/users")["items"]
     topics = sold.tenant.get(f"{sold.path}/topics")["items"]
     return [

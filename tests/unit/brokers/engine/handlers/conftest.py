@@ -80,7 +80,7 @@ async def administered(house: House) -> None:
 
 @pytest.fixture
 async def superusers(house: House) -> None:
-    """`mine` and `theirs` are connections of a superuser of each instance."""
+    """Makes `mine` and `theirs` connections of a superuser of each instance."""
     tree, users = house.broker.tree, house.broker.broker.current
     for instance_id in (MINE, THEIRS):
         root = UserDocument(name="root", created_at_ms=0, superuser=True)

@@ -45,7 +45,7 @@ def test_each_operation_on_the_cluster_is_open_or_administers() -> None:
 
 
 async def state_of(owner: WireClient) -> tuple[object, ...]:
-    """What a stranger could have changed, as the owner sees it."""
+    """Returns what a stranger could have changed, as the owner sees it."""
     config = sorted((line.name, line.value) for line in (await config_of(owner, "orders")).configs)
     quotas = [repr(entry) for entry in (await quotas_of(owner)).entries]
     answers = [
