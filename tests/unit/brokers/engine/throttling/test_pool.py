@@ -224,7 +224,8 @@ def test_serial_clients_get_what_was_bought_and_nobody_gets_more(
     span_s = max(20.0, 17 * size_bytes / limit_bps)
     assert outcome.got >= 0.98 - 3 * size_bytes / limit_bps / span_s
     lag_s = (trip_ms + CHARGE_INTERVAL_MS + TICK_MS) / 1000
-    assert outcome.most <= 1.015 + 0.2 * lag_s + 0.3 * size_bytes / limit_bps
+    # Three brokers admit on their own reckoning until the answer is there.
+    assert outcome.most <= 1.015 + 0.6 * lag_s + 0.3 * size_bytes / limit_bps
 
 
 def test_one_brokers_small_requests_keep_its_part_beside_large_ones_elsewhere() -> None:
