@@ -66,13 +66,13 @@ async def produce_nowhere(port: int) -> int:
 async def produce_unheard(port: int) -> int:
     """Produces without acknowledgement, and waits until the broker has taken the request."""
     client = await WireClient.connect(port, "app")
-    try:
-        await client.send(ApiKey.PRODUCE, 9, produce_request(TOPIC, RECORDS, acks=0))
-        # Answered behind it; a broker that does not lead the partition ends the connection instead.
-        with suppress(asyncio.IncompleteReadError):
+    # Answered behind it; a broker that does not lead the partition ends the connection instead.
+    with suppress(asyncio.IncompleteReadError, ConnectionError):
+        try:
+            await client.send(ApiKey.PRODUCE, 9, produce_request(TOPIC, RECORDS, acks=0))
             await client.call(ApiKey.API_VERSIONS, 0, None)
-    finally:
-        await client.close()
+        finally:
+            await client.close()
     return len(RECORDS)
 
 
