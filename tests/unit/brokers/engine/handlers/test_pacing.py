@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+from brokers.engine.handlers.produce import request
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
+from brokers.native import finder
 from quotas.pacing import BURST_MS
 from tests.testkit.records import batch, fetch_request, produce_request, values
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
@@ -99,3 +103,22 @@ async def test_requests_to_a_broker_that_leads_nothing_are_charged(house: House)
     first = await house.mine.call(ApiKey.PRODUCE, 9, produce_request("nowhere", batch(b"x" * 100_000)))
     assert first.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert first.throttle_time_ms > 700
+
+
+@pytest.mark.skipif(finder.is_installed(), reason="compiled modules are patched by nobody")
+async def test_without_asking_for_debts_new_connections_would_pass_at_once(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shows that `test_a_debt_is_the_clients_and_not_its_connections` fails where the mend is switched off."""
+    monkeypatch.setattr(request, "in_debt", lambda limiters, now_ms: None)
+    await house.topic()
+    await house.broker.set_quota(MINE, {"producer_byte_rate": "100000"}, client_id=None)
+    monotonic_ms = house.broker.broker.clock.monotonic_ms
+    began_ms = monotonic_ms()
+
+    for _ in range(4):
+        client = await house.broker.client(house.my_port)
+        await client.call(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"x" * 50_000)))
+        await client.close()
+
+    assert monotonic_ms() - began_ms < 1_000

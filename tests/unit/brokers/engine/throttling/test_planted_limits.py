@@ -1,0 +1,59 @@
+"""Mistakes that would let limits fail in one direction or the other: the simulation of serial clients finds each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from benchmarks import sharing_serial
+from brokers.engine.flowmaster.pools import PoolLedger
+from brokers.engine.throttling.charging import Limiter
+from brokers.engine.throttling.pool import Pool
+from brokers.native import finder
+from quotas.throttle import DELAY_MS_MAX
+
+pytestmark = pytest.mark.skipif(finder.is_installed(), reason="compiled modules are patched by nobody")
+
+KB: Final = 1_000
+MB: Final = 1_000_000
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def parts_alone(patch: pytest.MonkeyPatch) -> None:
+    """A broker never hears of the whole limit: one busy broker gets a third."""
+    patch.setattr(Pool, "debt_ms", lambda self, now_ms, later_bytes=0: DELAY_MS_MAX)
+
+
+def charges_lost(patch: pytest.MonkeyPatch) -> None:
+    """The flow master takes no charge for what it was: brokers never owe anything."""
+    charge = PoolLedger.charge
+
+    def nothing(self: PoolLedger, key: Any, line: Any, now_ms: int, silent_bps: int = 0) -> Any:
+        return charge(self, key, line._replace(amount_bytes=0), now_ms, silent_bps)
+
+    patch.setattr(PoolLedger, "charge", nothing)
+
+
+def debt_not_asked(patch: pytest.MonkeyPatch) -> None:
+    """Each request is admitted, as on a new connection before debts were asked there."""
+    patch.setattr(Limiter, "debt_ms", lambda self, now_ms, later=0: 0)
+
+
+def failing(outcome: sharing_serial.Outcome) -> bool:
+    return outcome.got < 0.95 or outcome.most > 1.05
+
+
+@pytest.mark.parametrize(
+    ("plant", "shape"),
+    [
+        (parts_alone, "one key"),
+        (charges_lost, "in turn"),
+        (debt_not_asked, "one key"),
+    ],
+)
+def test_a_planted_mistake_is_found(plant: Plant, shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not failing(sharing_serial.run(shape, 20 * KB, 5 * MB))
+    plant(monkeypatch)
+    assert failing(sharing_serial.run(shape, 20 * KB, 5 * MB))
