@@ -62,8 +62,6 @@ class PoolCharges:
         self._hurried = asyncio.Event()
         self._ledger: PoolLedger | None = None
         self._ledger_of = 0
-        self.requests_answered = 0
-        self.requests_lost = 0
         self._pools.on_hurry = self._hurried.set
         engine.charge_pools = self.answer
         engine.current.subscribe(self.on_image)
@@ -114,11 +112,9 @@ class PoolCharges:
         )
         response = await self._ask(image.flow_master_id, request)
         if response is None or response.error_code or len(response.paces) != len(pools):
-            self.requests_lost += 1
             for pool in pools:
                 pool.lost()
             return
-        self.requests_answered += 1
         now_ms = engine.clock.monotonic_ms()
         for pool, pace in zip(pools, response.paces, strict=True):
             if pace.is_known:
