@@ -6,13 +6,13 @@ partition by its leader's log. Copies that a rebalance makes meanwhile are not t
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from brokers.engine.cluster.image import ClusterImage, InstanceImage
 from brokers.engine.handlers.context import Engine
+from brokers.engine.scheduling.time_slice import yield_to_others
 from instances.naming import split_internal
 
 # Logs that are measured in one turn of the loop.
@@ -42,7 +42,7 @@ class StorageUse:
             measured += 1 + len(self._led[instance_id].partitions) if instance_id in self._led else 1
             if measured >= MEASURED_AT_ONCE:
                 measured = 0
-                await asyncio.sleep(0)
+                await yield_to_others()
         return result
 
     def of(self, instance_id: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, NoReturn, TypeVar
@@ -15,6 +14,7 @@ from brokers.contract.users import UserDocument
 from brokers.engine.cluster import loader
 from brokers.engine.cluster.instance_documents import ACLS, CERTIFICATES, OAUTH, USERS, InstanceDocuments
 from brokers.engine.cluster.tree import Tree
+from brokers.engine.scheduling.time_slice import yield_to_others
 
 T = TypeVar("T")
 
@@ -125,7 +125,7 @@ async def _read(
     result: dict[tuple[str, str], T | None] = {}
     for number, (each, node) in enumerate(zip(wanted, nodes, strict=True), start=1):
         if number % parsed_at_once_max == 0:
-            await asyncio.sleep(0)
+            await yield_to_others()
         try:
             result[each] = None if node is None else loader.understand(path_of(*each), node, parse)
         except loader.Malformed:

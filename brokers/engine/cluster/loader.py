@@ -4,7 +4,6 @@ ZK-3).
 
 from __future__ import annotations
 
-import asyncio
 import math
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -21,6 +20,7 @@ from brokers.engine.cluster.elected_roles import Role
 from brokers.engine.cluster.image import NO_BROKER, BrokerInfo, PartitionImage, TopicImage
 from brokers.engine.cluster.quota_image import AnyEntity, IpEntity, QuotaEntity
 from brokers.engine.cluster.tree import Node, Tree, Watch
+from brokers.engine.scheduling.time_slice import yield_to_others
 from instances import naming
 from quotas.addresses import canonical
 
@@ -166,7 +166,7 @@ async def _read_once(
     for position, name in enumerate(names):
         if taken >= PARSED_AT_ONCE_MAX:
             taken = 0
-            await asyncio.sleep(0)
+            await yield_to_others()
         taken += 1 + len(indexes.get(name, ()))
         node, document = bodies[position], parsed.get(name)
         if node is None or document is None:
@@ -224,7 +224,7 @@ async def read_instances(tree: Tree, ids: Sequence[str]) -> dict[str, InstanceDo
     result: dict[str, InstanceDocument | None] = {}
     for number, (id, node) in enumerate(zip(ids, nodes, strict=True), start=1):
         if number % PARSED_AT_ONCE_MAX == 0:
-            await asyncio.sleep(0)
+            await yield_to_others()
         try:
             result[id] = None if node is None else understand(paths.instance(id), node, InstanceDocument.from_json)
         except Malformed:

@@ -27,6 +27,7 @@ from brokers.engine.cluster.image import NO_BROKER, NO_CHANGE, ClusterImage, Top
 from brokers.engine.cluster.instance_documents import ACLS, CERTIFICATES, OAUTH, USERS, named_in
 from brokers.engine.cluster.quota_image import QuotaImage
 from brokers.engine.cluster.tree import Node, Tree
+from brokers.engine.scheduling.time_slice import yield_to_others
 from quotas.token_bucket import TokenBucket
 
 log = structlog.get_logger(__name__)
@@ -227,7 +228,7 @@ class ClusterWatcher:
         for first in range(INSTANCES_PER_IMAGE, len(there), INSTANCES_PER_IMAGE):
             some = there[first : first + INSTANCES_PER_IMAGE]
             self._current.publish(self._current.image.with_changes(instances={id: changed.pop(id) for id in some}))
-            await asyncio.sleep(0)
+            await yield_to_others()
         return self._current.image
 
     async def _changed_documents(self, image: ClusterImage, entities: Collection[str]) -> dict[str, Any]:

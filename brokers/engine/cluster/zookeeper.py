@@ -27,6 +27,7 @@ from brokers.contract.zookeeper_tls import ZooKeeperTls
 from brokers.engine.cluster import tree
 from brokers.engine.cluster.errors import StoreUnavailable
 from brokers.engine.cluster.tree import Check, Create, Delete, Node, Operation, SessionState, Set, TreeError, Watch
+from brokers.engine.scheduling.time_slice import yield_to_others
 
 RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_S_MAX = 1.0
@@ -273,7 +274,7 @@ class ZooKeeperTree:
             window: list[Any] = []
             for begin in range(start, min(start + tree.READS_IN_FLIGHT_MAX, len(paths)), tree.READS_AT_ONCE_MAX):
                 if window:
-                    await asyncio.sleep(0)
+                    await yield_to_others()
                 window += map(
                     call, paths[begin : min(begin + tree.READS_AT_ONCE_MAX, start + tree.READS_IN_FLIGHT_MAX)]
                 )

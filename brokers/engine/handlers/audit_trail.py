@@ -7,7 +7,6 @@ instance may have told one by one. While there is nowhere to write, events wait 
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,6 +27,7 @@ from brokers.contract.audit_limits import (
 )
 from brokers.engine.clock import Clock
 from brokers.engine.handlers.audit_tallies import Tallies, Tally, TallyKey, TallyRule
+from brokers.engine.scheduling.time_slice import yield_to_others
 
 log = structlog.get_logger(__name__)
 
@@ -175,7 +175,7 @@ class AuditTrail:
         while self._write_first():
             written += 1
             if not written % WRITTEN_PER_TURN:
-                await asyncio.sleep(0)
+                await yield_to_others()
         now_ms = self._clock.monotonic_ms()
         for instance_id, of in list(self._of.items()):
             for tallies in of.tallies:
@@ -183,7 +183,7 @@ class AuditTrail:
                     self._write_tally(instance_id, key, tally)
                     written += 1
                     if not written % WRITTEN_PER_TURN:
-                        await asyncio.sleep(0)
+                        await yield_to_others()
             if of.is_idle(now_ms):
                 del self._of[instance_id]
 

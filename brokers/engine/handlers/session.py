@@ -34,6 +34,7 @@ from brokers.engine.protocol.framing import check_frame_size
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 from brokers.engine.protocol.request_limits import limit_of
 from brokers.engine.request_turns import Place
+from brokers.engine.scheduling.time_slice import yield_to_others
 from brokers.engine.throttling import charging
 from brokers.engine.throttling.charging import REQUEST_PERCENTAGE, Limiter
 from quotas.throttle import DELAY_MS_MAX
@@ -432,7 +433,7 @@ async def decode_in_pieces(api_key: int, raw: RawRequest, items_max: int) -> Any
     """The request, a piece of it in each turn of the loop."""
     decoding = decode_request_in_pieces(api_key, raw.version, raw.buffer, raw.body, raw.end, items_max)
     while True:
-        await asyncio.sleep(0)
+        await yield_to_others()
         try:
             next(decoding)
         except StopIteration as end:

@@ -37,6 +37,7 @@ from brokers.engine.network.port import Accepted, Listener
 from brokers.engine.network.reports import NetworkReports
 from brokers.engine.network.sweeping import sweep
 from brokers.engine.network.tls_stream import TlsStream
+from brokers.engine.scheduling.time_slice import yield_to_others
 
 BACKLOG: Final = 1_024
 # Connections that are closed before the loop serves others.
@@ -353,7 +354,7 @@ class Listeners:
     async def sweep_in_turns(self) -> None:
         """As `sweep`; others are served in between."""
         for _ in self._sweep():
-            await asyncio.sleep(0)
+            await yield_to_others()
 
     def _sweep(self) -> Iterator[None]:
         return sweep(self._listeners.values(), self.buffers, self._deadlines, self.end)

@@ -27,7 +27,6 @@ from brokers.engine.cluster.acl_writes import in_parts
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.common.read_your_writes import until_seen
-from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.required_rights import DENIAL_TEXTS
 from brokers.engine.handlers.topics.topics import Wrong
@@ -47,6 +46,7 @@ from brokers.engine.protocol.messages.acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
+from brokers.engine.scheduling.time_slice import TimeSlice
 
 # Entries that one CreateAcls may name: no instance has more.
 CREATIONS_MAX: Final = ENTRIES_MAX
@@ -68,11 +68,11 @@ async def describe_acls(call: Call, request: DescribeAclsRequest) -> DescribeAcl
         documents = _documents(call)
     except Wrong as wrong:
         return DescribeAclsResponse(error_code=wrong.code, error_message=str(wrong), resources=[])
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     resources = []
     for pattern, entries in _filter(call, request).matching(in_order(documents.values())):
         resources.append(_described(pattern, entries))
-        await turns.take()
+        await time_slice.pause()
     return DescribeAclsResponse(error_code=0, error_message=None, resources=resources)
 
 
@@ -94,9 +94,9 @@ def _described(pattern: ResourcePattern, entries: Sequence[AclEntry]) -> Describ
 
 
 async def create_acls(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     for each in request.creations:
-        await turns.take()
+        await time_slice.pause()
         _check_known(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
     try:
         _check_right(call)
@@ -108,7 +108,7 @@ async def create_acls(call: Call, request: CreateAclsRequest) -> CreateAclsRespo
     grants: Grants = {}
     lines: dict[ResourcePattern, list[AclCreationResult]] = {}
     for number, creation in enumerate(request.creations):
-        await turns.take()
+        await time_slice.pause()
         result = AclCreationResult(error_code=0, error_message=None)
         results.append(result)
         try:
@@ -126,9 +126,9 @@ async def create_acls(call: Call, request: CreateAclsRequest) -> CreateAclsRespo
 
 async def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """Each entry is told of once, by the first filter that it matches."""
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     for each in request.filters:
-        await turns.take()
+        await time_slice.pause()
         _check_known(each.resource_type_filter, each.pattern_type_filter, each.operation, each.permission_type)
     try:
         _check_right(call)
@@ -140,7 +140,7 @@ async def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsRespo
     unwanted: Grants = {}
     lines: dict[ResourcePattern, list[DeleteAclsMatchingAcl]] = {}
     for number, each in enumerate(request.filters):
-        await turns.take()
+        await time_slice.pause()
         if number >= FILTERS_MAX:
             message = f"At most {FILTERS_MAX} filters in one request."
             code = int(ErrorCode.INVALID_REQUEST)
@@ -156,7 +156,7 @@ async def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsRespo
             lines.setdefault(pattern, []).extend(of_pattern)
             matching += of_pattern
         results.append(DeleteAclsFilterResult(error_code=0, error_message=None, matching_acls=matching))
-        await turns.take()
+        await time_slice.pause()
     await _change(call, unwanted, lines, call.engine.store.remove_acls)
     return DeleteAclsResponse(filter_results=results)
 

@@ -26,7 +26,6 @@ from brokers.engine.handlers.auth.user_calls import (
     until_users_seen,
     users_of,
 )
-from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.scram import (
@@ -39,6 +38,7 @@ from brokers.engine.protocol.messages.scram import (
     ScramCredentialInfo,
     ScramCredentialUpsertion,
 )
+from brokers.engine.scheduling.time_slice import TimeSlice
 
 # Kafka's, where nothing is wrong.
 NO_MESSAGE: Final = ""
@@ -62,18 +62,18 @@ async def describe_user_scram_credentials(
             error_message="Cluster authorization failed.",
             results=[],
         )
-    users, budget = users_of(call), TurnBudget()
+    users, time_slice = users_of(call), TimeSlice()
     results = []
     if not request.users:
         for user in sorted(users.values(), key=lambda user: user.name):
             infos = _infos(user)
             if infos:
                 results.append(_described(user.name, infos))
-            await budget.take()
+            await time_slice.pause()
     else:
         for name, count in Counter(wanted.name for wanted in request.users).items():
             results.append(_wanted(name, count, users.get(paths.sanitise(name))))
-            await budget.take()
+            await time_slice.pause()
     return DescribeUserScramCredentialsResponse(error_code=0, error_message=NO_MESSAGE, results=results)
 
 
@@ -129,8 +129,8 @@ class _Wanted:
 async def alter_user_scram_credentials(
     call: Call, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    budget = TurnBudget()
-    wanted = await _by_user(request, budget)
+    time_slice = TimeSlice()
+    wanted = await _by_user(request, time_slice)
     if not may_administer_users(call):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return AlterUserScramCredentialsResponse(
@@ -142,28 +142,28 @@ async def alter_user_scram_credentials(
         if number >= USERS_PER_REQUEST_MAX:
             each.error = ErrorCode.INVALID_REQUEST, f"At most {USERS_PER_REQUEST_MAX} users in one request."
         results.append(await _alter(call, name, each, written))
-        await budget.take()
+        await time_slice.pause()
     await until_users_seen(call, written)
     return AlterUserScramCredentialsResponse(results=results)
 
 
-async def _by_user(request: AlterUserScramCredentialsRequest, budget: TurnBudget) -> dict[str, _Wanted]:
+async def _by_user(request: AlterUserScramCredentialsRequest, time_slice: TimeSlice) -> dict[str, _Wanted]:
     wanted: dict[str, _Wanted] = {}
     for deletion in request.deletions:
         each = wanted.setdefault(deletion.name, _Wanted())
         each.deleted.append(deletion.mechanism)
         each.error = each.error or _error_of_mechanism(deletion.name, deletion.mechanism)
-        await budget.take()
+        await time_slice.pause()
     for upsertion in request.upsertions:
         each = wanted.setdefault(upsertion.name, _Wanted())
         each.upserted.append(upsertion)
         each.error = each.error or _error_of_upsertion(upsertion)
-        await budget.take()
+        await time_slice.pause()
     for each in wanted.values():
         mechanisms = each.mechanisms()
         if each.error is None and len(set(mechanisms)) != len(mechanisms):
             each.error = ErrorCode.DUPLICATE_RESOURCE, TWICE
-        await budget.take()
+        await time_slice.pause()
     return wanted
 
 

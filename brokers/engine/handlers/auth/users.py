@@ -27,7 +27,6 @@ from brokers.engine.handlers.auth.user_calls import (
     until_users_seen,
     users_of,
 )
-from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.users import (
@@ -41,6 +40,7 @@ from brokers.engine.protocol.messages.users import (
     DescribeUsersRequest,
     DescribeUsersResponse,
 )
+from brokers.engine.scheduling.time_slice import TimeSlice
 
 NEVER: Final = -1
 
@@ -51,7 +51,7 @@ async def describe_users(call: Call, request: DescribeUsersRequest) -> DescribeU
         return DescribeUsersResponse(
             error_code=int(ErrorCode.INVALID_REQUEST), error_message="Users belong to an instance.", users=[]
         )
-    users, budget = users_of(call), TurnBudget()
+    users, time_slice = users_of(call), TimeSlice()
     if request.names is None:
         wanted = sorted(users.values(), key=lambda user: user.name)
     else:
@@ -60,7 +60,7 @@ async def describe_users(call: Call, request: DescribeUsersRequest) -> DescribeU
     described = []
     for user in wanted:
         described.append(_described(call, user))
-        await budget.take()
+        await time_slice.pause()
     return DescribeUsersResponse(error_code=0, error_message=None, users=described)
 
 
@@ -91,7 +91,7 @@ def _described(call: Call, user: UserDocument) -> DescribedUser:
 async def alter_users(call: Call, request: AlterUsersRequest) -> AlterUsersResponse:
     results = []
     written: Written = {}
-    budget = TurnBudget()
+    time_slice = TimeSlice()
     for number, alteration in enumerate(request.alterations):
         code, message = 0, None
         try:
@@ -106,7 +106,7 @@ async def alter_users(call: Call, request: AlterUsersRequest) -> AlterUsersRespo
         except errors.ClusterError as failure:
             code, message = failure.wire_code, str(failure)
         results.append(AlteredUserResult(name=alteration.name, error_code=code, error_message=message))
-        await budget.take()
+        await time_slice.pause()
     await until_users_seen(call, written)
     return AlterUsersResponse(results=results)
 

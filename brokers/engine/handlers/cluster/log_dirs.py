@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from brokers.contract.acls import ResourceType
-from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode
@@ -25,6 +24,7 @@ from brokers.engine.protocol.messages.log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from brokers.engine.scheduling.time_slice import TimeSlice
 
 NOT_KNOWN: Final = -1
 VOLUMES_FROM: Final = 4
@@ -42,11 +42,11 @@ async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> Desc
     is_operator = call.view.instance_id is None
     roots = table.settings.roots
     held: dict[Path, _HeldReplica] = {root: {} for root in roots}
-    turns = TurnBudget()
-    wanted = await _wanted(call, request, turns)
+    time_slice = TimeSlice()
+    wanted = await _wanted(call, request, time_slice)
     for name, partition in _visible(call, wanted):
         held[partition.log.root].setdefault(name, []).append(partition)
-        await turns.take()
+        await time_slice.pause()
     volumes: dict[Path, tuple[int, int]] = {}
     if is_operator and call.version >= VOLUMES_FROM:
         # A disk that hangs must not stop the loop.
@@ -60,7 +60,7 @@ async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> Desc
         topics = []
         for name, partitions in held[root].items():
             topics.append(_topic(name, partitions))
-            await turns.take()
+            await time_slice.pause()
         total_bytes, usable_bytes = volumes.get(root, (NOT_KNOWN, NOT_KNOWN))
         results.append(
             DescribeLogDirsResult(
@@ -79,7 +79,7 @@ def lines_described(response: DescribeLogDirsResponse) -> int:
     return sum(1 + len(topic.partitions) for result in response.results for topic in result.topics)
 
 
-async def _wanted(call: Call, request: DescribeLogDirsRequest, turns: TurnBudget) -> dict[str, set[int]] | None:
+async def _wanted(call: Call, request: DescribeLogDirsRequest, time_slice: TimeSlice) -> dict[str, set[int]] | None:
     """The partitions that are asked about, by the names of topics that there are; None: all."""
     if request.topics is None:
         return None
@@ -88,7 +88,7 @@ async def _wanted(call: Call, request: DescribeLogDirsRequest, turns: TurnBudget
     for line in request.topics:
         if line.topic.encode() in topics:
             wanted.setdefault(line.topic, set()).update(line.partitions)
-        await turns.take()
+        await time_slice.pause()
     return wanted
 
 

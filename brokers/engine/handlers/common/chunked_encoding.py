@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from brokers.engine.handlers.context import Call, Handler
 from brokers.engine.protocol.codec import Encoded, encode_response_in_chunks
+from brokers.engine.scheduling.time_slice import yield_to_others
 
 # Of an answer that is encoded at once.
 LINES_AT_ONCE_MAX: Final = 1_000
@@ -39,10 +39,10 @@ def in_chunks(handler: Handler, lines_of: Callable[[Any], int]) -> Handler:
 async def encoded_in_chunks(api_key: int, version: int, response: Any) -> Encoded:
     """`response`, a piece of it in each turn of the loop."""
     chunks = encode_response_in_chunks(api_key, version, response)
-    await asyncio.sleep(0)  # to make a long answer took this turn
+    await yield_to_others()  # to make a long answer took this turn
     while True:
         try:
             next(chunks)
         except StopIteration as end:
             return Encoded(end.value, getattr(response, "throttle_time_ms", 0))
-        await asyncio.sleep(0)
+        await yield_to_others()

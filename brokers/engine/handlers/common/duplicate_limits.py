@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX, TurnBudget
+from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX
+from brokers.engine.scheduling.time_slice import TimeSlice
 
 # In one request, of ids and of partitions. Clients repeat none.
 REPEATED_IDS_MAX: Final = 10
@@ -43,7 +44,7 @@ class DuplicateLimits:
 
     async def are_too_many_of(self, wanted: Sequence[tuple[str, Sequence[int]]]) -> bool:
         """The same of many lines, in turns."""
-        turns = TurnBudget()
+        time_slice = TimeSlice()
         known: set[tuple[str, int]] = set()
         for name, indexes in wanted:
             for begin in range(0, len(indexes), LINES_PER_TURN_MAX):
@@ -51,6 +52,6 @@ class DuplicateLimits:
                 before = len(known)
                 known.update([(name, index) for index in part])
                 self._count += len(part) - (len(known) - before)
-                await turns.take()
-            await turns.take()  # a topic may be named without partitions
+                await time_slice.pause()
+            await time_slice.pause()  # a topic may be named without partitions
         return self._count > REPEATED_LINES_MAX

@@ -6,19 +6,15 @@ or a partition does not depend on the others that are named with it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 from brokers.engine.handlers.context import Call, Handler
+from brokers.engine.scheduling.time_slice import yield_to_others
 
 # Of a request that are handled in one turn of the loop: some microseconds each.
 LINES_PER_TURN_MAX: Final = 200
-LET_GO_AT_ONCE_MAX: Final = 100
-# For what can stop anywhere.
-PIECE_S: Final = 0.001
 
 
 class Shape(NamedTuple):
@@ -31,33 +27,6 @@ class Shape(NamedTuple):
     lines: str | None = None
     result_lines: str | None = None
     lines_max: int = LINES_PER_TURN_MAX
-
-
-class TurnBudget:
-    """Gives other requests a turn whenever it was used up: `await turns.take()` after each line."""
-
-    __slots__ = ("_until_s",)
-
-    def __init__(self) -> None:
-        self._until_s = perf_counter() + PIECE_S
-
-    async def take(self) -> None:
-        if perf_counter() >= self._until_s:
-            await asyncio.sleep(0)
-            self._until_s = perf_counter() + PIECE_S
-
-
-async def let_go(items: list[Any], within: Callable[[Any], list[Any]]) -> None:
-    """Empties a long list of lists some at a time: to free a hundred thousand objects at once takes milliseconds."""
-    turns = TurnBudget()
-    for item in items:
-        inner = within(item)
-        while len(inner) > LET_GO_AT_ONCE_MAX:
-            del inner[-LET_GO_AT_ONCE_MAX:]
-            await turns.take()
-    while items:
-        del items[-LET_GO_AT_ONCE_MAX:]
-        await turns.take()
 
 
 def in_turns(handler: Handler, shape: Shape) -> Handler:
@@ -107,7 +76,7 @@ async def _answer_in_turns(handler: Handler, shape: Shape, call: Call, request: 
         results += share_results
         if whole is None or getattr(answer, "error_code", False):
             whole = answer
-        await asyncio.sleep(0)
+        await yield_to_others()
     setattr(whole, shape.results, results)
     return whole
 

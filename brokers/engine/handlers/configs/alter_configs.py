@@ -14,7 +14,6 @@ from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.common.read_your_writes import until_seen
-from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.configs import broker_configs
 from brokers.engine.handlers.configs.config_changes import APPEND, DELETE, SET, SUBTRACT, listed
 from brokers.engine.handlers.configs.describe_configs import (
@@ -46,6 +45,7 @@ from brokers.engine.protocol.messages.configs import (
     IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
+from brokers.engine.scheduling.time_slice import TimeSlice
 
 AnyResource = TypeVar("AnyResource", AlterConfigsResource, IncrementalAlterConfigsResource)
 AnyAnswer = TypeVar("AnyAnswer", AlterConfigsResourceResponse, IncrementalAlterConfigsResourceResponse)
@@ -102,10 +102,10 @@ async def _each(
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     answers: list[AnyAnswer] = []
     written: list[int | None] = []
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     for number, resource in enumerate(resources):
         code, message = 0, None
-        await turns.take()  # what is only checked waits for nothing
+        await time_slice.pause()  # what is only checked waits for nothing
         try:
             if number >= RESOURCES_MAX:
                 raise Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY)

@@ -11,7 +11,6 @@ from brokers.engine.cluster.quota_image import AnyEntity, IpEntity, QuotaImage
 from brokers.engine.cluster.quota_image import QuotaEntity as Stored
 from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.common.read_your_writes import until_seen
-from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.required_rights import DENIAL_TEXTS
 from brokers.engine.handlers.topics.topics import Wrong
@@ -28,6 +27,7 @@ from brokers.engine.protocol.messages.quotas import (
     QuotaFilterComponent,
     QuotaValue,
 )
+from brokers.engine.scheduling.time_slice import TimeSlice
 from quotas.addresses import canonical
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
@@ -40,8 +40,8 @@ PARTS_MAX: Final = 100
 async def describe_client_quotas(call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     try:
         _check_right(call)
-        turns = TurnBudget()
-        wanted = await _components(request.components, turns)
+        time_slice = TimeSlice()
+        wanted = await _components(request.components, time_slice)
         instance_id = _instance(call)
     except Wrong as wrong:
         return DescribeClientQuotasResponse(error_code=wrong.code, error_message=str(wrong), entries=None)
@@ -51,7 +51,7 @@ async def describe_client_quotas(call: Call, request: DescribeClientQuotasReques
             values = [QuotaValue(key=key, value=float(value)) for key, value in sorted(limits.items())]
             parts = [QuotaEntity(entity_type=kind, entity_name=name) for kind, name in _parts(entity).items()]
             entries.append(QuotaEntry(entity=parts, values=values))
-        await turns.take()
+        await time_slice.pause()
     return DescribeClientQuotasResponse(error_code=0, error_message=None, entries=entries)
 
 
@@ -78,11 +78,11 @@ def entries_described(response: DescribeClientQuotasResponse) -> int:
     return len(response.entries or ())
 
 
-async def _components(components: list[QuotaFilterComponent], turns: TurnBudget) -> dict[str, QuotaFilterComponent]:
+async def _components(components: list[QuotaFilterComponent], time_slice: TimeSlice) -> dict[str, QuotaFilterComponent]:
     """By entity type. An empty filter matches everything (QUO-72)."""
     wanted: dict[str, QuotaFilterComponent] = {}
     for component in components:
-        await turns.take()
+        await time_slice.pause()
         kind = component.entity_type
         if not kind:
             raise Wrong(ErrorCode.INVALID_REQUEST, "Unexpected empty filter component entity type")
@@ -141,10 +141,10 @@ def _parts(entity: AnyEntity) -> dict[str, str | None]:
 async def alter_client_quotas(call: Call, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     results = []
     written: list[int | None] = []
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     for number, entry in enumerate(request.entries):
         code, message = 0, None
-        await turns.take()
+        await time_slice.pause()
         try:
             _check_right(call)
             if number >= ENTRIES_MAX:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 from typing import Final
 
@@ -31,6 +30,7 @@ from brokers.engine.protocol.messages.configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from brokers.engine.scheduling.time_slice import yield_to_others
 from instances.naming import is_valid_topic_name
 
 TOPIC, BROKER = 2, 4
@@ -55,7 +55,7 @@ async def _describe_many(call: Call, request: DescribeConfigsRequest) -> Describ
     results = []
     for number, resource in enumerate(request.resources):
         if number and number % DESCRIBED_AT_ONCE_MAX == 0:
-            await asyncio.sleep(0)
+            await yield_to_others()
         if number >= RESOURCES_MAX:
             results.append(_result(resource, int(ErrorCode.INVALID_REQUEST), TOO_MANY, []))
             continue

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from brokers.engine.handlers.common.chunked_encoding import encoded_in_chunks
-from brokers.engine.handlers.common.turns import TurnBudget, let_go
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
@@ -16,6 +15,7 @@ from brokers.engine.protocol.messages.fetch import (
     FetchPartitionData,
     FetchResponse,
 )
+from brokers.engine.scheduling.time_slice import TimeSlice, free_incrementally
 from brokers.engine.values import Slice
 
 TOPIC_IDS_FROM = 13
@@ -47,12 +47,12 @@ async def refused(version: int, correlation_id: int, error: int, frame: FetchFra
     """
     topics = []
     if version < TOPIC_IDS_FROM:
-        turns = TurnBudget()
+        time_slice = TimeSlice()
         for key, wanted in frame.topics:
-            await turns.take()  # a topic may be named without partitions
+            await time_slice.pause()  # a topic may be named without partitions
             lines = []
             for line in wanted:
-                await turns.take()
+                await time_slice.pause()
                 lines.append(
                     FetchPartitionData(
                         partition_index=line[0],
@@ -65,5 +65,5 @@ async def refused(version: int, correlation_id: int, error: int, frame: FetchFra
             topics.append(FetchableTopicResponse(topic=key.decode("utf-8", "replace"), partitions=lines))
     response = FetchResponse(error_code=error, responses=topics)
     body = (await encoded_in_chunks(ApiKey.FETCH, version, response)).body
-    await let_go(topics, lambda topic: topic.partitions)
+    await free_incrementally(topics, lambda topic: topic.partitions)
     return encode_response_frame(ApiKey.FETCH, version, correlation_id, body)

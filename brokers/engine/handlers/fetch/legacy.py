@@ -14,7 +14,6 @@ from typing import Final
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.common.background import answer_in_turns
 from brokers.engine.handlers.common.chunked_encoding import LINES_AT_ONCE_MAX, encoded_in_chunks
-from brokers.engine.handlers.common.turns import TurnBudget, let_go
 from brokers.engine.handlers.fetch.delayed_fetch import bytes_still_missing, may_be_delayed
 from brokers.engine.handlers.fetch.fetch import charge_for, meter
 from brokers.engine.handlers.fetch.in_turn import InTurn
@@ -41,6 +40,7 @@ from brokers.engine.protocol.messages.fetch import (
 from brokers.engine.records.compression import INFLATED_BYTES_MAX, ZSTD
 from brokers.engine.records.conversion import Work
 from brokers.engine.request_turns import Place
+from brokers.engine.scheduling.time_slice import TimeSlice, free_incrementally, yield_to_others
 from brokers.engine.throttling.charging import Limiter, fetch_cap_bytes
 from brokers.engine.throttling.usage import UsageCounter
 from brokers.engine.throttling.waits import Mute
@@ -130,7 +130,7 @@ class _OldFetch:
 
     async def _converted(self, *, may_wait: bool) -> list[tuple[str, list[_Part]]]:
         topics, missing_bytes = await self._read_without_stalling()
-        await asyncio.sleep(0)
+        await yield_to_others()
         watched = [part.partition for _, parts in topics for part in parts if part.partition is not None]
         is_early = missing_bytes > 0 and self.request.max_wait_ms > 0 and not self.must_answer and bool(watched)
         if may_wait and is_early and may_be_delayed(sum(len(parts) for _, parts in topics), self.session.view()):
@@ -149,11 +149,11 @@ class _OldFetch:
         return topics
 
     async def _complete(self, topics: list[tuple[str, list[_Part]]]) -> None:
-        turns = TurnBudget()
+        time_slice = TimeSlice()
         for _, parts in topics:
-            await turns.take()  # a topic may be named without partitions
+            await time_slice.pause()  # a topic may be named without partitions
             for part in parts:
-                await turns.take()
+                await time_slice.pause()
                 converted = part.converted
                 if converted is not None:
                     part.line.error_code, part.line.records = converted.error_code, converted.records
@@ -166,13 +166,13 @@ class _OldFetch:
                     part.line.records = None
 
     async def _refused(self, error: int) -> FetchResponse:
-        turns = TurnBudget()
+        time_slice = TimeSlice()
         responses = []
         for topic in self.request.topics:
-            await turns.take()
+            await time_slice.pause()
             lines = []
             for wanted in topic.partitions:
-                await turns.take()
+                await time_slice.pause()
                 lines.append(_line(wanted.partition, error))
             responses.append(FetchableTopicResponse(topic=topic.topic, partitions=lines))
         return FetchResponse(responses=responses)
@@ -196,14 +196,14 @@ class _OldFetch:
         nothing_yet = self.version >= ANSWER_LIMIT_FROM
         topics: list[tuple[str, list[_Part]]] = []
         readable_bytes = 0
-        turns = TurnBudget()
+        time_slice = TimeSlice()
         try:
             for topic in self.request.topics:
                 parts: list[_Part] = []
                 topics.append((topic.topic, parts))
-                await turns.take()
+                await time_slice.pause()
                 for wanted in topic.partitions:
-                    await turns.take()
+                    await time_slice.pause()
                     client = self.session.client(self.client_id)
                     part = self._part(client, topic.topic.encode(), wanted, remaining, nothing_yet, wait)
                     parts.append(part)
@@ -275,23 +275,23 @@ class _OldFetch:
     async def _answer(self, topics: list[tuple[str, list[_Part]]]) -> None:
         """Charges the answer as it would be sent; too much, and it goes without data and uncounted (QUO-20)."""
         engine = self.session.engine
-        turns = TurnBudget()
+        time_slice = TimeSlice()
         responses = []
         for name, parts in topics:
-            await turns.take()
+            await time_slice.pause()
             responses.append(FetchableTopicResponse(topic=name, partitions=[part.line for part in parts]))
         frame = await self._encoded(FetchResponse(responses=responses))
-        await let_go(responses, lambda response: response.partitions)
+        await free_incrementally(responses, lambda response: response.partitions)
         limited, metered = [], []
         for _, parts in topics:
             for part in parts:
-                await turns.take()
+                await time_slice.pause()
                 if part.line.records:
                     metered.append((part.usage, len(part.line.records)))
                     if part.limiter is not None:
                         limited.append((part.limiter, len(part.line.records)))
-        await let_go(topics, lambda topic: topic[1])
-        await let_go(self.request.topics, lambda topic: topic.partitions)
+        await free_incrementally(topics, lambda topic: topic[1])
+        await free_incrementally(self.request.topics, lambda topic: topic.partitions)
         client = self.session.client(self.client_id)
         if client.consume_limiters or client.request_limiter is not None or limited:
             delay_ms, limiter = charge_for(self.session, client, len(frame), limited)
@@ -314,7 +314,7 @@ class _OldFetch:
         lines = sum(1 + len(topic.partitions) + len(topic.topic) // NAME_BYTES_PER_ITEM for topic in response.responses)
         if lines > LINES_AT_ONCE_MAX:
             body = (await encoded_in_chunks(ApiKey.FETCH, self.version, response)).body
-            await asyncio.sleep(0)  # the frame copies it
+            await yield_to_others()  # the frame copies it
         else:
             body = encode_response(ApiKey.FETCH, self.version, response)
         return encode_response_frame(ApiKey.FETCH, self.version, self.correlation_id, body)

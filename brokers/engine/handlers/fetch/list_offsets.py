@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable
 
@@ -24,6 +23,7 @@ from brokers.engine.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from brokers.engine.scheduling.time_slice import yield_to_others
 
 # Of the partitions that are searched by a time so many are in one turn of the loop, each of the others in its own: a
 # search may look at every record of a batch.
@@ -119,7 +119,7 @@ class _Lookup:
     async def complete(self, response: ListOffsetsResponse) -> ListOffsetsResponse:
         """`response` with the unfinished lines filled in, while the loop serves others."""
         for line, wanted, partition in self.unfinished:
-            await asyncio.sleep(0)
+            await yield_to_others()
             for _ in range(ROUNDS_MAX):
                 result = self._ask(partition, wanted, wait=False)
                 if result.uncached is None:

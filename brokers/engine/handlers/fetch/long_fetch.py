@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -27,6 +26,7 @@ from brokers.engine.protocol.fast_codec import (
     fetch_response_head,
 )
 from brokers.engine.request_turns import Place
+from brokers.engine.scheduling.time_slice import yield_to_others
 from brokers.engine.throttling.charging import fetch_cap_bytes
 
 # Longer requests take turns: this is some 500 partitions.
@@ -59,7 +59,7 @@ async def _decode_long(session: Session, raw: RawRequest, handle: Handle) -> Non
         decoder = FetchDecoder(raw.buffer, raw.body, raw.end, raw.version, session.fetch_items_max)
         is_over = decoder.advance(DECODED_AT_ONCE_MAX)
         while not is_over:
-            await asyncio.sleep(0)
+            await yield_to_others()
             is_over = decoder.advance(DECODED_AT_ONCE_MAX)
         frame = await without_repeats_in_turns(decoder.frame())
         session.channel.release()
@@ -147,7 +147,7 @@ class _LongFetch:
                     client, self._session, share, self._version, left_bytes, wait, not reading.readable_bytes
                 )
                 reading.extend(later, goes_on)
-                await asyncio.sleep(0)
+                await yield_to_others()
         except BaseException:
             reading.release()
             raise
@@ -163,7 +163,7 @@ class _LongFetch:
         leaders, tagged = NOBODY, b"\x00"
         if reading.must_answer and version >= LEADERS_FROM:
             leaders, tagged = find_leaders(self._session.view(), version, reading.answers)
-            await asyncio.sleep(0)
+            await yield_to_others()
         is_committed = self._frame.isolation == READ_COMMITTED
         encoder = FetchResponseEncoder(version, is_committed, reading.aborted, leaders, diverging)
         room = ENCODED_AT_ONCE_MAX
@@ -176,11 +176,11 @@ class _LongFetch:
                 if room <= 0:
                     room = ENCODED_AT_ONCE_MAX
                     encoder.compact()
-                    await asyncio.sleep(0)
+                    await yield_to_others()
             room -= 1
             encoder.end_topic()
         head = fetch_response_head(version, correlation_id, 0, 0, NO_SESSION, len(reading.answers))
-        await asyncio.sleep(0)
+        await yield_to_others()
         return encoder.finish(head, tagged)
 
     def _missing_bytes(self, reading: Reading) -> int:

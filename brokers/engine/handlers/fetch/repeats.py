@@ -4,12 +4,10 @@ and there is one answer: a partition is read and watched once, however often a r
 
 from __future__ import annotations
 
-import asyncio
-
-from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.protocol.fast_codec import FetchFrame
 from brokers.engine.protocol.fast_codec_fetch import PartitionWanted, TopicWanted
 from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from brokers.engine.scheduling.time_slice import TimeSlice, yield_to_others
 
 # By topic name or id, and partition.
 Latest = dict[tuple[bytes, int], PartitionWanted]
@@ -26,9 +24,9 @@ async def without_repeats_in_turns(frame: FetchFrame) -> FetchFrame:
     """Does the work of `without_repeats` for a frame of very many partitions, with others served in between."""
     if not has_repeats(frame.topics):
         return frame
-    await asyncio.sleep(0)
+    await yield_to_others()
     latest = _latest(frame.topics)
-    await asyncio.sleep(0)
+    await yield_to_others()
     return frame._replace(topics=_grouped(latest))
 
 
@@ -60,18 +58,18 @@ async def without_repeats_of_old(request: FetchRequest) -> None:
     """Changes a request of an old version in the same way, in turns."""
     latest: dict[tuple[str, int], FetchPartition] = {}
     count = 0
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     for topic in request.topics:
         count += len(topic.partitions)
-        await turns.take()
+        await time_slice.pause()
         for wanted in topic.partitions:
-            await turns.take()
+            await time_slice.pause()
             latest[topic.topic, wanted.partition] = wanted
     if len(latest) == count and len({topic.topic for topic in request.topics}) == len(request.topics):
         return
     topics: list[FetchTopic] = []
     for (name, _), wanted in latest.items():
-        await turns.take()
+        await time_slice.pause()
         if topics and topics[-1].topic == name:
             topics[-1].partitions.append(wanted)
         else:

@@ -15,11 +15,11 @@ from copy import copy
 from typing import Any, Final, NamedTuple
 
 from brokers.contract.partitions import NO_LEADER
-from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import NO_BROKER, Call, ForwardingFailed, Handler
 from brokers.engine.handlers.groups.find_coordinator import GROUP, TRANSACTION, coordinator_of, forwarding_endpoint
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.scheduling.time_slice import TimeSlice
 
 _K = ApiKey
 # Version 0 of these is about ZooKeeper, which every broker asks itself.
@@ -188,10 +188,10 @@ def _splitting(handler: Handler, many: _Many) -> Handler:
 async def _split_in_turns(handler: Handler, many: _Many, call: Call, request: Any) -> Any:
     """The same of very many ids."""
     shares: dict[int, list[Any]] = defaultdict(list)
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     for item in getattr(request, many.asked):
         shares[_target(call, many.kind, many.id_of_asked(item))].append(item)
-        await turns.take()
+        await time_slice.pause()
     if not shares.keys() - {NO_BROKER}:
         return await _here(handler, call, request)
     return await _gather_shares(handler, many, call, request, shares)
@@ -221,17 +221,17 @@ async def _gather_shares(
         gathered += await elsewhere
     finally:
         elsewhere.cancel()
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     matching: dict[str, list[Any]] = defaultdict(list)
     for response in (each for responses in gathered for each in responses):
         for result in getattr(response, many.results):
             matching[many.id_of_result(result)].append(result)
-            await turns.take()
+            await time_slice.pause()
     merged = gathered[0][0]
     results = []
     for item in getattr(request, many.asked):
         results += matching.pop(many.id_of_asked(item), [])
-        await turns.take()
+        await time_slice.pause()
     setattr(merged, many.results, results)
     return merged
 
@@ -249,7 +249,7 @@ async def _gather_all(handler: Handler, all_of: _All, call: Call, request: Any) 
     response = await _here(handler, call, request)
     results = list(getattr(response, all_of.results))
     outside = [broker_id for broker_id in view.image.brokers if broker_id not in view.endpoints]
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     others = await asyncio.gather(*(_send(call, broker_id, request) for broker_id in outside), return_exceptions=True)
     for other in others:
         if isinstance(other, ForwardingFailed):
@@ -262,6 +262,6 @@ async def _gather_all(handler: Handler, all_of: _All, call: Call, request: Any) 
             for result in getattr(other, all_of.results):
                 if _forwards(call, view.namespace.internal_id(all_of.id_of_result(result))):
                     results.append(result)
-                await turns.take()
+                await time_slice.pause()
     setattr(response, all_of.results, results)
     return response

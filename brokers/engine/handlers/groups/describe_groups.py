@@ -12,7 +12,6 @@ from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
 from brokers.engine.coordinators.groups.limits import is_too_long
 from brokers.engine.coordinators.groups.replies import DescribeReply
 from brokers.engine.handlers.common.duplicate_limits import beyond_duplicate_limit
-from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.groups.coordinator_calls import ask
 from brokers.engine.protocol.errors import ErrorCode
@@ -26,6 +25,7 @@ from brokers.engine.protocol.messages.groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from brokers.engine.scheduling.time_slice import TimeSlice, yield_to_others
 
 # Read, delete, describe, as bits by operation number: all that a group has.
 GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8))
@@ -59,7 +59,7 @@ async def _describe_many(call: Call, request: DescribeGroupsRequest) -> Describe
         refused = DescribeReply(int(ErrorCode.INVALID_REQUEST))
         replies = [refused if next(excess) else _describe(call, group_id) for group_id in part.groups]
         groups += (await _describe_when_known(call, part, replies)).groups
-        await asyncio.sleep(0)
+        await yield_to_others()
     return DescribeGroupsResponse(groups=groups)
 
 
@@ -133,12 +133,12 @@ def list_groups(call: Call, request: ListGroupsRequest) -> ListGroupsResponse | 
 
 
 async def _without_denied(call: Call, listed: ListGroupsResponse) -> ListGroupsResponse:
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     allowed = []
     for group in listed.groups:
         if not call.denial(ResourceType.GROUP, group.group_id):
             allowed.append(group)
-        await turns.take()
+        await time_slice.pause()
     listed.groups = allowed
     return listed
 

@@ -7,7 +7,6 @@ from collections.abc import Awaitable
 from typing import Final
 
 from brokers.contract.acls import ResourceType
-from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.groups.coordinator_calls import ask
 from brokers.engine.handlers.offsets.offsets import id_refusal
@@ -21,6 +20,7 @@ from brokers.engine.protocol.messages.offsets import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from brokers.engine.scheduling.time_slice import TimeSlice
 
 GROUPS_PER_REQUEST_MAX: Final = 10_000
 # Each is an append; they are waited for together.
@@ -58,12 +58,12 @@ async def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroup
     names = list(dict.fromkeys(request.groups_names))
     wanted = names[:GROUPS_PER_REQUEST_MAX]
     codes: list[int] = []
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     for start in range(0, len(wanted), GROUPS_AT_ONCE):
         replies = []
         for name in wanted[start : start + GROUPS_AT_ONCE]:
             replies.append(_delete(call, name))
-            await turns.take()
+            await time_slice.pause()
         late = iter(await asyncio.gather(*(reply for reply in replies if isinstance(reply, Awaitable))))
         codes += [next(late) if isinstance(reply, Awaitable) else reply for reply in replies]
     codes += [int(ErrorCode.INVALID_REQUEST)] * (len(names) - len(codes))

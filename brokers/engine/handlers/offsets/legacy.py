@@ -12,10 +12,10 @@ from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Fetched
 from brokers.engine.handlers.common.changing import changing
-from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.offsets import OffsetCommitRequestPartition
+from brokers.engine.scheduling.time_slice import TimeSlice
 
 # Partitions of one request that are looked up in ZooKeeper.
 PARTITIONS_MAX: Final = 10_000
@@ -64,12 +64,12 @@ async def fetch(call: Call, group_id: str, wanted: Wanted) -> list[tuple[str, li
         else:
             result = dict(zip(keys, offsets, strict=True))
     topics = []
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     for name, indexes in wanted:
-        await turns.take()
+        await time_slice.pause()
         lines = []
         for index in indexes:
-            await turns.take()
+            await time_slice.pause()
             offset = result.get((name, index))
             code = refused.get((name, index)) or failed or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             lines.append(_none(index, code) if offset is None else Fetched(index, offset, -1, ""))
@@ -79,13 +79,13 @@ async def fetch(call: Call, group_id: str, wanted: Wanted) -> list[tuple[str, li
 
 async def all_refused(wanted: Wanted, code: int) -> list[tuple[str, list[Fetched]]]:
     """Every partition with the same error."""
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     topics = []
     for name, indexes in wanted:
-        await turns.take()
+        await time_slice.pause()
         lines = []
         for index in indexes:
-            await turns.take()
+            await time_slice.pause()
             lines.append(_none(index, code))
         topics.append((name, lines))
     return topics
@@ -96,13 +96,13 @@ async def _readable(call: Call, wanted: Wanted) -> tuple[dict[PartitionKey, Part
     view = call.view
     keys: dict[PartitionKey, PartitionKey] = {}
     refused: dict[PartitionKey, int] = {}
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     for name, indexes in wanted:
-        await turns.take()
+        await time_slice.pause()
         topic = view.namespace.topics.get(name.encode())
         error = call.refusal(topic, name)
         for index in indexes:
-            await turns.take()
+            await time_slice.pause()
             if topic is not None and not error and 0 <= index < len(topic.partitions):
                 keys[name, index] = (topic.name, index)
             else:

@@ -16,7 +16,7 @@ from brokers.contract.acls import ResourceType
 from brokers.engine.coordinators.groups.limits import GROUP_ID_BYTES_MAX
 from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Commit, Fetched, Positions
 from brokers.engine.handlers.common.duplicate_limits import DuplicateLimits, beyond_duplicate_limit
-from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX, TurnBudget
+from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.groups.coordinator_calls import ask
 from brokers.engine.handlers.offsets import legacy
@@ -36,6 +36,7 @@ from brokers.engine.protocol.messages.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from brokers.engine.scheduling.time_slice import TimeSlice, yield_to_others
 from instances import naming
 
 LEGACY_VERSION: Final = 0
@@ -170,10 +171,10 @@ def _is_in_lines(call: Call, error: int) -> bool:
 
 
 async def _lined_topics(found: Iterable[tuple[str, PositionsOrFetched]]) -> list[OffsetFetchResponseTopic]:
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     topics = []
     for name, lines in found:
-        await turns.take()
+        await time_slice.pause()
         topics.append(OffsetFetchResponseTopic(name=name, partitions=lined(OffsetFetchResponsePartition, lines)))
     return topics
 
@@ -190,12 +191,12 @@ async def _fetch_groups(call: Call, request: OffsetFetchRequest) -> OffsetFetchR
     replies: list[tuple[str, tuple[int, Found] | Awaitable[tuple[int, Found]]]] = []
     repeated = DuplicateLimits()
     excess = beyond_duplicate_limit(group.group_id for group in request.groups)
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     for number, group in enumerate(request.groups, start=1):
         if number % GROUPS_TOGETHER_MAX == 0:
             groups += await _fetched_groups(replies)
             replies = []
-        await turns.take()
+        await time_slice.pause()
         if next(excess) or number > GROUPS_PER_REQUEST_MAX:
             replies.append((group.group_id, (int(ErrorCode.INVALID_REQUEST), [])))
             continue
@@ -213,7 +214,7 @@ async def _fetched_groups(
     """Those that have to wait do so together."""
     later = [reply for _, reply in replies if isinstance(reply, Awaitable)]
     late = iter(await asyncio.gather(*later))
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     groups = []
     for group_id, reply in replies:
         error, result = next(late) if isinstance(reply, Awaitable) else reply
@@ -221,7 +222,7 @@ async def _fetched_groups(
         for name, lines in result:
             partitions = lined(OffsetFetchResponsePartitions, lines)
             topics.append(OffsetFetchResponseTopics(name=name, partitions=partitions))
-            await turns.take()
+            await time_slice.pause()
         groups.append(OffsetFetchResponseGroup(group_id=group_id, topics=topics, error_code=error))
     return groups
 
@@ -325,7 +326,7 @@ class _Asked:
                 result += [(name, joined), *found[1:]]
             else:
                 result += found
-            await asyncio.sleep(0)
+            await yield_to_others()
         return 0, result
 
     def reply(self) -> tuple[int, Found] | Awaitable[tuple[int, Found]]:
@@ -356,7 +357,7 @@ class _Asked:
         found: list[tuple[str, PositionsOrFetched]] = []
         for begin in range(0, len(reply), LINES_PER_TURN_MAX):
             found += self._shown(reply[begin : begin + LINES_PER_TURN_MAX])[1]
-            await asyncio.sleep(0)
+            await yield_to_others()
         return 0, found
 
     def _names(self) -> list[tuple[str, Sequence[int]]]:

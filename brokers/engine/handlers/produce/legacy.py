@@ -43,6 +43,7 @@ from brokers.engine.records.validation import (
     InflationBudget,
     claims_transaction,
 )
+from brokers.engine.scheduling.time_slice import yield_to_others
 from brokers.engine.throttling.charging import Limiter, charge
 from brokers.engine.throttling.waits import Mute
 
@@ -209,7 +210,7 @@ class _OldProduce:
                 left -= 1
                 if not left:
                     left = PARTITIONS_PER_TURN_MAX
-                    await asyncio.sleep(0)
+                    await yield_to_others()
                 result = self._appended(record_set, now_ms, budget)
                 code = downgraded(result.error_code, ApiKey.PRODUCE, self.version)
                 line = PartitionResult(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, answer_in_turns, parts_of
-from brokers.engine.handlers.common.turns import let_go
 from brokers.engine.handlers.produce.request import (
     DECODED_AT_ONCE_MAX,
     EncodedPart,
@@ -20,6 +18,7 @@ from brokers.engine.handlers.produce.response import is_long
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.fast_codec import ProduceDecoder, encode_produced_topics
 from brokers.engine.protocol.fast_codec_produce import ProducePartition
+from brokers.engine.scheduling.time_slice import free_incrementally, yield_to_others
 
 # What an append counts as: it takes 10 to 30 us, and the first one to a partition, which makes its files, up to 300 us.
 BATCH_WEIGHT: Final = 8
@@ -66,27 +65,27 @@ async def _decode_in_turns(request: ProduceRequest, on_decoded: Callable[[Produc
     decoder = ProduceDecoder(raw.buffer, raw.body, raw.end, raw.version, session.produce_items_max)
     is_over = decoder.advance(DECODED_AT_ONCE_MAX)
     while not is_over:
-        await asyncio.sleep(0)
+        await yield_to_others()
         is_over = decoder.advance(DECODED_AT_ONCE_MAX)
     request.decoded(decoder.frame())
-    await asyncio.sleep(0)
+    await yield_to_others()
     session.cancel = None
     on_decoded(request)
 
 
 async def _append_in_turns(request: ProduceRequest, append_topics: AppendTopics, complete: Complete) -> None:
     request.keep()
-    await asyncio.sleep(0)
+    await yield_to_others()
     for part, goes_on in parts_of(request.topics, _weigh):
         before = len(request.results)
         append_topics(request, request.client(), part)
         if goes_on:
             rest = request.results.pop(before)
             request.results[before - 1][1].extend(rest[1])
-        await asyncio.sleep(0)
+        await yield_to_others()
     # Who waits for the last offset of a partition has waited for those before.
     request.pending = list(dict(request.pending).items())
-    await let_go(request.topics, lambda topic: topic[1])
+    await free_incrementally(request.topics, lambda topic: topic[1])
     if request.acks and is_long(request.results):
         request.encoded = await _encoded(request.raw.version, request.results)
     request.session.cancel = None
@@ -103,9 +102,9 @@ async def _encoded(version: int, results: list[TopicResult]) -> list[EncodedPart
         if lines > ENCODED_AT_ONCE_MAX:
             encoded.append((part, encode_produced_topics(version, part)))
             part, lines = [], 0
-            await asyncio.sleep(0)
+            await yield_to_others()
     encoded.append((part, encode_produced_topics(version, part)))
-    await asyncio.sleep(0)
+    await yield_to_others()
     return encoded
 
 

@@ -6,7 +6,6 @@ thread's time is charged to the instance.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from time import thread_time
@@ -26,6 +25,7 @@ from brokers.engine.records.validation import (
     InflationBudget,
 )
 from brokers.engine.records.walk import has_headers_at_most
+from brokers.engine.scheduling.time_slice import yield_to_others
 
 # What is not compressed and no larger is recompressed at once: the way through a thread and back would take as long.
 RECOMPRESSED_AT_ONCE_BYTES_MAX: Final = 16 * 1024
@@ -58,7 +58,7 @@ def recompress_in_turns(request: ProduceRequest, on_recompressed: Callable[[], o
         sets: _Sets = []
         for part, _ in parts_of(request.topics):
             sets += _slow_sets(request, request.client(), part)
-            await asyncio.sleep(0)
+            await yield_to_others()
         if sets:
             await _recompress(request, sets, on_recompressed)
         else:

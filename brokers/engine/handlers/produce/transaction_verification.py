@@ -4,7 +4,6 @@ The connection's next request waits for that, so that nothing is overtaken.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -18,6 +17,7 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.records import batch as layout
 from brokers.engine.records.validation import claims_transaction
+from brokers.engine.scheduling.time_slice import yield_to_others
 
 OnVerified = Callable[[TransactionVerification | None], object]
 
@@ -52,7 +52,7 @@ def verify_in_turns(request: ProduceRequest, on_verified: OnVerified) -> None:
         claims = _Claims(request)
         for topics, _ in parts_of(request.topics):
             claims.add(topics)
-            await asyncio.sleep(0)
+            await yield_to_others()
         session.cancel = None
         claims.verify(on_verified)
 

@@ -9,7 +9,6 @@ from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
 from brokers.engine.handlers.common.changing import changing
-from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.topics.topics import TIMED_OUT, Patience, Wrong, charge_client, refusal
 from brokers.engine.protocol.errors import ErrorCode
@@ -19,6 +18,7 @@ from brokers.engine.protocol.messages.topics import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from brokers.engine.scheduling.time_slice import TimeSlice
 
 # Growing a topic, or refusing to, takes as long as so many lines of other requests.
 
@@ -27,10 +27,10 @@ async def create_partitions(call: Call, request: CreatePartitionsRequest) -> Cre
     names = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
     grown: dict[str, CreatedTopic] = {}
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     patience = None if request.validate_only else Patience(call, request.timeout_ms)
     for topic in request.topics:
-        await turns.take()
+        await time_slice.pause()
         try:
             if names[topic.name] > 1:
                 raise Wrong(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")

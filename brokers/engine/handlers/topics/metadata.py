@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from itertools import repeat
 from typing import Final
@@ -17,7 +16,7 @@ from brokers.engine.cluster.errors import ClusterError, PolicyViolation, Prohibi
 from brokers.engine.cluster.image import PartitionImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
 from brokers.engine.handlers.common.changing import changing
-from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX, TurnBudget
+from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.mutation_quota import take
 from brokers.engine.protocol.errors import ErrorCode
@@ -31,6 +30,7 @@ from brokers.engine.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from brokers.engine.scheduling.time_slice import TimeSlice, yield_to_others
 from instances.naming import is_valid_topic_name
 
 log = structlog.get_logger(__name__)
@@ -80,11 +80,11 @@ def metadata(call: Call, request: MetadataRequest) -> MetadataResponse | Awaitab
 
 async def _complete(response: MetadataResponse, topics: Iterator[MetadataResponseTopic | None]) -> MetadataResponse:
     """`response` with the rest of its topics."""
-    await asyncio.sleep(0)
-    turns = TurnBudget()
+    await yield_to_others()
+    time_slice = TimeSlice()
     for topic in topics:
         _add(response, topic)
-        await turns.take()
+        await time_slice.pause()
     return response
 
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -14,7 +13,6 @@ from brokers.engine.cluster.errors import ClusterError, TooManyChanges
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
 from brokers.engine.handlers.common.changing import CHANGE_WAIT_S_MAX, changing
-from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.mutation_quota import EXCEEDED, STRICT_FROM, take
 from brokers.engine.partitions import topic_config
@@ -31,6 +29,7 @@ from brokers.engine.protocol.messages.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from brokers.engine.scheduling.time_slice import TimeSlice, yield_to_others
 from instances.naming import collision_key
 
 TOPICS_PER_CALL_MAX = 1_000
@@ -70,9 +69,7 @@ def charge_client(call: Call, partitions: int) -> None:
 
 
 class Patience:
-    """How long the changes of one request may wait, all together: for their turns, and then until all brokers have seen
-    them.
-    """
+    """Deadline shared by the changes of one request: they wait for a turn, then until all brokers have seen them."""
 
     def __init__(self, call: Call, timeout_ms: int) -> None:
         self._clock = call.engine.clock
@@ -96,7 +93,7 @@ async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopic
     patience = None if request.validate_only else Patience(call, request.timeout_ms)
     for topic in request.topics:
         # What is only checked waits for nothing, and each is compared with all topics of the instance.
-        await asyncio.sleep(0)
+        await yield_to_others()
         try:
             if names[topic.name] > 1:
                 raise Wrong(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")
@@ -116,11 +113,11 @@ async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopic
 
 
 async def _all_refused(topics: Sequence[CreatableTopic]) -> list[CreatableTopicResult]:
-    refused, turns = Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY), TurnBudget()
+    refused, time_slice = Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY), TimeSlice()
     results = []
     for topic in topics:
         results.append(_refused(topic.name, refused))
-        await turns.take()
+        await time_slice.pause()
     return results
 
 
@@ -258,9 +255,9 @@ async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopic
     deleted: list[tuple[TopicImage, DeletableTopicResult]] = []
     marked: set[str] = set()
     patience = Patience(call, request.timeout_ms)
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     for number, state in enumerate(wanted):
-        await turns.take()
+        await time_slice.pause()
         try:
             if number >= TOPICS_PER_CALL_MAX:
                 raise Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY)

@@ -13,7 +13,6 @@ from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.coordinators.transactions.replies import NO_COORDINATOR, Verified
 from brokers.engine.handlers.common.peer_brokers import is_broker
-from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.transactions.transactions import asked, id_refusal
 from brokers.engine.protocol.errors import ErrorCode, downgraded
@@ -26,6 +25,7 @@ from brokers.engine.protocol.messages.transactions import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from brokers.engine.scheduling.time_slice import TimeSlice
 
 # From this version on only brokers ask.
 BATCHED_FROM: Final = 4
@@ -112,11 +112,11 @@ async def _answered(call: Call, transaction: AddPartitionsToTxnTransaction) -> A
 async def _named(topics: Iterable[AddPartitionsToTxnTopic]) -> dict[Named, None]:
     """Each once, in the order in which they are named."""
     named: dict[Named, None] = {}
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     for topic in topics:
-        await turns.take()
+        await time_slice.pause()
         for index in topic.partitions:
-            await turns.take()
+            await time_slice.pause()
             named[topic.name, index] = None
     return named
 
@@ -126,14 +126,14 @@ async def _allowed(call: Call, named: Iterable[Named]) -> tuple[dict[Named, Part
     topics = call.view.namespace.topics
     partitions: dict[Named, PartitionKey] = {}
     refused: dict[Named, int] = {}
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     topic: TopicImage | None = None
     last_name, refusal = None, 0
     for name, index in named:
         if name != last_name:
             topic = topics.get(name.encode())
             last_name, refusal = name, call.refusal(topic, name)
-        await turns.take()
+        await time_slice.pause()
         code = refusal
         if topic is None or not 0 <= index < len(topic.partitions):
             code = code or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -149,12 +149,12 @@ async def _by_topic(
 ) -> list[AddPartitionsToTxnTopicResult]:
     """As listed, also what is listed twice."""
     result = []
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     for topic in topics:
-        await turns.take()  # a topic may be named without partitions
+        await time_slice.pause()  # a topic may be named without partitions
         lines = []
         for index in topic.partitions:
-            await turns.take()
+            await time_slice.pause()
             code = downgraded(codes[topic.name, index], call.api_key, call.version)
             lines.append(AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code))
         result.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=lines))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Final
 
 from brokers.engine.cluster.image import TopicImage
-from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.partitions.producers import known_producers
 from brokers.engine.protocol.errors import ErrorCode
@@ -19,6 +18,7 @@ from brokers.engine.protocol.messages.producers import (
     DescribeProducersResponse,
     DescribeProducersTopicResult,
 )
+from brokers.engine.scheduling.time_slice import TimeSlice
 from instances import naming
 
 # So many producers are told of in one answer, and what is left of the last partition; whoever asks for more asks again.
@@ -34,7 +34,7 @@ _MESSAGES: Final = {
 
 
 async def describe_producers(call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     topics = []
     described = 0
     for wanted in request.topics:
@@ -49,9 +49,9 @@ async def describe_producers(call: Call, request: DescribeProducersRequest) -> D
             else:
                 partitions.append(_partition(call, topic, index))
                 described += len(partitions[-1].active_producers)
-            await turns.take()
+            await time_slice.pause()
         topics.append(DescribeProducersTopicResult(name=wanted.name, partitions=partitions))
-        await turns.take()  # a topic may be named without partitions
+        await time_slice.pause()  # a topic may be named without partitions
     return DescribeProducersResponse(topics=topics)
 
 

@@ -11,7 +11,6 @@ from brokers.contract.partitions import PartitionKey
 from brokers.engine.coordinators.transactions.replies import Description, Listed
 from brokers.engine.coordinators.transactions.states import BY_NAME
 from brokers.engine.handlers.common.duplicate_limits import beyond_duplicate_limit
-from brokers.engine.handlers.common.turns import TurnBudget
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.groups.coordinator_calls import ask_at
 from brokers.engine.handlers.transactions.transactions import asked, id_refusal
@@ -25,6 +24,7 @@ from brokers.engine.protocol.messages.producers import (
     TransactionDescription,
     TransactionTopic,
 )
+from brokers.engine.scheduling.time_slice import TimeSlice
 from instances import naming
 
 IDS_PER_REQUEST_MAX: Final = 10_000
@@ -33,7 +33,7 @@ IDS_PER_REQUEST_MAX: Final = 10_000
 async def describe_transactions(call: Call, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
     """What is named beyond the limit, or again and again, is refused."""
     described: list[TransactionDescription] = []
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     for is_excessive, item in zip(
         beyond_duplicate_limit(request.transactional_ids), request.transactional_ids, strict=True
     ):
@@ -42,7 +42,7 @@ async def describe_transactions(call: Call, request: DescribeTransactionsRequest
             described.append(TransactionDescription(error_code=refused, transactional_id=item))
         else:
             described.append(await _describe(call, item))
-        await turns.take()
+        await time_slice.pause()
     return DescribeTransactionsResponse(transaction_states=described)
 
 
@@ -120,11 +120,11 @@ async def list_transactions(call: Call, request: ListTransactionsRequest) -> Lis
             lambda code: [],
         )
         result += await reply if isawaitable(reply) else reply
-    turns = TurnBudget()
+    time_slice = TimeSlice()
     listed: list[ListedTransaction] = []
     for item in result:
         listed += _listed(call, item)
-        await turns.take()
+        await time_slice.pause()
     return ListTransactionsResponse(
         error_code=int(ErrorCode.NONE),
         unknown_state_filters=[name for name in names if name not in BY_NAME],

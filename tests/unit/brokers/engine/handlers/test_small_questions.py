@@ -15,7 +15,6 @@ from brokers.engine.handlers.common import chunked_encoding
 from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, parts_of
 from brokers.engine.handlers.common.chunked_encoding import encoded_in_chunks
 from brokers.engine.handlers.common.duplicate_limits import DuplicateLimits
-from brokers.engine.handlers.common.turns import let_go
 from brokers.engine.handlers.configs import describe_configs
 from brokers.engine.handlers.context import Call, View
 from brokers.engine.handlers.dispatch import DISPATCH_TABLE
@@ -55,6 +54,7 @@ from brokers.engine.protocol.messages.produce import PartitionProduceData, Produ
 from brokers.engine.protocol.messages.producers import DescribeProducersRequest, DescribeProducersTopic
 from brokers.engine.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from brokers.engine.protocol.messages.transactions import AddPartitionsToTxnResponse, AddPartitionsToTxnTopic
+from brokers.engine.scheduling.time_slice import free_incrementally
 from tests.testkit.records import batch, fetch_request, produce
 from tests.testkit.turns import counted_turns
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
@@ -331,7 +331,7 @@ async def test_a_topic_that_is_named_again_and_again_is_looked_at_in_turns(house
 async def test_what_was_long_is_freed_some_at_a_time() -> None:
     topics = [("a", list(range(10_000))), *((str(number), [number]) for number in range(50_000))]
     async with counted_turns() as turns:
-        await let_go(topics, lambda topic: topic[1])
+        await free_incrementally(topics, lambda topic: topic[1])
         assert turns() > 1
     assert topics == []
 
