@@ -113,7 +113,8 @@ class InstanceDocument:
     (`cluster`), or on each of them (`broker`, as in Kafka).
 
     `routes` are the ways in. With any, `endpoints` are those of the first, and `ports` those that a broker which knows
-    no routes may open.
+    no routes may open. `tenant_id` names the tenant, whose instances share its part of a broker's event loop; None in
+    documents of before there was one.
     """
 
     generation: int
@@ -132,6 +133,7 @@ class InstanceDocument:
     routes: tuple[RouteDocument, ...] = ()
     bandwidth_policy: str = DEFAULT_POLICY
     quota_scope: QuotaScope = CLUSTER_SCOPE
+    tenant_id: str | None = None
 
     @property
     def effective_routes(self) -> tuple[RouteDocument, ...]:
@@ -149,6 +151,10 @@ class InstanceDocument:
     def leased_ports(self) -> list[tuple[int, int]]:
         """Pairs of a broker and a port there, of all routes."""
         return [pair for route in self.effective_routes for pair in route.ports.items()]
+
+    def tenant_of(self, instance_id: str) -> str:
+        """Returns the id of the tenant; an instance whose document names none is its own tenant."""
+        return self.tenant_id or instance_id
 
     def route(self, name: str) -> RouteDocument | None:
         return next((route for route in self.effective_routes if route.name == name), None)
@@ -171,6 +177,8 @@ class InstanceDocument:
             "bandwidth_policy": self.bandwidth_policy,
             "quota_scope": self.quota_scope,
         }
+        if self.tenant_id is not None:
+            body["tenant_id"] = self.tenant_id
         if self.leaving:
             body["leaving"] = list(self.leaving)
         if self.routes:
@@ -198,6 +206,7 @@ class InstanceDocument:
             routes=tuple(map(RouteDocument.from_body, body.get("routes", ()))),
             bandwidth_policy=str(body.get("bandwidth_policy", DEFAULT_POLICY)),
             quota_scope=BROKER_SCOPE if body.get("quota_scope") == BROKER_SCOPE else CLUSTER_SCOPE,
+            tenant_id=body.get("tenant_id"),
         )
 
 

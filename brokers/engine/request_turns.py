@@ -1,5 +1,6 @@
-"""Long requests of tenants on the event loop, in turns: in each round of the loop one piece of one of them, however
-many there are. Instances come one after the other, whatever each has under way; between two pieces everybody who sent a
+"""Long requests of tenants on the event loop, in turns: in each round of the loop one piece of one of them is handled.
+
+Tenants take turns, then the instances of a tenant, whatever each has under way; between two pieces everybody who sent a
 short request is served. An instance that used more of the broker's time than its share pauses until it is paid for.
 """
 
@@ -10,65 +11,97 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from brokers.engine.scheduling.fair_queue import FairQueue, InstanceQueue, TenantAccount
+
 # Of the requests of an instance that are decoded at the same time, as they were received.
 DECODED_BYTES_PER_INSTANCE_MAX: Final = 256 * 1024
+# The cost of a piece, and what one tenant, and one of its instances, is granted in each round.
+PIECE: Final = 1.0
 
 
 def _owes_nothing(instance_id: str) -> int:
     return 0
 
 
+def _is_its_own_tenant(instance_id: str) -> str:
+    return instance_id
+
+
 class RequestTurns:
-    """`await turns.take(instance_id)` before each piece. `debt_ms`: how long an instance has to wait before anything
-    more is done for it.
+    """The queue of all long requests: `await turns.take(instance_id)` before each piece.
+
+    `debt_ms` returns how long an instance has to wait before anything more is done for it, `tenant_of` the id of its
+    tenant.
     """
 
-    __slots__ = ("_debt_ms", "_is_due", "_loop", "_paused", "_waiting")
+    __slots__ = ("_debt_ms", "_instances", "_is_due", "_loop", "_queue", "_tenant_of", "_tenants")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, debt_ms: Callable[[str], int] = _owes_nothing) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        debt_ms: Callable[[str], int] = _owes_nothing,
+        tenant_of: Callable[[str], str] = _is_its_own_tenant,
+    ) -> None:
         self._loop = loop
         self._debt_ms = debt_ms
-        # In the order in which their turns come.
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        self._paused: dict[str, deque[asyncio.Future[None]]] = {}
+        self._tenant_of = tenant_of
+        self._queue: FairQueue[asyncio.Future[None]] = FairQueue(PIECE)
+        # Instances that have a piece queued, those that pause included; tenants that take turns.
+        self._instances: dict[str, InstanceQueue[asyncio.Future[None]]] = {}
+        self._tenants: dict[str, TenantAccount] = {}
         self._is_due = False
 
     def take(self, instance_id: str) -> asyncio.Future[None]:
         turn: asyncio.Future[None] = self._loop.create_future()
-        paused = self._paused.get(instance_id)
-        if paused is not None:
-            paused.append(turn)
-            return turn
-        self._waiting.setdefault(instance_id, deque()).append(turn)
-        if not self._is_due:
-            self._is_due = True
-            self._loop.call_soon(self._next)
+        instance = self._instances.get(instance_id)
+        if instance is None:
+            instance = self._instances[instance_id] = InstanceQueue(self._tenant(instance_id), instance_id)
+        self._queue.enqueue(instance, turn)
+        self._schedule()
         return turn
 
-    def _next(self) -> None:
-        while self._waiting:
-            instance_id = next(iter(self._waiting))
-            turns = self._waiting.pop(instance_id)
-            debt_ms = self._debt_ms(instance_id)
-            if debt_ms:
-                self._paused[instance_id] = turns
-                self._loop.call_later(debt_ms / 1000, self._resume, instance_id)
-                continue
-            turn = turns.popleft()
-            if turns:
-                self._waiting[instance_id] = turns  # behind all others
-            if not turn.done():  # who was cancelled gave its turn up
-                turn.set_result(None)
-                break
-        self._is_due = bool(self._waiting)
-        if self._is_due:
-            self._loop.call_soon(self._next)
+    def _tenant(self, instance_id: str) -> TenantAccount:
+        tenant_id = self._tenant_of(instance_id)
+        tenant = self._tenants.get(tenant_id)
+        if tenant is None:
+            tenant = self._tenants[tenant_id] = TenantAccount(PIECE, tenant_id)
+        return tenant
 
-    def _resume(self, instance_id: str) -> None:
-        self._waiting[instance_id] = self._paused.pop(instance_id)
-        if not self._is_due:
+    def _schedule(self) -> None:
+        if not self._is_due and len(self._queue):
             self._is_due = True
             self._loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        self._is_due = False
+        queue = self._queue
+        while (instance := queue.next_instance()) is not None:
+            debt_ms = self._debt_ms(instance.key)
+            if debt_ms:
+                queue.suspend(instance)
+                self._forget_idle(instance.tenant)
+                self._loop.call_later(debt_ms / 1000, self._resume, instance)
+                continue
+            turn = queue.pop(instance)
+            is_cancelled = turn.done()
+            if not is_cancelled:
+                queue.charge(instance, PIECE)
+                turn.set_result(None)
+            if not instance.items:
+                del self._instances[instance.key]
+                self._forget_idle(instance.tenant)
+            if not is_cancelled:
+                break
+        self._schedule()
+
+    def _forget_idle(self, tenant: TenantAccount) -> None:
+        if not tenant.is_queued:
+            del self._tenants[tenant.key]
+
+    def _resume(self, instance: InstanceQueue[asyncio.Future[None]]) -> None:
+        instance.tenant = self._tenant(instance.key)
+        self._queue.resume(instance)
+        self._schedule()
 
 
 class Place:

@@ -66,6 +66,7 @@ MODULES: Final = (
     "brokers.engine.replication.fetch_plan",
     "brokers.engine.replication.fetcher",
     "brokers.engine.replication.link",
+    "brokers.engine.scheduling.fair_queue",
     "brokers.engine.storage.append_as_follower",
     "brokers.engine.storage.compaction.fields",
     "brokers.engine.storage.compaction.filtering",

@@ -22,6 +22,8 @@ from brokers.contract.oauth import CONFIGURATION, OAuthDocument
 from brokers.infra import zookeeper
 
 COMPARE_AND_SET_ATTEMPTS_MAX = 8
+# No generation: the sweep has the document written again.
+OUTDATED = -1
 
 
 class LostRace(Exception):
@@ -69,7 +71,10 @@ class Publisher:
         return InstanceDocument.from_json(raw)
 
     def generations(self) -> dict[str, int]:
-        """Instance id -> published generation, for the sweep: all documents in one round of asynchronous reads."""
+        """Instance id -> published generation, for the sweep: all documents in one round of asynchronous reads.
+
+        `OUTDATED` stands for a document without a tenant, written before instances named theirs.
+        """
         try:
             ids = self._client.get_children(self._at(paths.INSTANCES))
         except NoNodeError:
@@ -78,9 +83,10 @@ class Publisher:
         result: dict[str, int] = {}
         for instance_id, answer in asked.items():
             try:
-                result[instance_id] = InstanceDocument.from_json(answer.get()[0]).generation
+                document = InstanceDocument.from_json(answer.get()[0])
             except NoNodeError:
                 continue
+            result[instance_id] = OUTDATED if document.tenant_id is None else document.generation
         return result
 
     def publish_instance(self, instance_id: str, document: InstanceDocument) -> bool:

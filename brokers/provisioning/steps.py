@@ -199,6 +199,7 @@ def document_of(instance: Instance, leases: list[PortLease]) -> InstanceDocument
         allow_everyone_if_no_acl=bool(instance.settings_in_force["allow_everyone_if_no_acl"]),
         bandwidth_policy=instance.settings_in_force["bandwidth_policy"],
         quota_scope=instance.settings_in_force["quota_scope"],
+        tenant_id=instance.tenant_id,
     )
 
 

@@ -130,6 +130,7 @@ class TenantListeners:
         routes = [route for route in document.effective_routes if here in route.ports]
         wanted = {listener_name(instance_id, route.name): route for route in routes}
         self._want(instance_id, wanted, "the route changed")
+        self._listeners.set_tenant(instance_id, document.tenant_of(instance_id))
         self._applied[instance_id] = document
         self._unable.pop(instance_id, None)
         errors = {route.name: error for name, route in wanted.items() if (error := self._serve(name))}
@@ -190,7 +191,10 @@ class TenantListeners:
             make_session = session_maker(self._engine, instance_id, route, report_failure)
             tls = tls_of(self._engine, instance_id, route, self._tls_contexts)
             rules = rules_of(route, tls, certificates)
-            self._listeners.open(name, self._bind_host, port, make_session, group=instance_id, rules=rules)
+            tenant = self._applied[instance_id].tenant_of(instance_id)
+            self._listeners.open(
+                name, self._bind_host, port, make_session, group=instance_id, tenant=tenant, rules=rules
+            )
             if tls is not None:
                 self._tls[name] = tls
         elif tls is not None or _rules(before) != _rules(route):

@@ -235,13 +235,15 @@ class Engine:
         self.authentication = Authentication(self.loop, self.clock, self.current)
         self.loop_clock = LoopClock(self.loop, self.clock)
         self.own_turns = OwnTurns(self.loop)
-        self.request_turns = RequestTurns(self.loop, self._request_time_debt_ms)
+        self.request_turns = RequestTurns(self.loop, self._request_time_debt_ms, self._tenant_of)
         self.decoded_places = DecodedPlaces(self.loop)
         self.converter_places = DecodedPlaces(self.loop, bytes_max=0)
         self.starts = DurableLogStartOffsets(self.table, self.spawn)
         self.deadlines = Deadlines(self.loop, self.clock)
         # LoopShare of their own: an instance that owes time does not keep rights for it that it has taken away.
-        self.waiting_calls = WaitingCalls(RequestTurns(self.loop), self.spawn, self._charge_request_time)
+        self.waiting_calls = WaitingCalls(
+            RequestTurns(self.loop, tenant_of=self._tenant_of), self.spawn, self._charge_request_time
+        )
 
     def _charge_request_time(self, instance_id: str, spent_s: float) -> None:
         accounting = self.accountings.of(instance_id)
@@ -249,6 +251,10 @@ class Engine:
 
     def _request_time_debt_ms(self, instance_id: str) -> int:
         return self.accountings.of(instance_id).request_time.debt_ms(self.clock.monotonic_ms())
+
+    def _tenant_of(self, instance_id: str) -> str:
+        instance = self.current.image.instances.get(instance_id)
+        return instance_id if instance is None else instance.document.tenant_of(instance_id)
 
     def bump_metadata_version(self) -> None:
         self.metadata_version = object()

@@ -1,22 +1,23 @@
-"""Whose sockets are served next: the connections of one instance are one voice, however many they are (CKA-4).
+"""Fair share of the event loop by tenant, whatever the number of its instances and connections (CKA-4).
 
-An instance that used little of the loop lately is served as its sockets become ready, without any detour. One that used
-more queues: its sockets wait in a line of its own, and in each turn of the loop the lines are served one after the
-other, a slice each, for one turn together. Then the loop looks at the sockets of everybody else.
+The sockets of a tenant that used little of the loop lately are served as they become ready, without any detour. Those
+of a tenant that used more queue, instance by instance. In each turn of the loop the queue (`scheduling.fair_queue`) is
+served for `TURN_S`: tenants in turn, and the instances of each tenant in turn. Then the loop looks at other sockets.
 """
 
 from __future__ import annotations
 
 from asyncio import Future
-from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 from typing import Final, Protocol
 
-# An instance that used so much of the last window queues; so much is served from the lines before others come.
+from brokers.engine.scheduling.fair_queue import FairQueue, InstanceQueue, TenantAccount
+
+# A tenant that used so much of the last window queues; so much is served from the queue before others come.
 TURN_S: Final = 0.002
 WINDOW_S: Final = 0.004
-# What one line is served before the next one.
+# What one tenant, and one of its instances, is served before the next one.
 SLICE_S: Final = 0.0005
 # What a task that is resumed is taken to need: it runs in the next round of the loop, where nobody counts any more.
 RESUMED_S: Final = 0.0001
@@ -29,60 +30,83 @@ class Queuing(Protocol):
         """It is served now. It may have been closed meanwhile."""
 
 
+class TenantTurns(TenantAccount):
+    """The use that one tenant makes of the loop, with all its instances together."""
+
+    __slots__ = ("instance_count", "is_spent", "used_s", "window_s")
+
+    def __init__(self, key: str = "") -> None:
+        super().__init__(SLICE_S, key)
+        self.window_s = 0.0
+        self.used_s = 0.0
+        self.is_spent = False
+        # Number of instances that `FairTurns.enter` was called for.
+        self.instance_count = 0
+
+    def start_anew(self, now_s: float) -> None:
+        """Lets the tenant be served without queueing again: nothing of it is queued any more."""
+        self.is_spent = False
+        self.window_s = now_s
+        self.used_s = 0.0
+
+
 class InstanceTurns:
-    """One instance's use of the loop. `is_spent`: ask `must_wait` before anything of it is served. Whose connections
-    never queue has no `fair_turns`.
+    """The turns of one instance at the loop. `is_spent`: ask `must_wait` before anything of it is served.
+
+    The connections of an instance without `fair_turns` never queue. An instance without `tenant` is its own tenant.
     """
 
-    __slots__ = (
-        "_fair_turns",
-        "_used_s",
-        "_window_s",
-        "ahead_s",
-        "clock_s",
-        "credit_s",
-        "is_listed",
-        "is_spent",
-        "line",
-    )
+    __slots__ = ("_fair_turns", "clock_s", "line", "tenant")
 
-    def __init__(self, fair_turns: FairTurns | None) -> None:
+    def __init__(self, fair_turns: FairTurns | None, tenant: TenantTurns | None = None) -> None:
         self._fair_turns = fair_turns
         self.clock_s: Callable[[], float] = perf_counter if fair_turns is None else fair_turns.clock_s
-        self._window_s = 0.0
-        self._used_s = 0.0
-        self.is_spent = False
-        # Of `FairTurns`: whether it is among those served, and how long it may be.
-        self.is_listed = False
-        self.credit_s = 0.0
-        # What was begun in its slice, and is yet to run.
-        self.ahead_s = 0.0
-        self.line: deque[Queuing] = deque()
+        self.tenant = tenant or TenantTurns()
+        self.line: InstanceQueue[Queuing] = InstanceQueue(self.tenant)
+
+    @property
+    def is_spent(self) -> bool:
+        return self.tenant.is_spent
 
     def used(self, began_s: float, now_s: float) -> None:
         """It was served from `began_s` until now."""
-        if began_s - self._window_s > WINDOW_S:
-            self._window_s = began_s
-            self._used_s = 0.0
-        self._used_s += now_s - began_s
-        if self._used_s >= TURN_S and self._fair_turns is not None:
-            self.is_spent = True
+        tenant = self.tenant
+        if began_s - tenant.window_s > WINDOW_S:
+            tenant.window_s = began_s
+            tenant.used_s = 0.0
+        tenant.used_s += now_s - began_s
+        if tenant.used_s >= TURN_S and self._fair_turns is not None:
+            tenant.is_spent = True
 
     def must_wait(self, now_s: float) -> bool:
-        """Whether to `join` the line. Who queued before goes before whoever comes now."""
-        if not self.is_spent:
+        """Returns True if the caller must `join` the line; what its tenant has queued already goes first."""
+        tenant = self.tenant
+        if not tenant.is_spent:
             return False
-        if not self.line and now_s - self._window_s > WINDOW_S:
-            self.is_spent = False
+        if not tenant.is_queued and now_s - tenant.window_s > WINDOW_S:
+            tenant.is_spent = False
             return False
         return True
 
     def join(self, queuing: Queuing) -> None:
         assert self._fair_turns is not None, "its turn is never spent"
-        self.line.append(queuing)
-        if not self.is_listed:
-            self.is_listed = True
-            self._fair_turns.add(self)
+        self._fair_turns.enqueue(self.line, queuing)
+
+    def leave(self, queuing: Queuing) -> None:
+        """Removes from the line what is in it."""
+        if self._fair_turns is not None and self.line.items:
+            self._fair_turns.cancel(self.line, queuing)
+
+    def move_to(self, tenant: TenantTurns) -> None:
+        """Makes the instance one of another tenant, with what it has in line."""
+        assert self._fair_turns is not None, "it has no tenant"
+        self._fair_turns.move(self.line, tenant)
+        self.tenant = tenant
+
+    def begin_ahead(self, needed_s: float) -> None:
+        """Charges work that was begun in this turn and is yet to run."""
+        if self._fair_turns is not None:
+            self._fair_turns.ahead_s += needed_s
 
     def in_turn(self, call_soon: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> QueuedWork:
         """Has `work` called in a later round of the loop, as soon as the instance's turn comes."""
@@ -107,13 +131,6 @@ class InstanceTurns:
         self.join(resumption)
         return resumption.future
 
-    def start_anew(self, now_s: float) -> None:
-        """Nobody is in line any more."""
-        self.credit_s = 0.0
-        self.is_spent = False
-        self._window_s = now_s
-        self._used_s = 0.0
-
 
 class QueuedWork:
     """Work that runs once its instance may use the loop: at once, or behind what queues already. `cancel` drops it."""
@@ -126,6 +143,7 @@ class QueuedWork:
 
     def cancel(self) -> None:
         self._work = None
+        self._turns.leave(self)
 
     @property
     def is_over(self) -> bool:
@@ -161,29 +179,52 @@ class Resumption:
     def on_turn(self) -> None:
         if not self.future.done():  # else its task was cancelled
             self.future.set_result(None)
-            self._turns.ahead_s += RESUMED_S
+            self._turns.begin_ahead(RESUMED_S)
 
 
 class FairTurns:
-    """All lines of one broker. `call_soon` calls back in the next turn of the loop."""
+    """The queue of one broker. `call_soon` calls back in the next turn of the loop."""
 
-    __slots__ = ("_call_soon", "_is_scheduled", "_lines", "clock_s")
+    __slots__ = ("_call_soon", "_is_scheduled", "_queue", "_tenants", "ahead_s", "clock_s")
 
     def __init__(
         self, call_soon: Callable[[Callable[[], None]], object], clock_s: Callable[[], float] = perf_counter
     ) -> None:
         self._call_soon = call_soon
         self.clock_s = clock_s
+        # What was begun by the item that is served, and is yet to run.
+        self.ahead_s = 0.0
         self._is_scheduled = False
-        # Instances with somebody in line, in the order in which they are served.
-        self._lines: deque[InstanceTurns] = deque()
+        # Seconds of the loop are the currency. Sockets bound the number of items.
+        self._queue: FairQueue[Queuing] = FairQueue(SLICE_S)
+        self._tenants: dict[str, TenantTurns] = {}
 
     def __len__(self) -> int:
-        return len(self._lines)
+        """Number of tenants that queue."""
+        return len(self._queue)
 
-    def add(self, turns: InstanceTurns) -> None:
-        self._lines.append(turns)
+    def enter(self, tenant_id: str) -> TenantTurns:
+        """Returns the tenant that one more instance belongs to; call `exit` when the instance has gone."""
+        tenant = self._tenants.get(tenant_id)
+        if tenant is None:
+            tenant = self._tenants[tenant_id] = TenantTurns(tenant_id)
+        tenant.instance_count += 1
+        return tenant
+
+    def exit(self, tenant: TenantTurns) -> None:
+        tenant.instance_count -= 1
+        if not tenant.instance_count:
+            del self._tenants[tenant.key]
+
+    def enqueue(self, line: InstanceQueue[Queuing], queuing: Queuing) -> None:
+        self._queue.enqueue(line, queuing)
         self._schedule()
+
+    def cancel(self, line: InstanceQueue[Queuing], queuing: Queuing) -> None:
+        self._queue.cancel(line, queuing)
+
+    def move(self, line: InstanceQueue[Queuing], tenant: TenantTurns) -> None:
+        self._queue.move(line, tenant)
 
     def _schedule(self) -> None:
         if not self._is_scheduled:
@@ -191,29 +232,25 @@ class FairTurns:
             self._call_soon(self._serve)
 
     def _serve(self) -> None:
-        """One turn of the loop. What a slice took too much, its line lacks in the next rounds."""
+        """Serves the queue for one turn of the loop."""
         self._is_scheduled = False
-        lines = self._lines
+        queue = self._queue
         now_s = self.clock_s()
         end_s = now_s + TURN_S
-        while lines and now_s < end_s:
-            turns = lines.popleft()
-            turns.credit_s = min(turns.credit_s, 0.0) + SLICE_S
+        while now_s < end_s:
+            line = queue.next_instance()
+            if line is None:
+                return
+            tenant = line.tenant
+            began_s = now_s
+            self.ahead_s = 0.0
             try:
-                while turns.line and turns.credit_s > 0.0 and now_s < end_s:
-                    began_s = now_s
-                    turns.line.popleft().on_turn()
-                    now_s = self.clock_s()
-                    turns.credit_s -= now_s - began_s + turns.ahead_s
-                    end_s -= turns.ahead_s
-                    turns.ahead_s = 0.0
+                queue.pop(line).on_turn()
             finally:  # a fault of ours with one request must not end the service of all that queue
-                if turns.line:
-                    lines.append(turns)
-                else:
-                    turns.is_listed = False
-                    turns.start_anew(now_s)
-                if lines:
+                now_s = self.clock_s()
+                end_s -= self.ahead_s
+                queue.charge(line, now_s - began_s + self.ahead_s)
+                if isinstance(tenant, TenantTurns) and not tenant.is_queued:
+                    tenant.start_anew(now_s)
+                if len(queue):
                     self._schedule()
-        if lines:
-            self._schedule()

@@ -107,10 +107,12 @@ class Listeners:
         *,
         is_protected: bool = False,
         group: str | None = None,
+        tenant: str | None = None,
         rules: ListenerRules = OPEN_TO_ALL,
     ) -> Listener:
-        """Takes the port without accepting yet; `group` is the instance's id, where that is not the name. Raises
-        OSError: the port is taken, or not ours.
+        """Takes the port without accepting yet. Raises OSError when the port is taken, or not ours.
+
+        `group` is the instance's id, where that is not the name; an instance without `tenant` is its own tenant.
         """
         assert name not in self._listeners, f"the listener {name} is open already"
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -130,18 +132,19 @@ class Listeners:
             make_session=make_session,
             owner=self,
             socket=bound,
-            group=self._group(group or name, is_protected, connections_max),
+            group=self._group(group or name, is_protected, connections_max, tenant),
             rules=rules,
         )
         listener.group.listeners.append(listener)
         self._listeners[name] = listener
         return listener
 
-    def _group(self, name: str, is_protected: bool, connections_max: int) -> ListenerGroup:
+    def _group(self, name: str, is_protected: bool, connections_max: int, tenant: str | None) -> ListenerGroup:
         known = self._groups.get(name)
         if known is None:
             turns = None if is_protected else self.fair_turns
-            known = ListenerGroup(name, self, self.limits, self._unread, turns, connections_max)
+            account = None if is_protected else self.fair_turns.enter(tenant or name)
+            known = ListenerGroup(name, self, self.limits, self._unread, turns, connections_max, account)
             known.entry_queue = EntryQueue(
                 self.loop, partial(self._has_place, known), partial(self._drop, known), self._queued
             )
@@ -157,12 +160,21 @@ class Listeners:
         connections_max: int = 0,
         *,
         group: str | None = None,
+        tenant: str | None = None,
         rules: ListenerRules = OPEN_TO_ALL,
     ) -> Listener:
         """Binds and accepts. Raises OSError as `bind`."""
-        listener = self.bind(name, host, port, make_session, connections_max, group=group, rules=rules)
+        listener = self.bind(name, host, port, make_session, connections_max, group=group, tenant=tenant, rules=rules)
         self.accept(listener)
         return listener
+
+    def set_tenant(self, instance_id: str, tenant: str) -> None:
+        """Makes an instance with open ports one of another tenant."""
+        group = self._groups.get(instance_id)
+        if group is not None and group.turns.tenant.key != tenant:
+            before = group.turns.tenant
+            group.turns.move_to(self.fair_turns.enter(tenant))
+            self.fair_turns.exit(before)
 
     def accept(self, listener: Listener) -> None:
         listener.go_on()
@@ -189,6 +201,8 @@ class Listeners:
             listener.group.listeners.remove(listener)
             if not listener.group.listeners:
                 del self._groups[listener.group.name]
+                if not listener.group.is_protected:
+                    self.fair_turns.exit(listener.group.turns.tenant)
                 self.held.end_all(listener.group.name)
                 listener.group.entry_queue.end_all()
         return listener

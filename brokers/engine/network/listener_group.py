@@ -11,7 +11,7 @@ from brokers.engine.network.address_rates import AddressRates
 from brokers.engine.network.admission import Addresses, CreationPace, Limits
 from brokers.engine.network.buffers import UNREAD_BYTES_PER_INSTANCE_MAX, UnreadBytes
 from brokers.engine.network.entry_queue import EntryQueue
-from brokers.engine.network.fair_turns import FairTurns, InstanceTurns
+from brokers.engine.network.fair_turns import FairTurns, InstanceTurns, TenantTurns
 from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.network.unsent import UnsentBytes
 
@@ -67,6 +67,7 @@ class ListenerGroup:
         unread_of_all: UnreadBytes,
         fair_turns: FairTurns | None,
         connections_max: int = 0,
+        tenant: TenantTurns | None = None,
     ) -> None:
         """Without `fair_turns` it is protected."""
         self.name = name
@@ -79,7 +80,7 @@ class ListenerGroup:
         self.address_rates = AddressRates()
         self.pace = CreationPace(limits.creations_per_listener_per_s_max)
         self.unread = UnreadBytes(unread_of_all, UNREAD_BYTES_PER_INSTANCE_MAX)
-        self.turns = InstanceTurns(fair_turns)
+        self.turns = InstanceTurns(fair_turns, tenant)
         self.unsent = UnsentBytes(None if fair_turns is None else self.on_excess)
         self.listeners: list[Member] = []
 

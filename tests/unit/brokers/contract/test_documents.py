@@ -65,6 +65,7 @@ samples = st.one_of(
         partitions_max=st.none() | ids,
         message_bytes_max=st.none() | ids,
         leaving=st.lists(ids, max_size=3).map(tuple),
+        tenant_id=st.none() | texts,
         routes=st.lists(routes, max_size=5).map(tuple),
     ),
     st.builds(
@@ -168,6 +169,9 @@ def test_missing_optional_keys_are_defaulted() -> None:
         InstanceSettings(),
         None,
     )
+    assert instance.tenant_id is None and instance.tenant_of("ins-a") == "ins-a", "it is its own tenant"
+    assert replace(instance, tenant_id="ten-a").tenant_of("ins-a") == "ten-a"
+    assert b"tenant_id" not in instance.to_json()
     assert BrokerDocument.from_json(b'{"host":"h","port":1}').rack is None
     assert TopicDocument.from_json(b'{"version":1,"partitions":{"0":[1]}}').topic_id == ""
     assert not InstanceTopicDocument.from_json(b'{"name":"orders"}').lists_addresses

@@ -66,6 +66,33 @@ async def test_an_instance_that_owes_time_pauses_and_others_do_not_wait_for_it()
     await asyncio.wait_for(asyncio.gather(first, second, later), 5)
 
 
+async def test_a_tenant_with_many_instances_waits_as_long_as_one_with_a_single_one() -> None:
+    loop, order = asyncio.get_running_loop(), []
+    turns = RequestTurns(loop, tenant_of=lambda instance_id: instance_id.partition(".")[0])
+
+    async def long_request(instance_id: str, pieces: int) -> None:
+        for _ in range(pieces):
+            await turns.take(instance_id)
+            order.append(instance_id)
+
+    many = [long_request(f"many.{number}", 5) for number in range(8)]
+    await asyncio.gather(*many, long_request("one", 20))
+    first = order[:20]
+    assert 9 <= first.count("one") <= 11
+    assert len({instance_id for instance_id in first if instance_id != "one"}) == 8, "its instances take turns too"
+    assert not turns._instances and not turns._tenants
+
+
+async def test_an_instance_that_owes_time_keeps_no_other_of_its_tenant_waiting() -> None:
+    turns = RequestTurns(
+        asyncio.get_running_loop(), lambda instance_id: 50 if instance_id == "owes" else 0, lambda _: "tenant"
+    )
+    waiting = turns.take("owes")
+    for _ in range(5):
+        await asyncio.wait_for(turns.take("pays"), 5)
+    assert not waiting.done()
+
+
 ROOM_BYTES: Final = 100
 
 

@@ -239,3 +239,72 @@ async def test_tasks_that_one_event_woke_are_resumed_in_many_rounds() -> None:
         assert after - before <= TURN_S / RESUMED_S + 1
     assert all(each is not None and each.done() for each in resumed)
     assert rounds >= 100 * RESUMED_S / TURN_S
+
+
+def tenant_of(loop: Loop, instances: int, tenant_id: str = "ten-many") -> list[InstanceTurns]:
+    """The instances of one tenant, which used up its turn."""
+    members = [InstanceTurns(loop.fair_turns, loop.fair_turns.enter(tenant_id)) for _ in range(instances)]
+    loop.spend(members[0], TURN_S + SLICE_S)
+    return members
+
+
+def test_eight_instances_that_each_stay_below_the_bound_queue_as_one() -> None:
+    loop = Loop()
+    members = [InstanceTurns(loop.fair_turns, loop.fair_turns.enter("ten-many")) for _ in range(8)]
+    other = InstanceTurns(loop.fair_turns, loop.fair_turns.enter("ten-other"))
+    for turns in members:
+        assert not turns.is_spent
+        loop.spend(turns, TURN_S / 7.5)
+    assert all(turns.must_wait(loop.now_s) for turns in members)
+    assert not other.must_wait(loop.now_s)
+
+
+def test_eight_instances_of_a_tenant_are_served_as_long_as_one_of_another() -> None:
+    loop = Loop()
+    members, victim = tenant_of(loop, 8), spent(loop)
+    for turns in [*members, victim]:
+        for _ in range(2_000):
+            turns.join(Socket(loop, "victim" if turns is victim else str(members.index(turns)), 0.0001))
+    served = []
+    for _ in range(100):
+        served += loop.turn()
+    assert abs(served.count("victim") - len(served) / 2) <= 2 * SLICE_S / 0.0001
+    by_instance = [served.count(str(number)) for number in range(8)]
+    assert max(by_instance) - min(by_instance) <= 2 * SLICE_S / 0.0001
+
+
+@given(st.integers(1, 16))
+def test_a_victim_waits_beside_many_instances_of_a_tenant_as_long_as_beside_one(instances: int) -> None:
+    loop = Loop()
+    members, victim = tenant_of(loop, instances), spent(loop)
+    for turns in members:
+        for _ in range(500):
+            turns.join(Socket(loop, "attacker", 0.0001))
+    for _ in range(20):
+        loop.turn()
+        victim.join(Socket(loop, "victim", 0.0001))
+        began_s = loop.now_s
+        while "victim" not in loop.served:
+            loop.turn()
+        assert loop.now_s - began_s <= TURN_S + 0.0002
+
+
+def test_an_instance_that_moves_to_another_tenant_takes_its_line_along() -> None:
+    loop = Loop()
+    first, second = tenant_of(loop, 2)
+    second.join(Socket(loop, "moved", 0.0))
+    before = second.tenant
+    second.move_to(loop.fair_turns.enter("ten-other"))
+    loop.fair_turns.exit(before)
+    assert (before.is_queued, before.instance_count) == (False, 1)
+    assert loop.turn() == ["moved"]
+    assert first.tenant is before and not second.is_spent
+
+
+def test_a_tenant_is_forgotten_with_its_last_instance() -> None:
+    loop = Loop()
+    tenant = loop.fair_turns.enter("ten-a")
+    assert loop.fair_turns.enter("ten-a") is tenant
+    loop.fair_turns.exit(tenant)
+    loop.fair_turns.exit(tenant)
+    assert loop.fair_turns.enter("ten-a") is not tenant

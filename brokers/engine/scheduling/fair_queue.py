@@ -1,0 +1,200 @@
+"""A queue that shares a resource by tenant, then by instance, in proportion to weights.
+
+Weighted deficit round robin in two levels, after Shreedhar and Varghese. Each tenant is granted a quantum in each round
+and served while it has credit; the same holds for the instances of a tenant. The cost of an item is charged when it is
+known, after the item was served, so the credit may fall below zero; the debt is paid by later rounds. An item costs a
+constant number of steps; after an item that cost many quanta, the rounds in which all are in debt are passed in one
+step over the tenants that queue.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict, deque
+from typing import Any, Final, Generic, TypeVar
+
+T = TypeVar("T")
+A = TypeVar("A", bound="Account")
+
+UNBOUNDED: Final = sys.maxsize
+
+
+class QueueFull(Exception):
+    """An instance has as many items queued as it may have."""
+
+
+class Account:
+    """A member of a round: its share of each round, and what it has left of it."""
+
+    __slots__ = ("credit", "round", "weight")
+
+    def __init__(self, weight: float) -> None:
+        assert weight > 0, "a weight of nothing is never served"
+        self.weight = weight
+        self.credit = 0.0
+        # The round in which it is served next, or, while it has nothing queued, was served last.
+        self.round = 0
+
+
+class Rotation(Generic[A]):
+    """The accounts of one level that have something queued, in the order in which they are served."""
+
+    __slots__ = ("_accounts", "_quantum", "_round")
+
+    def __init__(self, quantum: float) -> None:
+        self._quantum = quantum
+        self._round = 0
+        self._accounts: deque[A] = deque()
+
+    def __len__(self) -> int:
+        return len(self._accounts)
+
+    def add(self, account: A) -> None:
+        """Appends an account with the grant of its next round.
+
+        Debt shrinks by the rounds that passed, credit is lost. An account that left before it was served had its grant
+        already: its `round` is the next one.
+        """
+        grant = account.weight * self._quantum
+        account.credit = min(0.0, account.credit + (self._round - account.round) * grant) + grant
+        account.round = self._round + 1
+        self._accounts.append(account)
+
+    def remove(self, account: A) -> None:
+        accounts = self._accounts
+        if accounts[0] is account:
+            accounts.popleft()
+        else:
+            accounts.remove(account)
+
+    def head(self) -> A:
+        """Returns the account whose turn it is. There must be one."""
+        accounts = self._accounts
+        account = accounts[0]
+        left = len(accounts)
+        while account.credit <= 0.0:
+            if not left:
+                self._pass_rounds()
+            left -= 1
+            account.credit += account.weight * self._quantum
+            account.round += 1
+            accounts.rotate(-1)
+            account = accounts[0]
+        self._round = account.round
+        return account
+
+    def _pass_rounds(self) -> None:
+        """Grants all accounts the rounds in which none of them would be served."""
+        rounds = int(min(-account.credit / (account.weight * self._quantum) for account in self._accounts))
+        for account in self._accounts:
+            account.credit += rounds * account.weight * self._quantum
+            account.round += rounds
+
+
+class TenantAccount(Account):
+    """A tenant: one account, whatever the number of its instances."""
+
+    __slots__ = ("instances", "key")
+
+    def __init__(self, quantum: float, key: str = "", weight: float = 1.0) -> None:
+        super().__init__(weight)
+        self.key = key
+        self.instances: Rotation[InstanceQueue[Any]] = Rotation(quantum)
+
+    @property
+    def is_queued(self) -> bool:
+        return len(self.instances) > 0
+
+
+class InstanceQueue(Account, Generic[T]):
+    """The items of one instance, in the order in which they came."""
+
+    __slots__ = ("items", "key", "tenant")
+
+    def __init__(self, tenant: TenantAccount, key: str = "", weight: float = 1.0) -> None:
+        super().__init__(weight)
+        self.key = key
+        self.tenant = tenant
+        self.items: OrderedDict[T, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+class FairQueue(Generic[T]):
+    """Items of all instances. Serve one with `next_instance`, `pop` and `charge`."""
+
+    __slots__ = ("_items_max", "_tenants")
+
+    def __init__(self, quantum: float, items_per_instance_max: int = UNBOUNDED) -> None:
+        self._items_max = items_per_instance_max
+        self._tenants: Rotation[TenantAccount] = Rotation(quantum)
+
+    def __len__(self) -> int:
+        """Number of tenants that have an item queued."""
+        return len(self._tenants)
+
+    def enqueue(self, instance: InstanceQueue[T], item: T) -> None:
+        """Appends an item, unless it is queued already. Raises `QueueFull` when the instance has its maximum queued."""
+        if item in instance.items:
+            return
+        if len(instance.items) >= self._items_max:
+            raise QueueFull
+        if not instance.items:
+            self._add(instance)
+        instance.items[item] = None
+
+    def cancel(self, instance: InstanceQueue[T], item: T) -> bool:
+        """Removes an item that was not served yet. Returns False when it is not queued."""
+        if item not in instance.items:
+            return False
+        del instance.items[item]
+        if not instance.items:
+            self._remove(instance)
+        return True
+
+    def next_instance(self) -> InstanceQueue[T] | None:
+        """Returns the instance whose turn it is, None when nothing is queued."""
+        if not len(self._tenants):
+            return None
+        return self._tenants.head().instances.head()
+
+    def pop(self, instance: InstanceQueue[T]) -> T:
+        """Removes and returns the oldest item of the instance."""
+        item = instance.items.popitem(last=False)[0]
+        if not instance.items:
+            self._remove(instance)
+        return item
+
+    def charge(self, instance: InstanceQueue[T], cost: float) -> None:
+        """Charges the instance and its tenant with what serving an item cost."""
+        instance.credit -= cost
+        instance.tenant.credit -= cost
+
+    def suspend(self, instance: InstanceQueue[T]) -> None:
+        """Keeps the queued items of the instance from being served until `resume`."""
+        self._remove(instance)
+
+    def resume(self, instance: InstanceQueue[T]) -> None:
+        self._add(instance)
+
+    def move(self, instance: InstanceQueue[T], tenant: TenantAccount) -> None:
+        """Makes the instance one of another tenant, with what it has queued."""
+        if instance.items:
+            self._remove(instance)
+        instance.tenant = tenant
+        instance.credit, instance.round = 0.0, 0
+        if instance.items:
+            self._add(instance)
+
+    def _add(self, instance: InstanceQueue[T]) -> None:
+        tenant = instance.tenant
+        if not len(tenant.instances):
+            self._tenants.add(tenant)
+        tenant.instances.add(instance)
+
+    def _remove(self, instance: InstanceQueue[T]) -> None:
+        tenant = instance.tenant
+        tenant.instances.remove(instance)
+        if not len(tenant.instances):
+            self._tenants.remove(tenant)

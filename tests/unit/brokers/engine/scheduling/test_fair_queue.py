@@ -1,0 +1,248 @@
+"""The fair queue serves tenants, and the instances of a tenant, in proportion to their weights."""
+
+from __future__ import annotations
+
+import importlib.util
+from itertools import chain
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brokers.engine.scheduling import fair_queue
+from brokers.native.modules import source_of
+
+QUANTUM: Final = 1.0
+COST_MAX: Final = 3.0
+SERVED: Final = 2_500.0
+costs = st.floats(0.3, COST_MAX)
+weights = st.integers(1, 4)
+# A tenant: its weight, and the weight of each instance with what one of its items costs.
+tenants = st.tuples(weights, st.lists(st.tuples(weights, costs), min_size=1, max_size=8))
+Mix = list[tuple[int, list[tuple[int, float]]]]
+
+
+class World:
+    """A queue, and what each instance was served."""
+
+    def __init__(self, module: Any, mix: Mix) -> None:
+        self.queue = module.FairQueue(QUANTUM)
+        self.tenants = [module.TenantAccount(QUANTUM, str(number), weight) for number, (weight, _) in enumerate(mix)]
+        self.instances: list[list[Any]] = []
+        self.cost: dict[str, float] = {}
+        self.served: dict[str, float] = {}
+        for tenant, (_, members) in zip(self.tenants, mix, strict=True):
+            self.instances.append([])
+            for number, (weight, cost) in enumerate(members):
+                instance = module.InstanceQueue(tenant, f"{tenant.key}.{number}", weight)
+                self.instances[-1].append(instance)
+                self.cost[instance.key], self.served[instance.key] = cost, 0.0
+
+    def fill(self, instance: Any, items: int = 2) -> None:
+        """Has the instance always something queued."""
+        while len(instance) < items:
+            self.queue.enqueue(instance, object())
+
+    def serve(self) -> Any:
+        instance = self.queue.next_instance()
+        self.queue.pop(instance)
+        self.queue.charge(instance, self.cost[instance.key])
+        self.served[instance.key] += self.cost[instance.key]
+        return instance
+
+    def of_tenant(self, number: int) -> float:
+        return sum(self.served[instance.key] for instance in self.instances[number])
+
+
+def shares_follow_weights(module: Any, mix: Mix) -> None:
+    world, total = World(module, mix), 0.0
+    for instance in chain(*world.instances):
+        world.fill(instance)
+    while total < SERVED:
+        served = world.serve()
+        total += world.cost[served.key]
+        world.fill(served)
+    for number, (weight, _) in enumerate(mix):
+        due = SERVED * weight / sum(each for each, _ in mix)
+        assert abs(world.of_tenant(number) - due) <= 0.05 * due + QUANTUM * weight
+        by_weight = [world.served[instance.key] / instance.weight for instance in world.instances[number]]
+        assert max(by_weight) - min(by_weight) <= 2 * (QUANTUM + COST_MAX), "instances share their tenant's part"
+
+
+def idle_time_gives_no_credit(module: Any, mix: Mix) -> None:
+    """The first tenant was away while the others were served, after it was served itself."""
+    world = World(module, mix)
+    back = world.instances[0]
+    for instance in chain(*world.instances):
+        world.fill(instance, 1)
+    for _ in range(500):
+        served = world.serve()
+        if served not in back:
+            world.fill(served)
+    for instance in chain(*world.instances):
+        world.served[instance.key] = 0.0
+        world.fill(instance)
+    while sum(world.served.values()) < 200:
+        world.fill(world.serve())
+    due = 200 * mix[0][0] / sum(weight for weight, _ in mix)
+    assert world.of_tenant(0) <= due + QUANTUM * mix[0][0] + 2 * COST_MAX
+
+
+def coming_and_going_gains_nothing(module: Any, cost: float, cancels: bool) -> None:
+    """One tenant queues single items, also withdrawn and queued again, beside one that always has some queued."""
+    world = World(module, [(1, [(1, cost)]), (1, [(1, 0.3)])])
+    (guest,), (host,) = world.instances
+    while sum(world.served.values()) < 500:
+        world.fill(host)
+        if not len(guest):
+            item = object()
+            world.queue.enqueue(guest, item)
+        if cancels and world.queue.cancel(guest, item):
+            world.queue.enqueue(guest, item)
+        world.serve()
+    assert world.of_tenant(0) <= 250 * 1.05 + 2 * cost
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(tenants, min_size=1, max_size=4))
+def test_time_is_served_within_five_percent_of_the_weights(mix: Mix) -> None:
+    shares_follow_weights(fair_queue, mix)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(tenants, min_size=2, max_size=4))
+def test_an_idle_tenant_gathers_no_credit(mix: Mix) -> None:
+    idle_time_gives_no_credit(fair_queue, mix)
+
+
+@settings(max_examples=25, deadline=None)
+@given(costs, st.booleans())
+def test_leaving_and_coming_back_gains_nothing(cost: float, cancels: bool) -> None:
+    coming_and_going_gains_nothing(fair_queue, cost, cancels)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.sampled_from(["add", "cancel", "serve"]))))
+def test_each_item_is_served_once_in_the_order_of_its_instance_or_cancelled(steps: list[tuple[int, int, str]]) -> None:
+    world = World(fair_queue, [(weight, [(weight, 40.0), (1, 0.01), (3, 1.0)]) for weight in (1, 2, 4)])
+    expected: dict[str, list[int]] = {key: [] for key in world.cost}
+    for number, (tenant, member, step) in enumerate(steps):
+        instance = world.instances[tenant][member]
+        waiting = expected[instance.key]
+        if step == "add":
+            world.queue.enqueue(instance, number)
+            world.queue.enqueue(instance, number)
+            waiting.append(number)
+        elif step == "cancel":
+            assert world.queue.cancel(instance, waiting[-1] if waiting else -1) is bool(waiting)
+            del waiting[-1:]
+        else:
+            serve_in_order(world, expected)
+        assert len(world.queue) == sum(any(expected[each.key] for each in members) for members in world.instances)
+    for _ in range(sum(map(len, expected.values()))):
+        serve_in_order(world, expected)
+    assert world.queue.next_instance() is None and not len(world.queue)
+
+
+def serve_in_order(world: World, expected: dict[str, list[int]]) -> None:
+    instance = world.queue.next_instance()
+    if instance is None:
+        assert not any(expected.values())
+        return
+    assert world.queue.pop(instance) == expected[instance.key].pop(0)
+    world.queue.charge(instance, world.cost[instance.key])
+
+
+def test_nobody_waits_longer_than_one_item_and_one_quantum_of_each_other_tenant() -> None:
+    world = World(fair_queue, [(1, [(1, 0.5)] * 8), (1, [(1, 3.0)]), (1, [(1, 0.3)])])
+    for instance in world.instances[0] + world.instances[1]:
+        world.fill(instance)
+    for _ in range(1_000):
+        world.fill(world.serve())
+    (late,) = world.instances[2]
+    world.fill(late, 1)
+    waited = 0.0
+    while (served := world.serve()) is not late:
+        waited += world.cost[served.key]
+        world.fill(served)
+    assert waited <= 2 * (QUANTUM + 0.5) + QUANTUM + 3.0
+
+
+def test_eight_instances_of_one_tenant_get_as_much_as_one_of_another() -> None:
+    shares_follow_weights(fair_queue, [(1, [(1, 0.5)] * 8), (1, [(1, 0.5)])])
+
+
+def test_a_very_expensive_item_is_paid_for_in_one_step() -> None:
+    world = World(fair_queue, [(1, [(1, 1e9)]), (1, [(1, 1e9)]), (1, [(1, 5e8)])])
+    order = []
+    for _ in range(60):
+        for members in world.instances:
+            world.fill(members[0])
+        order.append(world.serve().key)
+    assert (order.count("0.0"), order.count("1.0"), order.count("2.0")) == (15, 15, 30)
+
+
+def test_a_full_instance_refuses_and_others_do_not() -> None:
+    queue: fair_queue.FairQueue[int] = fair_queue.FairQueue(QUANTUM, 2)
+    tenant = fair_queue.TenantAccount(QUANTUM)
+    full, other = (fair_queue.InstanceQueue[int](tenant) for _ in range(2))
+    queue.enqueue(full, 1)
+    queue.enqueue(full, 2)
+    with pytest.raises(fair_queue.QueueFull):
+        queue.enqueue(full, 3)
+    queue.enqueue(other, 3)
+    assert queue.cancel(full, 1)
+    queue.enqueue(full, 4)
+
+
+def test_a_suspended_instance_keeps_its_items_and_one_that_moves_takes_them_along() -> None:
+    queue: fair_queue.FairQueue[str] = fair_queue.FairQueue(QUANTUM)
+    here, there = fair_queue.TenantAccount(QUANTUM), fair_queue.TenantAccount(QUANTUM)
+    instance = fair_queue.InstanceQueue[str](here)
+    queue.enqueue(instance, "first")
+    queue.suspend(instance)
+    queue.enqueue(instance, "second")
+    assert queue.next_instance() is None
+    queue.resume(instance)
+    queue.move(instance, there)
+    assert not here.is_queued and there.is_queued
+    assert queue.next_instance() is instance
+    assert [queue.pop(instance), queue.pop(instance)] == ["first", "second"]
+
+
+MIX: Final[Mix] = [(1, [(1, 0.3)] * 4), (4, [(1, 3.0), (2, 0.5)]), (2, [(1, 1.0)])]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "property_that_finds_it"),
+    [
+        ("instance.tenant.credit -= cost", "pass", shares_follow_weights),
+        ("account.credit += account.weight * self._quantum", "account.credit += self._quantum", shares_follow_weights),
+        ("        accounts.rotate(-1)\n", "        pass\n", shares_follow_weights),
+        ("min(0.0, account.credit +", "(account.credit +", idle_time_gives_no_credit),
+        ("min(0.0, account.credit + (self._round - account.round) * grant) + grant", "grant", "guest"),
+        ("(self._round - account.round) * grant", "max(0, self._round - account.round) * grant", "cancelling guest"),
+    ],
+)
+def test_a_planted_mistake_is_found(tmp_path: Path, right: str, wrong: str, property_that_finds_it: Any) -> None:
+    module = planted(tmp_path, right, wrong)
+    with pytest.raises(AssertionError):
+        if isinstance(property_that_finds_it, str):
+            coming_and_going_gains_nothing(module, COST_MAX, property_that_finds_it.startswith("cancelling"))
+        else:
+            property_that_finds_it(module, MIX)
+
+
+def planted(directory: Path, right: str, wrong: str) -> ModuleType:
+    """Returns the module with a mistake in it."""
+    source = source_of(fair_queue.__name__).read_text()
+    assert right in source
+    path = directory / "planted_fair_queue.py"
+    path.write_text(source.replace(right, wrong))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
