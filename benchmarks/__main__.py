@@ -1,7 +1,7 @@
 """`make bench`: starts the product in a scratch directory and prints one JSON line per figure.
 
   python -m benchmarks [--only sharing,start,loads,replication,neighbours,floods,hot-partition,limit-changes,accuracy,…]
-                        [--gb 0.5] [--accuracy quick|whole]
+                        [--gb 0.5] [--accuracy quick|patterns|whole]
                         [--peer HOST:PORT --peer-pids 1]
 
 With `--peer` the same loads run against another Kafka in the same sitting, and each load ends in a ratio line.

@@ -291,8 +291,10 @@ def _mutations(client_id: str, prefix: str) -> Ask:
     return questions().__next__
 
 
-def begin(bootstrap: str, kind: str, client_id: str, *, seconds: float, **more: Any) -> subprocess.Popen[bytes]:
-    """A flood in a process of its own; `finish` waits for it."""
+def begin(
+    bootstrap: str, kind: str, client_id: str, *, seconds: float, module: str = "benchmarks.flood", **more: Any
+) -> subprocess.Popen[bytes]:
+    """A flood in a process of its own, or a load of another module that speaks alike; `finish` waits for it."""
     words = [
         word
         for name, value in more.items()
@@ -301,7 +303,7 @@ def begin(bootstrap: str, kind: str, client_id: str, *, seconds: float, **more: 
     ]
     return subprocess.Popen(
         [
-            sys.executable, "-m", "benchmarks.flood", "--bootstrap", bootstrap, "--kind", kind,
+            sys.executable, "-m", module, "--bootstrap", bootstrap, "--kind", kind,
             "--client-id", client_id, "--seconds", str(seconds), *words,
         ],
         stdout=subprocess.PIPE, cwd=CLONE,

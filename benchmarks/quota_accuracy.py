@@ -4,18 +4,21 @@ made to wait, ours and another Kafka's under the same floods in turn.
 A cell is a number of clients that share one client id, the bytes of their batches, the limit, and the brokers that lead
 the topic's partitions. Time counts from the first answer, so the burst at the start is in. Where the clients could not
 offer the limit, the cell says so and counts for no median.
+
+Clients of a cell flood, or the cell is one stock client that sends in a pattern (`benchmarks.stock_client`).
 """
 
 from __future__ import annotations
 
 import statistics
+import subprocess
 from collections.abc import Iterator, Sequence
 from itertools import product as combinations
 from typing import Any, NamedTuple
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks import flood
+from benchmarks import flood, stock_client
 from benchmarks.neighbours import limit_client
 from benchmarks.product import Product, bootstrap_of
 from benchmarks.raw_requests import leaders_of
@@ -33,17 +36,29 @@ class Cell(NamedTuple):
     batch_bytes: int
     limit_mb_s: float
     brokers: int
+    load: str = "flood"
 
     @property
     def name(self) -> str:
-        return f"c{self.clients}-b{self.batch_bytes}-l{self.limit_mb_s}-n{self.brokers}"
+        return f"{self.load}-c{self.clients}-b{self.batch_bytes}-l{self.limit_mb_s}-n{self.brokers}"
 
 
-WHOLE = tuple(
+FLOODS = tuple(
     Cell(*each) for each in combinations((1, 10, 100), (KB, 16 * KB, 128 * KB, MB), (0.1, 1.0, 10.0, 50.0), (1, 3))
 )
-QUICK = (Cell(1, 16 * KB, 1.0, 1), Cell(10, 128 * KB, 10.0, 1), Cell(10, 16 * KB, 10.0, 3), Cell(100, KB, 1.0, 3))
-SIZES = {"quick": (QUICK, 20), "whole": (WHOLE, 60)}
+PATTERNS = tuple(
+    Cell(1, batch_bytes, limit, 3, load)
+    for batch_bytes, limit, load in combinations((16 * KB, 128 * KB), (1.0, 10.0), stock_client.KINDS)
+)
+WHOLE = FLOODS + PATTERNS
+QUICK = (
+    Cell(1, 16 * KB, 1.0, 1),
+    Cell(10, 128 * KB, 10.0, 1),
+    Cell(10, 16 * KB, 10.0, 3),
+    Cell(100, KB, 1.0, 3),
+    *(Cell(1, 16 * KB, 1.0, 3, load) for load in stock_client.KINDS),
+)
+SIZES = {"quick": (QUICK, 20), "patterns": (PATTERNS, 60), "whole": (WHOLE, 60)}
 
 
 def measure(product: Product, peer: str | None, size: str, brokers: int) -> Iterator[dict[str, Any] | str]:
@@ -87,23 +102,20 @@ def groups_of(cells: Sequence[Cell]) -> list[list[Cell]]:
 
 def _take(bootstrap: str, group: Sequence[Cell], seconds: int) -> list[dict[str, Any]]:
     topics = [_make_topic(bootstrap, cell) for cell in group]
-    floods = [
-        flood.begin(
-            bootstrap,
-            "produce",
-            cell.name,
-            seconds=seconds + 1,
-            topic=topic,
-            batch_bytes=cell.batch_bytes,
-            clients=cell.clients,
-        )
-        for cell, topic in zip(group, topics, strict=True)
-    ]
+    floods = [_begin(bootstrap, cell, topic, seconds + 1) for cell, topic in zip(group, topics, strict=True)]
     results = [flood.finish(each) for each in floods]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for deleted in admin.delete_topics(topics).values():
         deleted.result(30)
     return [figures_of(figures, cell, seconds) for figures, cell in zip(results, group, strict=True)]
+
+
+def _begin(bootstrap: str, cell: Cell, topic: str, seconds: int) -> subprocess.Popen[bytes]:
+    common = {"seconds": seconds, "topic": topic, "batch_bytes": cell.batch_bytes}
+    if cell.load == "flood":
+        return flood.begin(bootstrap, "produce", cell.name, clients=cell.clients, **common)
+    limit, module = int(cell.limit_mb_s * MB), stock_client.__name__
+    return flood.begin(bootstrap, cell.load, cell.name, module=module, limit=limit, **common)
 
 
 def figures_of(figures: dict[str, Any], cell: Cell, seconds: int) -> dict[str, Any]:
@@ -139,18 +151,18 @@ Results = dict[tuple[Cell, str], dict[str, Any]]
 
 
 def errors_table(result: Results, targets: Sequence[str], seconds: int) -> str:
-    """As docs/explanation/PERFORMANCE.md has it: by the number of brokers and the limit, over clients and batches."""
+    """Medians by kind of load, number of brokers and limit, over clients and batches."""
     head = " | ".join(
         f"{target}: {seconds} s, median | worst | {WINDOW_S} s, median | worst" for target in map(title, targets)
     )
-    lines = [f"| brokers | limit, MB/s | cells | {head} |", "|---" * 3 + "|---" * 4 * len(targets) + "|"]
-    for brokers, limit in sorted({(cell.brokers, cell.limit_mb_s) for cell, _ in result}):
-        cells = [cell for cell in dict.fromkeys(cell for cell, _ in result) if cell[2:] == (limit, brokers)]
+    lines = [f"| load | brokers | limit, MB/s | cells | {head} |", "|---" * 4 + "|---" * 4 * len(targets) + "|"]
+    for load, brokers, limit in sorted({(cell.load, cell.brokers, cell.limit_mb_s) for cell, _ in result}):
+        cells = [cell for cell in dict.fromkeys(cell for cell, _ in result) if cell[2:] == (limit, brokers, load)]
         columns = []
         for target in targets:
             counted = [figures for cell in cells if (figures := result[cell, target])["is_offered"]]
             columns += _errors(counted) if counted else ["not offered"] + [""] * 3
-        lines.append(f"| {brokers} | {limit:g} | {len(cells)} | {' | '.join(columns)} |")
+        lines.append(f"| {load} | {brokers} | {limit:g} | {len(cells)} | {' | '.join(columns)} |")
     return "\n".join(lines)
 
 
@@ -167,11 +179,11 @@ def _errors(counted: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def waits_table(result: Results, targets: Sequence[str]) -> str:
-    """How long clients of the same flood are told to wait."""
+    """Waits that clients of the same load are told of."""
     head = " | ".join(f"{target}: waits | p50 | p99 | longest" for target in map(title, targets))
     lines = [
-        f"| clients | batch, KB | limit, MB/s | brokers | {head} |",
-        "|---|---|---|---|" + "---|" * 4 * len(targets),
+        f"| load | clients | batch, KB | limit, MB/s | brokers | {head} |",
+        "|---|---|---|---|---|" + "---|" * 4 * len(targets),
     ]
     for cell in dict.fromkeys(cell for cell, _ in result):
         columns = []
@@ -179,7 +191,7 @@ def waits_table(result: Results, targets: Sequence[str]) -> str:
             figures = result[cell, target]
             columns += [str(figures["throttled"])]
             columns += [f"{figures[f'throttle_ms_{name}']:,} ms" for name in ("p50", "p99", "max")]
-        place = f"{cell.clients} | {cell.batch_bytes // KB} | {cell.limit_mb_s:g} | {cell.brokers}"
+        place = f"{cell.load} | {cell.clients} | {cell.batch_bytes // KB} | {cell.limit_mb_s:g} | {cell.brokers}"
         lines.append(f"| {place} | {' | '.join(columns)} |")
     return "\n".join(lines)
 

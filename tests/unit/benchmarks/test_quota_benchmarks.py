@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
-from benchmarks import flood, hot_partition, quota_accuracy, raw_requests
-from benchmarks.quota_accuracy import QUICK, WHOLE, Cell, figures_of
+from benchmarks import flood, hot_partition, quota_accuracy, raw_requests, stock_client
+from benchmarks.quota_accuracy import FLOODS, QUICK, WHOLE, Cell, figures_of, groups_of
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_response
 from brokers.engine.protocol.messages.metadata import MetadataResponse
@@ -91,11 +95,112 @@ def test_tables_have_a_column_for_each_figure_of_each_target() -> None:
 
 
 def test_cells_have_names_of_their_own_and_the_quick_ones_take_three_minutes_for_two_targets() -> None:
-    assert len({cell.name for cell in WHOLE}) == len(WHOLE) == 96
+    assert len(FLOODS) == 96
+    assert len({cell.name for cell in WHOLE}) == len(WHOLE) == len(FLOODS) + 8
     _, seconds = quota_accuracy.SIZES["quick"]
-    assert 2 * len(QUICK) * (seconds + 2) <= 180
+    before_s = 2 * max(stock_client.SPELL_S, stock_client.IDLE_S)
+    assert 2 * len(groups_of(QUICK)) * (seconds + 2 + before_s) <= 180
 
 
 def test_the_fullest_span_is_wherever_it_lies() -> None:
     assert hot_partition.most_over_a_span([0] * 37 + [5] * 100 + [1] * 20) == 50.0
     assert hot_partition.most_over_a_span([5] * 20) == 10.0
+
+
+def test_each_pattern_of_a_stock_client_is_a_row_of_its_own() -> None:
+    cells = tuple(Cell(1, 16_000, 1.0, 3, load) for load in ("flood", *stock_client.KINDS))
+    figures = figures_of(result([quota_accuracy.MB // 10] * 600), cells[0], 60)
+    taken = {(cell, "penstock"): figures for cell in cells}
+    for table in (
+        quota_accuracy.errors_table(taken, ["penstock"], 60),
+        quota_accuracy.waits_table(taken, ["penstock"]),
+    ):
+        rows = [line.split(" | ")[0] for line in table.splitlines()[2:]]
+        assert sorted(rows) == ["| first-burst", "| flood", "| serial"]
+    for size in ("quick", "patterns", "whole"):
+        assert {cell.load for cell in quota_accuracy.SIZES[size][0]} >= set(stock_client.KINDS)
+
+
+class InstantProducer:
+    """Stands in for confluent-kafka's: acknowledges all records as soon as somebody listens, 50 ms later."""
+
+    def __init__(self, conf: dict[str, Any], clock: list[float]) -> None:
+        self.conf = conf
+        self.partitions: list[int] = []
+        self.flushed_at: list[int] = []
+        self._waiting: list[Any] = []
+        self._clock = clock
+
+    def list_topics(self, topic: str, _timeout_s: float) -> Any:
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=dict.fromkeys(range(3)))})
+
+    def produce(self, _topic: str, _value: bytes, *, partition: int, on_delivery: Any) -> None:
+        self.partitions.append(partition)
+        self._waiting.append(on_delivery)
+
+    def poll(self, timeout_s: float) -> None:
+        self._clock[0] += timeout_s
+        self.flush(0)
+
+    def flush(self, _timeout_s: float) -> int:
+        self._clock[0] += 0.05
+        self.flushed_at.append(len(self.partitions))
+        waiting, self._waiting = self._waiting, []
+        for deliver in waiting:
+            deliver(None, None)
+        return 0
+
+    def purge(self) -> None:
+        self._waiting = []
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[stock_client.StockClient, Any]]:
+    clock = [100.0]
+    monkeypatch.setattr(stock_client, "Producer", lambda conf: InstantProducer(conf, clock))
+    monkeypatch.setattr(stock_client, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def made(kind: str) -> tuple[stock_client.StockClient, Any]:
+        given = SimpleNamespace(
+            kind=kind, bootstrap="", client_id="c", topic="t", batch_bytes=100_000, limit=1_000_000, seconds=1.0
+        )
+        result = stock_client.StockClient(given)  # type: ignore[arg-type]
+        return result, result._producer
+
+    return made
+
+
+def test_a_serial_client_waits_for_each_record_in_turn_after_a_spell_that_is_not_counted(client: Any) -> None:
+    serial, producer = client("serial")
+    tally = serial.run()
+    spell = producer.flushed_at[0]
+    assert spell == pytest.approx(stock_client.SPELL_S * 10, abs=1)
+    assert set(producer.partitions[:spell]) == {0}
+    after = producer.partitions[spell:]
+    assert all(later == (sooner + 1) % 3 for sooner, later in pairwise(after))
+    assert producer.flushed_at[1:-1] == list(range(spell + 1, spell + 1 + len(after)))
+    assert sum(tally.slots) / len(after) == pytest.approx(100_000, rel=0.001)
+
+
+def test_a_first_burst_is_sent_at_once_after_idle_time_and_goes_on(client: Any) -> None:
+    burst, producer = client("first-burst")
+    tally = burst.run()
+    first, idle, at_once = producer.flushed_at[:3]
+    assert (first, idle) == (3, 3)
+    assert at_once - idle == pytest.approx(stock_client.BURST_S * 10, abs=1)
+    assert len(producer.partitions) > at_once
+    assert tally.answers == len(producer.partitions) - first
+
+
+def test_a_stock_client_notes_waits_errors_and_nothing_that_it_gave_up_itself(client: Any) -> None:
+    stock, _ = client("serial")
+    for wait_s in (0.25, 0.0):
+        stock._throttled(SimpleNamespace(throttle_time=wait_s))
+    for code in (*stock_client.GIVEN_UP, 7):
+        stock._delivered(SimpleNamespace(code=lambda code=code: code), None)
+    for code in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+        stock._failed(SimpleNamespace(code=lambda code=code: code))
+    summary = stock.tally.summary()
+    assert (summary["throttled"], summary["throttle_ms_max"]) == (1, 250)
+    assert (summary["errors"], summary["slots"]) == ({str(KafkaError._ALL_BROKERS_DOWN): 1, "7": 1}, [])
+    assert summary["lost"] == 1

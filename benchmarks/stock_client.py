@@ -1,0 +1,149 @@
+"""One stock client (confluent-kafka) that sends in a pattern in which a shared limit is easily missed.
+
+  python -m benchmarks.stock_client --bootstrap HOST:PORT --kind serial --client-id C --topic T --batch-bytes N \\
+      --limit BYTES_PER_S --seconds 60
+
+prints one JSON line at its end, as `benchmarks.flood` does. Each record is a batch and a request of its own.
+
+  serial       one record after the other, each waited for, in turn over all partitions, after a spell on one of them
+  first-burst  several seconds' worth of the limit at once after a time of nothing; so much is on its way from then on
+
+Time counts from the end of the spell, or from the first record of the burst. The spell itself is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, Producer
+
+from benchmarks.flood import Tally
+from benchmarks.raw_requests import BATCH_OVERHEAD_BYTES, produce
+
+SERIAL, FIRST_BURST = KINDS = ("serial", "first-burst")
+SPELL_S: Final = 5
+IDLE_S: Final = 5
+BURST_S: Final = 5
+POLL_S: Final = 0.01
+FLUSH_S: Final = 60
+GIVEN_UP: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+
+
+class StockClient:
+    """A producer, and the tally of what was acknowledged to it."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.tally = Tally()
+        self._given = given
+        self._value = bytes(max(1, given.batch_bytes - BATCH_OVERHEAD_BYTES))
+        # Size of the request, which is what quotas count.
+        self._weight = len(produce(given.client_id, given.topic, 0, given.batch_bytes)) - 4
+        self._outstanding = 0
+        self._sent = 0
+        self._producer = Producer(
+            {
+                "bootstrap.servers": given.bootstrap,
+                "client.id": given.client_id,
+                "linger.ms": 0,
+                "batch.num.messages": 1,
+                "message.max.bytes": 10_000_000,
+                "queue.buffering.max.kbytes": 1_000_000,
+                "delivery.timeout.ms": 300_000,
+                "log_level": 0,
+                "throttle_cb": self._throttled,
+                "error_cb": self._failed,
+            }
+        )
+        self._partitions = len(self._producer.list_topics(given.topic, FLUSH_S).topics[given.topic].partitions)
+
+    def run(self) -> Tally:
+        """Sends until the time is over; what is on its way then is given up and not counted."""
+        if self._given.kind == SERIAL:
+            self._serial()
+        else:
+            self._first_burst()
+        self.tally.end(time.monotonic())
+        result, self.tally = self.tally, Tally()
+        self._producer.purge()
+        self._producer.flush(FLUSH_S)
+        return result
+
+    def _serial(self) -> None:
+        for _ in range(self._records_of(SPELL_S)):
+            self._send(0)
+        self._flush()
+        end_s = self._begin()
+        while time.monotonic() < end_s:
+            self._send_in_turn()
+            self._flush()
+
+    def _first_burst(self) -> None:
+        for _ in range(self._partitions):
+            self._send_in_turn()
+        self._flush()
+        self._producer.poll(IDLE_S)
+        burst = self._records_of(BURST_S)
+        end_s = self._begin()
+        while time.monotonic() < end_s:
+            while self._outstanding < burst:
+                self._send_in_turn()
+            self._producer.poll(POLL_S)
+
+    def _records_of(self, seconds: int) -> int:
+        """Records that are worth so many seconds of the limit."""
+        return max(1, seconds * int(self._given.limit) // self._weight)
+
+    def _begin(self) -> float:
+        """Drops what was counted so far; returns when the time is over."""
+        began_s = time.monotonic()
+        self.tally = Tally(began_s)
+        return began_s + float(self._given.seconds)
+
+    def _send_in_turn(self) -> None:
+        self._send(self._sent % self._partitions)
+
+    def _send(self, partition: int) -> None:
+        self._sent += 1
+        self._outstanding += 1
+        self._producer.produce(self._given.topic, self._value, partition=partition, on_delivery=self._delivered)
+
+    def _flush(self) -> None:
+        if self._producer.flush(FLUSH_S):
+            raise SystemExit(f"{self._given.client_id}: nothing was acknowledged for {FLUSH_S} s")
+
+    def _delivered(self, error: Any, _message: Any) -> None:
+        self._outstanding -= 1
+        if error is None or error.code() not in GIVEN_UP:
+            self.tally.note(time.monotonic(), self._weight, error.code() if error else 0, 0)
+
+    def _throttled(self, event: Any) -> None:
+        """Notes a wait that the broker told of; the client also tells when waits are over, as a wait of 0."""
+        if event.throttle_time:
+            self.tally.throttles_ms.append(round(event.throttle_time * 1000))
+
+    def _failed(self, error: Any) -> None:
+        """Notes a lost connection, or another trouble by its code; the client itself tries again."""
+        if error.code() == KafkaError._TRANSPORT:
+            self.tally.lost += 1
+        else:
+            self.tally.errors[error.code()] += 1
+
+
+def main() -> None:
+    """Runs one client and prints what it saw."""
+    parser = argparse.ArgumentParser(prog="benchmarks.stock_client", description="One stock client.")
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--kind", choices=KINDS, required=True)
+    parser.add_argument("--client-id", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--batch-bytes", type=int, required=True)
+    parser.add_argument("--limit", type=int, required=True, help="bytes a second that the client may send")
+    parser.add_argument("--seconds", type=float, required=True)
+    print(json.dumps(StockClient(parser.parse_args()).run().summary()))
+
+
+if __name__ == "__main__":
+    main()
