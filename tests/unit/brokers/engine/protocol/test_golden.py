@@ -16,7 +16,7 @@ GOLDEN = Path(__file__).parents[4] / "golden" / "protocol"
 LINES_MISSING = {
     56: 2 * 2 * len(VARIANTS),
     20_001: 2 * 2 * len(VARIANTS),
-    **dict.fromkeys((20_002, 20_003, 20_004), 2 * len(VARIANTS)),
+    **dict.fromkeys((20_002, 20_003, 20_004, 20_005), 2 * len(VARIANTS)),
 }
 
 
