@@ -30,7 +30,7 @@ from brokers.engine.handlers.fetch import legacy as old_fetch
 from brokers.engine.handlers.fetch import list_offsets, list_offsets_legacy
 from brokers.engine.handlers.groups import describe_groups, find_coordinator
 from brokers.engine.handlers.offsets import deletion, offsets
-from brokers.engine.handlers.produce import request as produce_request
+from brokers.engine.handlers.produce import long_produce
 from brokers.engine.handlers.required_rights import REQUIRED_RIGHTS
 from brokers.engine.handlers.topic_lists import TOPIC_LISTS
 from brokers.engine.handlers.topics import delete_records, metadata, topics
@@ -118,7 +118,7 @@ ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
             (
                 f"batches that inflate to more than {INFLATED_AT_ONCE_BYTES_MAX >> 10} KiB are checked in a thread",
                 f"{INFLATED_PER_REQUEST_MAX >> 20} MiB inflated a request",
-                f"{produce_request.BATCHES_AT_ONCE_MAX} batches a turn, fewer of long ones",
+                f"{long_produce.BATCHES_AT_ONCE_MAX} batches a turn, fewer of long ones",
                 "the storage bought",
             ),
         ),
