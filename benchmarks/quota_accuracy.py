@@ -111,7 +111,7 @@ def _take(bootstrap: str, group: Sequence[Cell], seconds: int) -> list[dict[str,
 
 
 def _begin(bootstrap: str, cell: Cell, topic: str, seconds: int) -> subprocess.Popen[bytes]:
-    common = {"seconds": seconds, "topic": topic, "batch_bytes": cell.batch_bytes}
+    common: dict[str, Any] = {"seconds": seconds, "topic": topic, "batch_bytes": cell.batch_bytes}
     if cell.load == "flood":
         return flood.begin(bootstrap, "produce", cell.name, clients=cell.clients, **common)
     limit, module = int(cell.limit_mb_s * MB), stock_client.__name__

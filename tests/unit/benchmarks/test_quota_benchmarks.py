@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from itertools import pairwise
 from types import SimpleNamespace
@@ -161,10 +162,10 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[stock_clien
     monkeypatch.setattr(stock_client, "time", SimpleNamespace(monotonic=lambda: clock[0]))
 
     def made(kind: str) -> tuple[stock_client.StockClient, Any]:
-        given = SimpleNamespace(
+        given = argparse.Namespace(
             kind=kind, bootstrap="", client_id="c", topic="t", batch_bytes=100_000, limit=1_000_000, seconds=1.0
         )
-        result = stock_client.StockClient(given)  # type: ignore[arg-type]
+        result = stock_client.StockClient(given)
         return result, result._producer
 
     return made
