@@ -50,7 +50,7 @@ def answer(call: Call, request: Any) -> Any:
 
 async def _answer_in_steps(call: Call, request: Any, *, is_looked_for: bool) -> Any:
     if is_looked_for:
-        await fresh_topics.look(call)
+        await fresh_topics.catch_up(call)
     is_audited = call.api.audit is not None and audited.begin(call)
     return await _finish(call, request, _answer_in_parts(call, request), call.view.image, is_audited=is_audited)
 

@@ -68,7 +68,7 @@ def must_look(call: Call, named: Iterable[NamedTopic]) -> bool:
     return call.engine.topic_looks.take(instance_id)
 
 
-async def look(call: Call) -> None:
+async def catch_up(call: Call) -> None:
     """Reads the change log, and gives the call a view of the image as it is then."""
     engine, view = call.engine, call.view
     with suppress(StoreUnavailable, TimeoutError):
