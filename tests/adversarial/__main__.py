@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from brokers.contract.routes import PLAINTEXT
 from config.embedded.java import find_java
-from tests.adversarial.attacks import ATTACKS, security_of
+from tests.adversarial.attacks import ATTACKS, BY_MANY, TOGETHER, security_of
 from tests.adversarial.hostile import TOPIC
 from tests.adversarial.test_coordinators import GROUP, TRANSACTION, coordinated
 from tests.adversarial.test_long_produces import WIDE
@@ -107,8 +108,23 @@ def turns(statuses: list[dict[str, Any]]) -> dict[str, int]:
     return counts
 
 
-def one(name: str, seconds: float, cluster: EngineCluster, hostile: TestInstance, neighbour: TestInstance) -> list[str]:
-    """Prints the line of one attack; what does not hold."""
+def instances_of_one_tenant(cluster: EngineCluster) -> list[TestInstance]:
+    """Returns the instances of the tenant that attacks with several, coordinators made."""
+    instances = []
+    for number in range(TOGETHER):
+        instance = cluster.create_instance(
+            f"ins-dddddd{number:02}", produce_bps=BANDWIDTH_BPS, consume_bps=BANDWIDTH_BPS, tenant_id="ten-hostile"
+        )
+        for port in instance.document.ports.values():
+            asyncio.run(coordinated(port, GROUP))
+        instances.append(instance)
+    return instances
+
+
+def one(
+    name: str, seconds: float, cluster: EngineCluster, hostile: Sequence[TestInstance], neighbour: TestInstance
+) -> list[str]:
+    """Prints the line of one attack by these instances. Returns what does not hold."""
     alone = Neighbour(neighbour.bootstrap)
     threading.Event().wait(seconds / 2)
     before_ms = alone.figures()["p99_ms"]
@@ -117,7 +133,7 @@ def one(name: str, seconds: float, cluster: EngineCluster, hostile: TestInstance
     following = threading.Thread(target=watch.follow, args=(rss,))
     following.start()
     beside, began_s = Neighbour(neighbour.bootstrap), time.monotonic()
-    ports = [str(port) for port in hostile.document.effective_routes[0].ports.values()]
+    ports = [str(port) for each in hostile for port in each.document.effective_routes[0].ports.values()]
     done = subprocess.run(
         [sys.executable, "-m", "tests.adversarial.attacks", name, str(seconds), *ports],
         stdout=subprocess.PIPE,
@@ -169,8 +185,10 @@ def main() -> int:
             for number, security in enumerate(sorted({security_of(name) for name in names} - {PLAINTEXT})):
                 hostile[security] = cluster.create_instance(f"ins-cccccc{number:02}", security=security)
             neighbour = with_topics(cluster, "ins-bbbbbbbb", {TOPIC: 3})
+            many = instances_of_one_tenant(cluster) if not BY_MANY.keys().isdisjoint(names) else []
             for name in names:
-                wrong = one(name, options.seconds, cluster, hostile[security_of(name)], neighbour)
+                attackers = many if name in BY_MANY else [hostile[security_of(name)]]
+                wrong = one(name, options.seconds, cluster, attackers, neighbour)
                 if wrong:
                     broken[name] = wrong
     print(f"{len(names) - len(broken)} of {len(names)} attacks within bounds", *map(str, broken.items()), sep="\n")
