@@ -267,7 +267,7 @@ def _aggregate(
 
 
 def _problems(events: DataFrame) -> tuple[list[Problem], set[tuple[int, int]]]:
-    """What is the matter with the records of a run, and the (broker id, broker epoch) that are refused."""
+    """Returns the problems of a run's records, and the (broker id, broker epoch) pairs that are refused."""
     from pyspark.sql import functions as F  # noqa: N812
 
     found = (

@@ -1,4 +1,4 @@
-"""What the operator's first page asks of the apps above; plugged by billing when Django starts."""
+"""Interfaces through which the operator's first page asks the apps above; billing plugs them when Django starts."""
 
 from __future__ import annotations
 

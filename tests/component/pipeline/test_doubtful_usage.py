@@ -78,9 +78,9 @@ def test_usage_by_a_clock_that_is_wrong_is_billed_when_it_was_read(
     hours = UsageHour.objects.filter(instance_id="ins-doubted")
     assert sum(row.bytes for row in hours) == 250
     assert all(abs(row.hour - now) < timedelta(hours=2) for row in hours)
-    (told,) = UsageProblem.objects.all()
-    assert (told.kind, told.broker_id, told.records) == ("clock", 9, 2)
-    assert told.detail == str(now_ms + 400 * DAY_MS)
+    (problem,) = UsageProblem.objects.all()
+    assert (problem.kind, problem.broker_id, problem.records) == ("clock", 9, 2)
+    assert problem.detail == str(now_ms + 400 * DAY_MS)
     place = open_lake(tmp_path.as_uri())
     span = now - timedelta(days=1), now + timedelta(days=1)
     assert sum(each.bytes for each in replay.hours(place, ["ins-doubted"], *span)) == 250
