@@ -110,21 +110,23 @@ def topic_state(source: Source) -> TopicState:
     """Raises `Stopped`: there is no such topic, or the client gets no answer."""
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-    consumer = Consumer(dict(source.conf))
     try:
         found = _described(source)
-        ends = {
-            partition.id: consumer.get_watermark_offsets(
-                TopicPartition(source.topic, partition.id), timeout=limits.METADATA_TIMEOUT_S, cached=False
-            )
-            for partition in sorted(found.partitions, key=lambda each: each.id)
-            if partition.leader is not None and partition.leader.id >= 0
-        }
-        return TopicState(id=str(found.topic_id), ends=ends)
+        # Not before: brokers count failed logins of an address, and each client tries again and again.
+        consumer = Consumer(dict(source.conf))
+        try:
+            ends = {
+                partition.id: consumer.get_watermark_offsets(
+                    TopicPartition(source.topic, partition.id), timeout=limits.METADATA_TIMEOUT_S, cached=False
+                )
+                for partition in sorted(found.partitions, key=lambda each: each.id)
+                if partition.leader is not None and partition.leader.id >= 0
+            }
+        finally:
+            consumer.close()
     except KafkaException as trouble:
         raise _stopped(trouble) from trouble
-    finally:
-        consumer.close()
+    return TopicState(id=str(found.topic_id), ends=ends)
 
 
 def topic_id_of(source: Source) -> str:
