@@ -17,6 +17,7 @@ from billing.admin_views.urls import money_urls
 from billing.alerts import services as alerts
 from billing.invoices import issuing
 from billing.models import (
+    NO_BROKER,
     OF_CLUSTERS,
     AlertFiring,
     AlertRule,
@@ -34,8 +35,10 @@ from billing.models import (
     Seller,
     UsageMinute,
     UsageOffset,
+    UsageProblem,
 )
 from billing.payments import services as payments
+from billing.reporting import usage_problems
 from tenants import audit
 from tenants.actors import Actor
 from tenants.operator import NavigationPage, OperatorAdmin, acting_operator, operator_action
@@ -128,6 +131,40 @@ class UsageOffsetAdmin(OperatorAdmin):
     )
     symbol = "conveyor_belt"
     list_display = ("cluster_id", "topic", "partition", "next_offset", "updated_at")
+
+
+@admin.register(UsageProblem)
+class UsageProblemAdmin(OperatorAdmin):
+    """Usage records that were left out, or counted at another time than they name."""
+
+    when_empty = _("Every usage record that brokers wrote was counted as it was written.")
+    symbol = "running_with_errors"
+    list_display = (
+        "last_at",
+        "cluster_id",
+        "broker",
+        "kind",
+        "records",
+        "partition",
+        "last_offset",
+        "said",
+        "handled_at",
+    )
+    list_filter = ("kind", ("handled_at", admin.EmptyFieldListFilter), "cluster_id")
+    actions = ("mark_handled",)
+
+    @admin.display(description=_("broker"))
+    def broker(self, problem: UsageProblem) -> str:
+        return "—" if problem.broker_id == NO_BROKER else str(problem.broker_id)
+
+    @admin.display(description=_("as written"))
+    def said(self, problem: UsageProblem) -> str:
+        return usage_problems.said(problem)
+
+    @operator_action(_("Mark as looked after"))
+    def mark_handled(self, acting: Actor, problem: UsageProblem) -> Any:
+        usage_problems.handle(acting=acting, problem=problem, now=timezone.now())
+        return _("looked after")
 
 
 @admin.register(Payment)
