@@ -103,7 +103,7 @@ def _money(tenant: Tenant, month: Period, by: costs.GroupBy, now: datetime) -> t
     is_running = month.end > now
     try:
         call_limits.charge_costs(tenant)
-        found = costs.costs(tenant, month.start, min(now, month.end), by)
+        found = costs.costs(tenant, month.start, min(now, month.end), by, now)
         return found, draft(tenant, now) if is_running else None, ""
     except NoPrice as missing:
         return None, None, str(missing)
