@@ -22,7 +22,7 @@ from billing.invoices.periods import month_of
 from billing.invoices.snapshot import Inputs, from_json
 from billing.models import Invoice, InvoiceKind
 from billing.rating.allocation import CENT, shared_out
-from billing.rating.hours import ceil_hour, floor_hour
+from billing.rating.hours import HOUR, ceil_hour, floor_hour
 from billing.rating.spreading import SpreadBill
 from billing.rating.terms import Bill, InstanceUsage, Period
 from tenants.currencies import minor_unit
@@ -41,7 +41,8 @@ DAY = timedelta(days=1)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostRow:
     """`key` is an instance id, a day (`2026-11-20`, UTC) or a name; empty for what concerns the whole account.
-    `instance_id` is empty where a row is not of one instance.
+    `instance_id` is empty where a row is not of one instance. `hours` are those the instance is charged for, in rows by
+    instance.
     """
 
     key: str
@@ -49,16 +50,21 @@ class CostRow:
     amount: Decimal
     bytes: int
     is_allocated: bool
+    hours: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Before tax."""
+    """Costs of a period, before tax."""
 
     period: Period
     currency: str
     total: Decimal
     rows: Sequence[CostRow]
+
+    @property
+    def hours(self) -> int:
+        return (self.period.end - self.period.start) // HOUR
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +149,14 @@ def _by_instance(parts: Sequence[_Part], period: Period) -> list[CostRow]:
     moved = _moved(parts)
     return _dearest_first(
         [
-            CostRow(key=key, instance_id=key, amount=amount, bytes=moved.get(key, 0), is_allocated=False)
+            CostRow(
+                key=key,
+                instance_id=key,
+                amount=amount,
+                bytes=moved.get(key, 0),
+                is_allocated=False,
+                hours=sum(part.spread.hours(key, part.start, part.end) for part in parts) if key else None,
+            )
             for key, amount in _together(parts).items()
             if amount or moved.get(key)
         ]

@@ -49,6 +49,9 @@ class CostItemOut(serializers.Serializer):
     is_allocated = serializers.BooleanField(
         help_text="An instance's cost shared out by bytes: an allocation, not a price."
     )
+    hours = serializers.IntegerField(
+        allow_null=True, help_text="Hours the instance is charged for; null where rows are not by instance."
+    )
 
 
 class CostsOut(serializers.Serializer):

@@ -52,6 +52,7 @@ class SpreadBill:
         charged = _charged_quantities(bill.lines)
         instances = {each.instance_id: _Instance(bill.period, each, lists, charged) for each in usage}
         self._bill = bill
+        self._instances = instances
         self._evenly = Spread([(bill.period.start, bill.period.end, Decimal(1))])
         self._spreads = {
             number: instances[line.instance_id].spread(line) or self._evenly
@@ -63,6 +64,11 @@ class SpreadBill:
     def between(self, start: datetime, end: datetime) -> list[Decimal]:
         """The part of each line, in the order of the lines, that is for `[start, end)`."""
         return [after - before for before, after in zip(self._before(start), self._before(end), strict=True)]
+
+    def hours(self, instance_id: str, start: datetime, end: datetime) -> int:
+        """Charged hours of an instance in `[start, end)`."""
+        of = self._instances.get(instance_id)
+        return of.hours(start, end) if of is not None else 0
 
     def _before(self, instant: datetime) -> list[Decimal]:
         """Of each line the amount for the hours before; parts sum to the whole since each is a difference of two."""
@@ -104,6 +110,10 @@ class _Instance:
         self._period = period
         self._segments = list(segments(period, usage.spans, lists, running_first=True))
         self._starts = [segment.start for segment in self._segments]
+
+    def hours(self, start: datetime, end: datetime) -> int:
+        parts = ((max(start, segment.start), min(end, segment.end)) for segment in self._segments)
+        return sum((last - first) // HOUR for first, last in parts if first < last)
 
     def spread(self, line: RatedLine) -> Spread | None:
         """None where nothing says which hours it is for."""

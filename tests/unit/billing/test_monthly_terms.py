@@ -217,6 +217,26 @@ def test_an_amount_is_the_printed_quantity_times_the_printed_price() -> None:
     ]
 
 
+def test_the_worked_example_of_the_docs_comes_to_the_cent() -> None:
+    peak = price_list(component(Meter.BANDWIDTH_P95, (None, "100")), plan="peak")
+    stream = [
+        price_list(component(Meter.BYTES_IN, (None, price), commit="300", overage_price="0.04"), since=since)
+        for price, since in (("0.02", EPOCH), ("0.03", at(16)))
+    ]
+    spans = (span(at(1), at(2), "peak"), span(at(2), None))
+
+    bill = rate(
+        JUNE, [used(*spans, gb={5: 200, 20: 150}, points=constant_rate(at(1), at(2), 10))], [peak, *stream], EUR
+    )
+
+    assert [(f"{line.quantity.normalize():f}", str(line.amount), line.hours) for line in bill.lines] == [
+        ("200", "4.00", 696),
+        ("90", "2.70", 696),
+        ("60", "2.40", 696),
+        ("0.333333333", "33.33", 24),
+    ]
+
+
 # --- a naive twin -----------------------------------------------------------------------------------------------------
 
 
