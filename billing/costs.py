@@ -78,7 +78,7 @@ class _Part:
     spread: SpreadBill
 
     def amounts(self) -> dict[str, Decimal]:
-        """By instance; what concerns the whole bill under the empty key."""
+        """Amounts by instance; what concerns the whole bill is under the empty key."""
         result: dict[str, Decimal] = defaultdict(Decimal)
         for line, amount in zip(self.bill.lines, self.spread.between(self.start, self.end), strict=True):
             result[line.instance_id] += amount
@@ -86,7 +86,7 @@ class _Part:
 
 
 def costs(tenant: Tenant, start: datetime, end: datetime, group_by: GroupBy, now: datetime | None = None) -> Costs:
-    """Of the full hours that `[start, end)` touches: the sum of what the bills of its months charge for these hours. So
+    """Costs of the full hours that `[start, end)` touches: the sum of what the bills of its months charge for them. So
     days sum to their month, and months to their invoices. Dearest first; days in order.
 
     Raises:
@@ -102,7 +102,7 @@ def costs(tenant: Tenant, start: datetime, end: datetime, group_by: GroupBy, now
 
 
 def _parts(tenant: Tenant, period: Period, now: datetime) -> Iterator[_Part]:
-    """Of each month of the period that has begun."""
+    """The part of each month of the period that has begun."""
     month = month_of(period.start)
     while month.start < period.end and month.start <= now:
         inputs = _inputs(tenant, month)
@@ -113,7 +113,7 @@ def _parts(tenant: Tenant, period: Period, now: datetime) -> Iterator[_Part]:
 
 
 def _inputs(tenant: Tenant, month: Period) -> Inputs:
-    """As the month was invoiced, with the usage that is known now; or as it will be."""
+    """Inputs of a month as it was invoiced, with the usage that is known now; or as it will be."""
     issued = Invoice.objects.filter(tenant=tenant, kind=InvoiceKind.INVOICE, period_start=month.start).first()
     if issued is None or not issued.inputs:
         return inputs_of(tenant, month)

@@ -1,4 +1,4 @@
-"""Writes: the currency of a tenant, and the next price of a plan; by operators alone."""
+"""Writes of operators: the currency of a tenant, and the next price of a plan; and the reads they take."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils.translation import gettext_noop
 
 from billing.models import BillingProfile, Budget, Discount, Invoice, Plan, Price, PriceComponent
@@ -22,6 +23,21 @@ from tenants.models import Tenant
 
 PRICE_FIELDS = ("effective_from", "currency", "base_per_hour", "per_mb_s_hour", "per_gb_hour")
 COMPONENT_FIELDS = ("meter", "scheme", "tiers", "included", "commit", "overage_price")
+
+
+def plan_of_code(code: str) -> Plan | None:
+    """The plan, on sale or not."""
+    return Plan.objects.filter(code=code).first()
+
+
+def prices_of(plan: Plan) -> QuerySet[Price]:
+    """All prices of a plan, with their components."""
+    return Price.objects.filter(plan=plan).prefetch_related("components")
+
+
+def tenant_of_id(tenant_id: str) -> Tenant | None:
+    """Any tenant: for operators."""
+    return Tenant.objects.filter(pk=tenant_id).first()
 
 
 def check_currency(tenant: Tenant, currency: str) -> None:

@@ -31,5 +31,5 @@ def minor_unit(currency: str) -> Decimal:
 
 
 def rounded(amount: Decimal, currency: str = "EUR") -> Decimal:
-    """`amount` rounded half up to the smallest amount of the currency, with the decimals of a stored amount."""
+    """Returns `amount` rounded half up to the smallest amount of the currency."""
     return amount.quantize(minor_unit(currency), ROUND_HALF_UP)

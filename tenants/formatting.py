@@ -161,17 +161,17 @@ def utc(instant: datetime | None) -> str:
 
 
 def money(amount: Decimal | None, currency: str) -> str:
-    """`€ 564.94`, `JPY 1,042`: with the decimals of the currency. Credits have a minus sign."""
+    """An amount with the decimals of its currency: `€ 564.94`, `JPY 1,042`. Credits have a minus sign."""
     return UNKNOWN if amount is None else _signed(rounded(amount, currency), currency, amount_digits(currency))
 
 
 def unit_price(amount: Decimal | None, currency: str) -> str:
-    """`€ 0.0600`, `€ 0.00014`: with all decimals that the price has, and at least 4."""
+    """A price with all decimals that it has, and at least 4: `€ 0.0600`, `€ 0.00014`."""
     return UNKNOWN if amount is None else _signed(amount, currency, UNIT_PRICE_DIGITS_MIN)
 
 
 def quantity(value: Decimal | None) -> str:
-    """`20,832,000`, `16.666666667`: with all decimals that it has."""
+    """A quantity with all decimals that it has: `20,832,000`, `16.666666667`."""
     return UNKNOWN if value is None else f"{value:,.{_decimals_of(value)}f}"
 
 

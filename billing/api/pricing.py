@@ -1,4 +1,6 @@
-"""`/operator/plans/{code}/prices` and `/operator/tenants/{id}/currency`: prices and currencies, set by operators."""
+"""Prices of plans and currencies of tenants, set by operators: `/operator/plans/{code}/prices`,
+`/operator/tenants/{id}/currency`.
+"""
 
 from __future__ import annotations
 
@@ -113,8 +115,7 @@ class PlanPriceCollection(_PricingView):
 
         Those that have begun, that follow, and of all currencies.
         """
-        rows = Price.objects.filter(plan=_plan(plan)).prefetch_related("components")
-        return self.page(rows, PlanPriceOut, order=("effective_from", "pk"))
+        return self.page(pricing.prices_of(_plan(plan)), PlanPriceOut, order=("effective_from", "pk"))
 
     @endpoint("add_plan_price", Scope.OPERATOR, body=PlanPriceIn, returns=PlanPriceOut, status=201, errors=(404, 422))
     def post(self, request: Request, plan: str) -> Response:
@@ -137,7 +138,7 @@ class TenantCurrency(_PricingView):
 
         Before it has had an instance, an invoice, or amounts that were agreed in another currency.
         """
-        tenant = Tenant.objects.filter(pk=tenant_id).first()
+        tenant = pricing.tenant_of_id(tenant_id)
         if tenant is None:
             raise NotFound()
         changed = pricing.set_currency(acting=self.actor, tenant=tenant, currency=self.body["currency"])
@@ -145,7 +146,7 @@ class TenantCurrency(_PricingView):
 
 
 def _plan(code: str) -> Plan:
-    found = Plan.objects.filter(code=code).first()
+    found = pricing.plan_of_code(code)
     if found is None:
         raise NotFound()
     return found

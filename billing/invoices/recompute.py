@@ -135,7 +135,7 @@ def _from_lake(inputs: Inputs, rows_max: int | None) -> Inputs | None:
 
 
 def _points_of(moved: Moved) -> dict[str, list[RatePoint]]:
-    """By instance, oldest first; points without bytes are left out."""
+    """Points by instance, oldest first; those without bytes are left out."""
     result: dict[str, list[RatePoint]] = defaultdict(list)
     for (instance_id, point), total in sorted(moved.items()):
         bytes_in, bytes_out = total.get(Direction.PRODUCE, 0), total.get(Direction.CONSUME, 0)

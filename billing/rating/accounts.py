@@ -45,7 +45,7 @@ class Piece:
 
 
 class Priced(NamedTuple):
-    """`quantity` at `unit_price`; `is_fee` where the unit is a tier that was entered."""
+    """A charge: `quantity` at `unit_price`; `is_fee` where the unit is a tier that was entered."""
 
     quantity: Decimal
     unit_price: Decimal
@@ -56,7 +56,7 @@ class Priced(NamedTuple):
 
 @dataclass(slots=True)
 class Account:
-    """What an instance had and used of one meter while it was on one plan, in one billing period."""
+    """Quantities of one meter of an instance while it was on one plan, in one billing period."""
 
     meter: Meter
     pieces: list[Piece] = field(default_factory=list)
@@ -202,7 +202,7 @@ def _below_overage(pieces: Sequence[Piece], billable: Sequence[Decimal], period_
 def _in_tiers(
     component: Component, position: Decimal, units: Decimal, total: Decimal, hours: int, period_hours: int
 ) -> Iterator[tuple[Decimal, Decimal, Decimal, bool]]:
-    """Of each tier: units in it that stand behind `position`, unit price, fee, and whether `total` entered the tier.
+    """Rows of a tier's units that stand behind `position`, its unit price, its fee, and if `total` entered the tier.
     Bounds are those of a month, times `hours` of the period's. A last tier with an end goes on behind it.
     """
     low = ZERO

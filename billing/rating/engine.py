@@ -149,7 +149,7 @@ class _Rating:
                 piece.start, piece.end = min(piece.start, hour.hour), max(piece.end, hour.hour + HOUR)
 
     def _percentile(self, usage: InstanceUsage, charged: Sequence[Segment], plan: str) -> Decimal:
-        """Of the five-minute averages of the hours that are charged under a price by percentile of the plan."""
+        """The percentile of the five-minute averages of the hours that are charged by percentile under the plan."""
         starts = [point.start for point in usage.rate_points]
         points: list[RatePoint] = []
         hours = 0

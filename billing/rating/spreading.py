@@ -71,7 +71,7 @@ class SpreadBill:
         return of.hours(start, end) if of is not None else 0
 
     def _before(self, instant: datetime) -> list[Decimal]:
-        """Of each line the amount for the hours before; parts sum to the whole since each is a difference of two."""
+        """The amount of each line for the hours before. Parts sum to the whole, since each is a difference of two."""
         period = self._bill.period
         instant = min(max(instant, period.start), period.end)
         if instant not in self._known:
@@ -90,7 +90,7 @@ class SpreadBill:
         return spread.before(instant)
 
     def _share_of_usage(self, shares: Mapping[int, Decimal], instant: datetime) -> tuple[Decimal, Decimal]:
-        """By time, and by what is charged for usage."""
+        """Shares by time, and by what is charged for usage."""
         by_time = self._share(self._evenly, instant)
         amounts = {number: self._bill.lines[number].amount for number in shares}
         total = sum(amounts.values(), ZERO)

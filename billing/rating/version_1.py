@@ -77,7 +77,7 @@ def rate(period: Period, usage: Sequence[InstanceUsage], prices: Sequence[PriceL
 
 @dataclass(slots=True)
 class _Sum:
-    """What one component of a price list is charged for, and of which hours."""
+    """Quantity of one component of a price list, and its hours."""
 
     segment: Segment
     component: Component
@@ -88,7 +88,7 @@ class _Sum:
 
 @dataclass(slots=True)
 class _Sums:
-    """By plan, meter and price list, in the order in which they came."""
+    """Sums by plan, meter and price list, in the order in which they came."""
 
     of: dict[tuple[str, Meter, datetime], _Sum] = field(default_factory=dict)
 
@@ -147,7 +147,7 @@ def _measured(component: Component, hour: HourUsage) -> Decimal:
 
 
 def _add_percentiles(period: Period, usage: InstanceUsage, charged: Sequence[Segment], sums: _Sums) -> None:
-    """By the price list of the last hour that has such a component: it is a figure of the whole period."""
+    """Add the percentile of the whole period, at the price list of the last hour that has such a component."""
     found = [
         (segment, component)
         for segment in charged

@@ -70,7 +70,7 @@ def span(start: datetime, end: datetime | None, plan: str = "stream", **more: An
 
 
 def used(*spans: SizeSpan, gb: dict[int, int] | None = None, points: Sequence[RatePoint] = ()) -> InstanceUsage:
-    """`gb`: gigabytes in at noon of the days of June."""
+    """An instance with these spans; `gb` are gigabytes in at noon of the days of June."""
     hours = [HourUsage(hour=at(day, 12), bytes_in=count * GB) for day, count in sorted((gb or {}).items())]
     return InstanceUsage(instance_id="ins-aaaaaaaa", spans=spans, hours=hours, rate_points=points)
 
@@ -310,7 +310,7 @@ def months(draw: st.DrawFn) -> Month:
 
 
 def twin(month: Month) -> dict[tuple[str, str], Fraction]:
-    """By plan and meter what is due, hour by hour and in fractions, as one would on paper."""
+    """Charges by plan and meter, hour by hour and in fractions, as one would on paper."""
     usage = month.usage
     plan_of_hour: dict[int, tuple[SizeSpan, PriceList]] = {}
     for number in range(HOURS):
@@ -375,7 +375,7 @@ def _percentile(usage: InstanceUsage, by_hour: Sequence[tuple[int, Component]]) 
 
 
 def _due(units: Sequence[tuple[Fraction, Component]], terms: Sequence[Component], meter: Meter | None) -> Fraction:
-    """`terms` by hour. Without a meter: a whole month of one component."""
+    """The charge of these units. `terms` are those of each hour; without a meter, of a whole month of one component."""
     hours = HOURS if meter is None else len(terms)
     of_month = terms * HOURS if meter is None else terms
     included = sum((Fraction(each.included) for each in of_month), Fraction(0)) / HOURS
@@ -431,7 +431,7 @@ def _with_missing(
     terms: Sequence[Component],
     missing: Fraction,
 ) -> list[tuple[Fraction, Component]]:
-    """What was used, and behind the units of each run of equal terms its part of what is missing."""
+    """Units that were used, and behind those of each run of equal terms its part of what is missing."""
     runs: list[Component] = []
     for each in terms:
         if not runs or runs[-1] != each:

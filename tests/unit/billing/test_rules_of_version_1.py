@@ -21,7 +21,7 @@ TERMS = {
 
 
 def snapshot(version: int, terms: dict[str, Any]) -> dict[str, Any]:
-    """As it lies in the database."""
+    """The JSON as it lies in the database."""
     component = {
         "meter": "bytes_in", "scheme": terms.get("scheme", "graduated"), "included": "0",
         "tiers": [{"up_to": up_to, "unit_price": price, "flat": "0"} for up_to, price in terms["tiers"]],
