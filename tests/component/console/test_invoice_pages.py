@@ -74,7 +74,7 @@ def test_pages_say_how_many_hours_of_the_month_a_line_and_a_cost_are_for(ida: Cl
     opened = ida.get(reverse("page-invoice", args=[made.pk])).content.decode()
     line = ida.get(reverse("page-invoice-line", args=[made.pk, 2])).content.decode()
     costs = ida.get(reverse("page-account-usage"), {"month": f"{LAST_MONTH.start:%Y-%m}"}).content.decode()
-    file = ida.get(reverse("page-invoice-csv", args=[made.pk])).content.decode()
+    file = ida.get(reverse("page-invoice-csv", args=[made.pk])).getvalue().decode()  # type: ignore[attr-defined]
 
     assert words in opened and words in line and words in costs
     # All decimals of quantity and price: their product is the amount.
