@@ -27,6 +27,7 @@ from billing.models import (
     Invoice,
     InvoiceLine,
     InvoiceState,
+    LedgerEntry,
     Payment,
     Plan,
     Price,
@@ -326,6 +327,7 @@ class InvoiceAdmin(OperatorAdmin):
         NavigationPage(_("Close a month"), "event_available", "billing_month"),
         NavigationPage(_("Revenue"), "bar_chart", "billing_revenue"),
         NavigationPage(_("Overdue"), "schedule", "billing_overdue"),
+        NavigationPage(_("Credit balances"), "account_balance_wallet", "billing_credits"),
         NavigationPage(_("Margins"), "percent", "billing_margins"),
     )
     inlines = (InvoiceLineInline,)
@@ -356,3 +358,20 @@ class InvoiceAdmin(OperatorAdmin):
         issuing.close(
             acting=acting, invoice=invoice, state=state, reference=f"by {acting.label}"[:120], now=timezone.now()
         )
+
+
+@admin.register(LedgerEntry)
+class LedgerEntryAdmin(OperatorAdmin):
+    """Entries of all tenants, which nobody changes; refunds are recorded on the page of credit balances."""
+
+    when_empty = _("No entry yet. The first invoice is the first entry.")
+    symbol = "menu_book"
+    list_display = ("posted_at", "tenant", "kind", "invoice", "amount", "balance", "currency", "reference")
+    list_filter = ("kind", "currency")
+    search_fields = ("tenant__name", "tenant__slug", "invoice__number", "document__number", "reference")
+    date_hierarchy = "posted_at"
+    ordering = ("-pk",)
+    list_select_related = ("tenant", "invoice")
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).defer("invoice__inputs")

@@ -69,6 +69,9 @@ class InvoiceOut(serializers.ModelSerializer[Invoice]):
     open_amount = serializers.DecimalField(
         max_digits=14, decimal_places=2, help_text="What credit notes and payments leave of it; 0 once it is closed."
     )
+    from_balance = serializers.DecimalField(
+        max_digits=14, decimal_places=2, help_text="What of the total the credit balance covered when it was issued."
+    )
     kind = serializers.ChoiceField(choices=InvoiceKind.choices)
     corrects = serializers.CharField(source="corrects_id", allow_null=True)
     seller = serializers.DictField(child=serializers.CharField(allow_blank=True))
@@ -78,7 +81,8 @@ class InvoiceOut(serializers.ModelSerializer[Invoice]):
         model = Invoice
         fields = (
             "id", "kind", "number", "corrects", "period_start", "period_end", "currency", "subtotal", "tax_percent",
-            "tax", "total", "open_amount", "seller", "buyer", "note", "issued_at", "due_at", "state", "closed_at",
+            "tax", "total", "from_balance", "open_amount", "seller", "buyer", "note", "issued_at", "due_at", "state",
+            "closed_at",
         )  # fmt: skip
 
     @extend_schema_field(serializers.ChoiceField(choices=SHOWN_STATES))

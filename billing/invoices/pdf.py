@@ -156,6 +156,11 @@ def _name_of(line: InvoiceLine, names: dict[str, str]) -> str:
 def _sums(invoice: Invoice) -> Table:
     tax = _("Tax, %(percent)s %%") % {"percent": invoice.tax_percent}
     rows = [(_("Subtotal"), invoice.subtotal), (tax, invoice.tax), (_("Total"), invoice.total)]
+    if invoice.from_balance:
+        rows.append((_("From the credit balance"), -invoice.from_balance))
+        rows.append((_("To pay"), invoice.total - invoice.from_balance))
+    elif invoice.total < 0 and invoice.corrects is None:
+        rows.append((_("Added to the credit balance"), -invoice.total))
     cells = [["", _text(label), _text(money(amount, invoice.currency), RIGHT)] for label, amount in rows]
     table = _table(cells, (104 * mm, 38 * mm, 32 * mm))
     table.setStyle(TableStyle([("LINEABOVE", (1, 2), (-1, 2), 0.8, colors.black)]))

@@ -18,6 +18,7 @@ from billing.models.dunning import InvoiceReminder, UnpaidSuspension
 from billing.models.idle import IdleWarning
 from billing.models.invoices import OVERDUE, Invoice, InvoiceKind, InvoiceLine, InvoiceState, UntakenMail
 from billing.models.lake import LakeFile
+from billing.models.ledger import LedgerEntry, LedgerKind
 from billing.models.payments import Payment, PaymentProblem
 from billing.models.plans import Plan, Price, PriceComponent
 from billing.models.queues import Queue, QueueTurn
@@ -61,6 +62,8 @@ __all__ = [
     "InvoiceSeries",
     "InvoiceState",
     "LakeFile",
+    "LedgerEntry",
+    "LedgerKind",
     "MailNotice",
     "NoticeKind",
     "OnTrouble",

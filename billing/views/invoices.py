@@ -18,6 +18,8 @@ from billing.invoices.charging import draft
 from billing.invoices.periods import month_of
 from billing.invoices.recompute import recompute
 from billing.lake.replay import LakeBroken
+from billing.ledger import posting
+from billing.ledger.selectors import settlements_of
 from billing.rating.hours import NoPrice
 from tenants import access, csv_files
 from tenants.api.pages import page_of_rows
@@ -29,6 +31,7 @@ from tenants.wording import localized
 
 LINES_SHOWN_MAX = 500
 DISCOUNTS_SHOWN_MAX = 50
+SETTLEMENTS_SHOWN_MAX = 100
 HEAD = (
     "invoice", "position", "kind", "instance_id", "plan", "meter", "from", "until", "quantity", "unit", "unit_price",
     "amount", "currency",
@@ -52,6 +55,7 @@ def invoices_page(request: HttpRequest) -> HttpResponse:
         "rows": [(invoice, invoice.shown_state(now)) for invoice in rows],
         "next_token": next_token, "is_first": "page_token" not in request.GET,
         "open_amount": billing_access.open_amount(tenant),
+        "credit": posting.credit(tenant, tenant.currency),
         "draft": running, "month": month_of(now), "currency": tenant.currency,
         "discounts": billing_access.discounts_in_force(tenant, now)[:DISCOUNTS_SHOWN_MAX], "coupon_form": CouponForm(),
     }  # fmt: skip
@@ -78,6 +82,7 @@ def invoice_page(request: HttpRequest, invoice_id: str) -> HttpResponse:
         "invoice": found, "state": found.shown_state(), "recomputed": result, "trouble": trouble,
         "lines": [(line, names.get(line.instance_id, line.instance_id)) for line in lines],
         "more": billing_access.lines_of(found).count() - len(lines),
+        "settlements": settlements_of(found)[:SETTLEMENTS_SHOWN_MAX],
     }  # fmt: skip
     crumbs = [(_("Invoices"), "/invoices/"), (found.number, None)]
     return render_page(request, "billing/invoice.html", context, section="invoices", crumbs=crumbs)
