@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
+from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
+from django.forms import BaseInlineFormSet
 from django.http import HttpRequest
 from django.urls import URLPattern
 from django.utils import timezone
@@ -18,6 +20,7 @@ from billing.alerts import services as alerts
 from billing.invoices import issuing
 from billing.models import (
     OF_CLUSTERS,
+    ActionItem,
     AlertFiring,
     AlertRule,
     BillingProfile,
@@ -42,10 +45,27 @@ from tenants.actors import Actor
 from tenants.operator import NavigationPage, OperatorAdmin, acting_operator, operator_action
 
 
+class PriceFormSet(BaseInlineFormSet):
+    """Prices of one plan, which is on sale only with a price in force."""
+
+    def clean(self) -> None:
+        super().clean()
+        if not getattr(self.instance, "on_sale", False) or any(self.errors):
+            return
+        now = timezone.now()
+        added = [form.cleaned_data.get("effective_from") for form in self.extra_forms]
+        if any(each is not None and each <= now for each in added):
+            return
+        if self.instance.pk and Price.objects.filter(plan=self.instance.pk, effective_from__lte=now).exists():
+            return
+        raise ValidationError(_("A plan on sale needs a price that has begun. Add one, or take the plan off sale."))
+
+
 class PriceInline(TabularInline):
     """Prices of a plan: one that has begun is history, the next one is added with a later date."""
 
     model = Price
+    formset = PriceFormSet
     extra = 0
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -375,3 +395,23 @@ class LedgerEntryAdmin(OperatorAdmin):
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).defer("invoice__inputs")
+
+
+@admin.register(ActionItem)
+class ActionItemAdmin(OperatorAdmin):
+    """Faults of single tenants; an item goes when the next round succeeds."""
+
+    when_empty = _("Nothing failed.")
+    symbol = "assignment_late"
+    list_display = ("first_at", "tenant", "kind", "detail", "noted_at")
+    list_filter = ("kind",)
+    search_fields = ("tenant__name", "tenant__slug", "detail")
+    list_select_related = ("tenant",)
+    actions = ("mark_handled",)
+
+    @operator_action(_("Mark as looked after"))
+    def mark_handled(self, acting: Actor, item: ActionItem) -> Any:
+        after = {"kind": item.kind, "detail": item.detail}
+        audit.record(acting, "action_item.handled", item, None, after, tenant=item.tenant)
+        item.delete()
+        return _("looked after")

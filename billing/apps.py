@@ -10,11 +10,16 @@ class BillingConfig(AppConfig):
 
     def ready(self) -> None:
         from billing.alerts import limits
+        from billing.notices import account_notices
+        from billing.reporting.needs import money_needs
         from billing.selectors import plan_terms
         from billing.services import forget_usage_offset
+        from brokers.monitoring import interfaces as monitoring_interfaces
         from brokers.rebalancing import interfaces
         from instances import interfaces as instances_interfaces
 
         limits.publish()
         instances_interfaces.plan_catalogue.plug(plan_terms)
+        instances_interfaces.account_notices.plug(account_notices)
+        monitoring_interfaces.money_needs.plug(money_needs)
         interfaces.usage_begins_anew.plug(forget_usage_offset)

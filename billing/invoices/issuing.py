@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from functools import partial
 from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import Min, Sum
 from django.utils.translation import gettext_noop
 
-from billing import prices
+from billing import action_items, prices
 from billing.invoices import mailing
-from billing.invoices.adjustments import Adjustment, adjustments_of
+from billing.invoices.adjustments import Adjustment, late_usage, remember_compared
 from billing.invoices.charging import inputs_of
-from billing.invoices.snapshot import to_json
+from billing.invoices.snapshot import Inputs, to_json
 from billing.ledger import posting
 from billing.ledger import services as ledger
 from billing.ledger.services import Ending, audited
 from billing.models import (
     NEVER,
+    ActionKind,
     BillingProfile,
     Invoice,
     InvoiceKind,
@@ -74,11 +75,17 @@ def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> In
             gettext_noop("Not all usage of the period is read yet; try again in some minutes."), code="usage_incomplete"
         )
     try:
-        inputs = inputs_of(tenant, period)
+        inputs = _as_agreed(inputs_of(tenant, period), prices.profile_of(tenant))
         bill = inputs.rated()
-        late = list(adjustments_of(tenant))
     except NoPrice as missing:
         raise Conflict(str(missing), code="no_price") from None
+    found = late_usage(tenant)
+    remember_compared(found, now)
+    if found.failed:
+        action_items.note(tenant, ActionKind.LATE_USAGE, ", ".join(found.failed), now)
+    else:
+        action_items.clear(tenant, ActionKind.LATE_USAGE)
+    late = found.adjustments
     lines = [*bill.lines, *(each.line for each in late)]
     if not lines:
         return None
@@ -94,8 +101,15 @@ def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> In
     )
     ledger.settle(acting=acting, tenant=tenant, currency=invoice.currency, now=now)
     invoice.refresh_from_db(fields=["state", "closed_at", "reference"])
-    transaction.on_commit(partial(mailing.send_issued, invoice))
+    mailing.after_commit(mailing.send_issued, invoice)
     return invoice
+
+
+def _as_agreed(inputs: Inputs, profile: BillingProfile) -> Inputs:
+    """Leaves out a minimum that is agreed for later months."""
+    if profile.minimum_from is None or profile.minimum_from < inputs.period.end.date():
+        return inputs
+    return replace(inputs, agreement=replace(inputs.agreement, minimum=Decimal(0)))
 
 
 @transaction.atomic

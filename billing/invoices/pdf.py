@@ -28,6 +28,7 @@ from reportlab.platypus import Flowable, Paragraph, SimpleDocTemplate, Spacer, T
 
 from billing.invoices.printing import Printed
 from billing.models import Invoice, InvoiceLine
+from billing.models.agreements import ADDRESS_LINES_MAX
 from tenants.formatting import money
 from tenants.templatetags.console import day_utc, minute_utc
 
@@ -80,7 +81,11 @@ def _story(printed: Printed, title: str) -> list[Flowable]:
 
 def _parties(invoice: Invoice) -> Table:
     def party(label: str, who: dict[str, str]) -> list[Flowable]:
-        rest = [*who["address"].splitlines(), who["tax_id"]]
+        lines = [line for line in who["address"].splitlines() if line.strip()]
+        # A party is one cell of a table, which cannot be longer than a page.
+        if len(lines) > ADDRESS_LINES_MAX:
+            lines = [*lines[: ADDRESS_LINES_MAX - 1], ", ".join(lines[ADDRESS_LINES_MAX - 1 :])]
+        rest = [*lines, who["tax_id"]]
         return [_text(label, SMALL), _text(who["name"]), *(_text(each) for each in rest if each.strip())]
 
     return _table([[party(_("Seller"), invoice.seller), party(_("Buyer"), invoice.buyer)]], (87 * mm, 87 * mm))

@@ -1,5 +1,6 @@
 """The tables of billing, one module for each kind of fact."""
 
+from billing.models.action_items import ActionItem, ActionKind, UsageCheck
 from billing.models.agreements import BillingProfile, Discount, InvoiceSeries, Seller
 from billing.models.alerts import (
     OF_CLUSTERS,
@@ -39,6 +40,8 @@ __all__ = [
     "OF_CLUSTERS",
     "OF_TENANTS",
     "OVERDUE",
+    "ActionItem",
+    "ActionKind",
     "AlertFiring",
     "AlertKind",
     "AlertRule",
@@ -77,6 +80,7 @@ __all__ = [
     "Seller",
     "UnpaidSuspension",
     "UntakenMail",
+    "UsageCheck",
     "UsageCounter",
     "UsageDay",
     "UsageHour",

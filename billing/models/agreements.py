@@ -2,35 +2,62 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from decimal import Decimal
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from tenants.models import Tenant
 
 ADDRESS_CHARS_MAX = 400
+ADDRESS_LINES_MAX = 8
 NAME_CHARS_MAX = 120
 TAX_ID_CHARS_MAX = 32
+NUMBER_PREFIX_CHARS_MAX = 12
+# With a letter for credit notes and a year behind the prefix.
+SERIES_CHARS_MAX = 24
 DISCOUNT_CODE_CHARS_MAX = 32
 PAYMENT_DAYS_DEFAULT = 14
 FIRST_REMINDER_DAYS_DEFAULT = 3
 SECOND_REMINDER_DAYS_DEFAULT = 10
 PERCENT = (MinValueValidator(Decimal(0)), MaxValueValidator(Decimal(100)))
 ONLY_SELLER = 1
+LINE_ENDS = re.compile(r"\r\n|\r|\n")
+
+
+def validate_address(text: str) -> None:
+    """Raises `ValidationError` for an address of too many lines, or with characters that cannot be printed."""
+    lines = LINE_ENDS.split(text)
+    if len(lines) > ADDRESS_LINES_MAX:
+        raise ValidationError(_("At most %(n)d lines.") % {"n": ADDRESS_LINES_MAX}, code="too_many_lines")
+    for line in lines:
+        validate_line(line)
+
+
+def validate_line(text: str) -> None:
+    """Raises `ValidationError` for a text with line breaks, or with characters that cannot be printed."""
+    if any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in text):
+        raise ValidationError(_("It has characters that cannot be printed."), code="unprintable")
 
 
 class Seller(models.Model):
-    """Who issues invoices: one row. What an invoice shows is copied into it when it is issued."""
+    """The seller that issues invoices: one row. What an invoice shows is copied into it when it is issued."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=ONLY_SELLER, editable=False)
-    name = models.CharField(_("name"), max_length=NAME_CHARS_MAX, default="Penstock")
-    address = models.CharField(_("address"), max_length=ADDRESS_CHARS_MAX, blank=True, default="")
-    tax_id = models.CharField(_("tax id"), max_length=TAX_ID_CHARS_MAX, blank=True, default="")
-    number_prefix = models.SlugField(_("prefix of numbers"), max_length=12, default="PS")
+    name = models.CharField(_("name"), max_length=NAME_CHARS_MAX, default="Penstock", validators=(validate_line,))
+    address = models.CharField(
+        _("address"), max_length=ADDRESS_CHARS_MAX, blank=True, default="", validators=(validate_address,)
+    )
+    tax_id = models.CharField(
+        _("tax id"), max_length=TAX_ID_CHARS_MAX, blank=True, default="", validators=(validate_line,)
+    )
+    number_prefix = models.SlugField(_("prefix of numbers"), max_length=NUMBER_PREFIX_CHARS_MAX, default="PS")
     payment_days = models.PositiveSmallIntegerField(_("days to pay"), default=PAYMENT_DAYS_DEFAULT)
     first_reminder_days = models.PositiveSmallIntegerField(
         _("first reminder, days overdue"), default=FIRST_REMINDER_DAYS_DEFAULT, help_text=_("0: none")
@@ -63,7 +90,7 @@ class Seller(models.Model):
 class InvoiceSeries(models.Model):
     """The last number that was given in a series. Locked while one is taken, so that numbers have no gaps."""
 
-    prefix = models.CharField(max_length=16, primary_key=True)
+    prefix = models.CharField(max_length=SERIES_CHARS_MAX, primary_key=True)
     last_number = models.PositiveIntegerField(default=0)
 
     class Meta:
@@ -80,9 +107,15 @@ class BillingProfile(models.Model):
     tenant = models.OneToOneField(
         Tenant, on_delete=models.PROTECT, primary_key=True, related_name="billing_profile", verbose_name=_("tenant")
     )
-    legal_name = models.CharField(_("name"), max_length=NAME_CHARS_MAX, blank=True, default="")
-    address = models.CharField(_("address"), max_length=ADDRESS_CHARS_MAX, blank=True, default="")
-    tax_id = models.CharField(_("tax id"), max_length=TAX_ID_CHARS_MAX, blank=True, default="")
+    legal_name = models.CharField(
+        _("name"), max_length=NAME_CHARS_MAX, blank=True, default="", validators=(validate_line,)
+    )
+    address = models.CharField(
+        _("address"), max_length=ADDRESS_CHARS_MAX, blank=True, default="", validators=(validate_address,)
+    )
+    tax_id = models.CharField(
+        _("tax id"), max_length=TAX_ID_CHARS_MAX, blank=True, default="", validators=(validate_line,)
+    )
     email = models.EmailField(_("invoices go to"), blank=True, default="")
     tax_percent = models.DecimalField(_("tax, percent"), max_digits=5, decimal_places=2, default=0, validators=PERCENT)
     reverse_charge = models.BooleanField(
@@ -91,6 +124,12 @@ class BillingProfile(models.Model):
     minimum = models.DecimalField(
         _("minimum per month"), max_digits=12, decimal_places=2, default=0, validators=(MinValueValidator(Decimal(0)),)
     )
+    minimum_from = models.DateField(
+        _("minimum from"), null=True, blank=True,
+        help_text=_(
+            "A day of the first month that it is charged for, with instances or without. Empty: the month that runs."
+        ),
+    )  # fmt: skip
 
     class Meta:
         verbose_name = _("billing profile")
@@ -106,6 +145,11 @@ class BillingProfile(models.Model):
 
     def __str__(self) -> str:
         return self.legal_name or str(self.tenant)
+
+    def clean(self) -> None:
+        super().clean()
+        if self.minimum and self.minimum_from is None:
+            self.minimum_from = timezone.now().date().replace(day=1)
 
 
 class Discount(models.Model):
