@@ -16,6 +16,7 @@ from typing import Literal, cast
 from billing import metered
 from billing.invoices.charging import inputs_of
 from billing.invoices.snapshot import Inputs
+from billing.invoices.unpriced import without_unpriced
 from billing.rating.allocation import shared_out
 from billing.rating.hours import ceil_hour, floor_hour
 from billing.rating.terms import Bill, InstanceUsage, Period
@@ -46,12 +47,13 @@ class CostRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Before tax."""
+    """Costs before tax. `unpriced` are instances that are left out, since their plans have no price."""
 
     period: Period
     currency: str
     total: Decimal
     rows: Sequence[CostRow]
+    unpriced: Sequence[str] = ()
 
 
 def costs(tenant: Tenant, start: datetime, end: datetime, group_by: GroupBy) -> Costs:
@@ -62,13 +64,13 @@ def costs(tenant: Tenant, start: datetime, end: datetime, group_by: GroupBy) -> 
         MinutesNotKept: names are asked for of a part of a day that is long over.
     """
     period = Period(start=floor_hour(start.astimezone(UTC)), end=ceil_hour(end.astimezone(UTC)))
-    inputs = inputs_of(tenant, period)
+    inputs, unpriced = without_unpriced(inputs_of(tenant, period))
     # A minimum is due when a month is over; a part of it has none.
     inputs = replace(inputs, agreement=replace(inputs.agreement, minimum=ZERO))
     bill = inputs.rated()
     rows = {"instance": _by_instance, "day": _by_day}.get(group_by)
     found = rows(inputs, bill) if rows else _by_name(inputs, bill, cast(metered.GroupBy, group_by))
-    return Costs(period=period, currency=bill.currency, total=bill.subtotal, rows=found)
+    return Costs(period=period, currency=bill.currency, total=bill.subtotal, rows=found, unpriced=unpriced)
 
 
 def _amounts(bill: Bill) -> dict[str, Decimal]:

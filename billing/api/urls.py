@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from billing.api import alert_rules, archives, budgets, discounts, invoices, ledger, views, webhooks
+from billing.api import alert_rules, archives, budgets, details, discounts, invoices, ledger, views, webhooks
 
 urlpatterns = [
     path("plans", views.PlanCollection.as_view()),
@@ -27,6 +27,7 @@ urlpatterns = [
     path("archives/<str:archive_id>/run", archives.ArchiveRun.as_view()),
     path("archives/<str:archive_id>/files", archives.ArchiveFileCollection.as_view()),
     path("costs", invoices.CostCollection.as_view()),
+    path("billing-details", details.BillingDetails.as_view()),
     path("ledger", ledger.LedgerCollection.as_view()),
     path("ledger/balances", ledger.BalanceCollection.as_view()),
     path("invoices", invoices.InvoiceCollection.as_view()),

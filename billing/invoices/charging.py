@@ -10,6 +10,7 @@ from decimal import Decimal
 from billing import consumption, prices
 from billing.invoices.periods import month_of
 from billing.invoices.snapshot import Inputs
+from billing.invoices.unpriced import without_unpriced
 from billing.rating.hours import HOUR, ceil_hour
 from billing.rating.terms import Bill, HourUsage, InstanceUsage, Meter, Period, PriceList
 from tenants.models import Tenant
@@ -18,11 +19,13 @@ from tenants.models import Tenant
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """The bill of a month that runs: `so_far` until the hour that runs is over, `forecast` if everything goes on as it
-    is, with as many bytes in each hour to come as in those that passed.
+    is, with as many bytes in each hour to come as in those that passed. `unpriced` are instances that are in neither,
+    since their plans have no price.
     """
 
     so_far: Bill
     forecast: Bill
+    unpriced: Sequence[str] = ()
 
 
 def inputs_of(tenant: Tenant, period: Period) -> Inputs:
@@ -37,13 +40,13 @@ def inputs_of(tenant: Tenant, period: Period) -> Inputs:
 def draft(tenant: Tenant, now: datetime) -> Draft:
     """Raises `NoPrice`."""
     month = month_of(now)
-    inputs = inputs_of(tenant, month)
+    inputs, unpriced = without_unpriced(inputs_of(tenant, month))
     until = max(min(ceil_hour(now), month.end), month.start + HOUR)
     so_far = replace(inputs, period=Period(start=month.start, end=until))
     # A minimum is due when the month is over; until then nobody knows whether it is reached.
     so_far = replace(so_far, agreement=replace(inputs.agreement, minimum=Decimal(0)))
     expected = [_going_on(each, until, month) for each in inputs.usage]
-    return Draft(so_far=so_far.rated(), forecast=replace(inputs, usage=expected).rated())
+    return Draft(so_far=so_far.rated(), forecast=replace(inputs, usage=expected).rated(), unpriced=unpriced)
 
 
 def _going_on(usage: InstanceUsage, until: datetime, month: Period) -> InstanceUsage:

@@ -251,7 +251,7 @@ def _create(
         tax=tax,
         total=total,
         from_balance=covered,
-        seller={"name": seller.name, "address": seller.address, "tax_id": seller.tax_id},
+        seller=_seller(seller),
         buyer=_buyer(tenant, profile),
         note=note or (REVERSE_CHARGE_NOTE if profile.reverse_charge else ""),
         inputs=inputs or {},
@@ -281,11 +281,23 @@ def _next_number(seller: Seller, kind: InvoiceKind, now: datetime) -> str:
     return f"{prefix}-{series.last_number:05d}"
 
 
+def _seller(seller: Seller) -> dict[str, str]:
+    return {
+        "name": seller.name,
+        "address": seller.address,
+        "tax_id": seller.tax_id,
+        "bank_name": seller.bank_name,
+        "bank_account": seller.bank_account,
+        "bank_code": seller.bank_code,
+    }
+
+
 def _buyer(tenant: Tenant, profile: BillingProfile) -> dict[str, str]:
     return {
         "name": profile.legal_name or tenant.name,
         "address": profile.address,
         "tax_id": profile.tax_id,
         "email": profile.email,
+        "purchase_order": profile.purchase_order,
         "tenant": tenant.slug,
     }

@@ -14,6 +14,7 @@ from django.utils import timezone
 from billing import action_items
 from billing.invoices import printing
 from billing.models import ActionKind, Invoice, UntakenMail
+from billing.models.agreements import emails_in
 from tenants import mails
 from tenants.choices import Role
 from tenants.models import Member
@@ -95,6 +96,6 @@ def _recipients(invoice: Invoice) -> list[tuple[str, str]]:
         user__email_verified_at__isnull=False,
     ).select_related("user").order_by("pk")  # fmt: skip
     found = [(member.user.email, member.user.language) for member in members[:RECIPIENTS_MAX]]
-    if invoice.buyer["email"]:
-        return [(invoice.buyer["email"], found[0][1] if found else "en")]
+    if addresses := emails_in(invoice.buyer["email"]):
+        return [(address, found[0][1] if found else "en") for address in addresses]
     return found

@@ -74,6 +74,8 @@ def _story(printed: Printed, title: str) -> list[Flowable]:
     more = printed.lines_count - len(printed.lines)
     if more > 0:
         story.insert(-2, _text(_("%(n)d more lines are in the CSV file of this invoice.") % {"n": more}, SMALL))
+    if invoice.total > invoice.from_balance and invoice.seller.get("bank_account"):
+        story += [Spacer(0, 5 * mm), _payment(invoice)]
     if invoice.note:
         story += [Spacer(0, 4 * mm), _text(invoice.note)]
     return story
@@ -91,6 +93,19 @@ def _parties(invoice: Invoice) -> Table:
     return _table([[party(_("Seller"), invoice.seller), party(_("Buyer"), invoice.buyer)]], (87 * mm, 87 * mm))
 
 
+def _payment(invoice: Invoice) -> Table:
+    """Where the invoice is paid, and by which reference."""
+    seller = invoice.seller
+    facts = [
+        (_("Pay to"), seller["name"]),
+        (_("Bank"), " ".join(each for each in (seller.get("bank_name"), seller.get("bank_code")) if each) or "-"),
+        (_("Account"), seller["bank_account"]),
+        (_("Payment reference"), invoice.number),
+    ]
+    cells = [[_text(label, SMALL), _text(value)] for label, value in facts]
+    return _table([cells], (44 * mm, 42 * mm, 50 * mm, 38 * mm))
+
+
 def _facts(invoice: Invoice) -> Table:
     facts = [
         (_("Period, UTC"), f"{day_utc(invoice.period_start)} – {day_utc(invoice.period_end)}"),
@@ -100,8 +115,10 @@ def _facts(invoice: Invoice) -> Table:
         facts.append((_("Corrects"), invoice.corrects.number))
     else:
         facts.append((_("Due"), day_utc(invoice.due_at)))
+    if invoice.buyer.get("purchase_order"):
+        facts.append((_("Purchase order"), invoice.buyer["purchase_order"]))
     cells = [[_text(label, SMALL), _text(value)] for label, value in facts]
-    return _table([cells], (58 * mm,) * 3)
+    return _table([cells], (174 * mm / len(facts),) * len(facts))
 
 
 def _lines(printed: Printed) -> Table:

@@ -7,7 +7,7 @@ import unicodedata
 from decimal import Decimal
 
 from django.core.exceptions import ValidationError
-from django.core.validators import MaxValueValidator, MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator, validate_email
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
@@ -17,6 +17,15 @@ from tenants.models import Tenant
 
 ADDRESS_CHARS_MAX = 400
 ADDRESS_LINES_MAX = 8
+EMAILS_MAX = 5
+EMAIL_CHARS_MAX = 254
+EMAILS_SEPARATOR = ", "
+PURCHASE_ORDER_CHARS_MAX = 60
+BANK_NAME_CHARS_MAX = 80
+BANK_ACCOUNT_CHARS_MAX = 42
+BANK_CODE_CHARS_MAX = 11
+# An IBAN begins with a country and two check digits; other accounts are taken as they are.
+IBAN = re.compile(r"[A-Z]{2}[0-9]{2}[A-Z0-9]{11,30}")
 NAME_CHARS_MAX = 120
 TAX_ID_CHARS_MAX = 32
 NUMBER_PREFIX_CHARS_MAX = 12
@@ -46,6 +55,32 @@ def validate_line(text: str) -> None:
         raise ValidationError(_("It has characters that cannot be printed."), code="unprintable")
 
 
+def emails_in(text: str) -> list[str]:
+    """Addresses in a text that has commas between them."""
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def validate_emails(text: str) -> None:
+    """Raises `ValidationError` for too many addresses, or for one that is none."""
+    found = emails_in(text)
+    if len(found) > EMAILS_MAX:
+        raise ValidationError(_("At most %(n)d addresses.") % {"n": EMAILS_MAX}, code="too_many")
+    for each in found:
+        validate_email(each)
+        if len(each) > EMAIL_CHARS_MAX:
+            raise ValidationError(_("An address is too long."), code="too_long")
+
+
+def validate_bank_account(text: str) -> None:
+    """Raises `ValidationError` for an IBAN whose check digits are wrong."""
+    validate_line(text)
+    account = text.replace(" ", "").upper()
+    if IBAN.fullmatch(account):
+        digits = "".join(str(int(char, 36)) for char in account[4:] + account[:4])
+        if int(digits) % 97 != 1:
+            raise ValidationError(_("The check digits of this IBAN are wrong."), code="wrong_iban")
+
+
 class Seller(models.Model):
     """The seller that issues invoices: one row. What an invoice shows is copied into it when it is issued."""
 
@@ -58,6 +93,16 @@ class Seller(models.Model):
         _("tax id"), max_length=TAX_ID_CHARS_MAX, blank=True, default="", validators=(validate_line,)
     )
     number_prefix = models.SlugField(_("prefix of numbers"), max_length=NUMBER_PREFIX_CHARS_MAX, default="PS")
+    bank_name = models.CharField(
+        _("bank"), max_length=BANK_NAME_CHARS_MAX, blank=True, default="", validators=(validate_line,)
+    )
+    bank_account = models.CharField(
+        _("IBAN or account number"), max_length=BANK_ACCOUNT_CHARS_MAX, blank=True, default="",
+        validators=(validate_bank_account,), help_text=_("Stands on invoices, with their number as the reference."),
+    )  # fmt: skip
+    bank_code = models.CharField(
+        _("BIC or bank code"), max_length=BANK_CODE_CHARS_MAX, blank=True, default="", validators=(validate_line,)
+    )
     payment_days = models.PositiveSmallIntegerField(_("days to pay"), default=PAYMENT_DAYS_DEFAULT)
     first_reminder_days = models.PositiveSmallIntegerField(
         _("first reminder, days overdue"), default=FIRST_REMINDER_DAYS_DEFAULT, help_text=_("0: none")
@@ -116,7 +161,13 @@ class BillingProfile(models.Model):
     tax_id = models.CharField(
         _("tax id"), max_length=TAX_ID_CHARS_MAX, blank=True, default="", validators=(validate_line,)
     )
-    email = models.EmailField(_("invoices go to"), blank=True, default="")
+    email = models.CharField(
+        _("invoices go to"), max_length=EMAILS_MAX * (EMAIL_CHARS_MAX + len(EMAILS_SEPARATOR)), blank=True, default="",
+        validators=(validate_emails,), help_text=_("Up to 5 addresses, with commas between them."),
+    )  # fmt: skip
+    purchase_order = models.CharField(
+        _("purchase order"), max_length=PURCHASE_ORDER_CHARS_MAX, blank=True, default="", validators=(validate_line,)
+    )
     tax_percent = models.DecimalField(_("tax, percent"), max_digits=5, decimal_places=2, default=0, validators=PERCENT)
     reverse_charge = models.BooleanField(
         _("reverse charge"), default=False, help_text=_("The tenant owes the tax; the invoice says so.")
@@ -145,6 +196,11 @@ class BillingProfile(models.Model):
 
     def __str__(self) -> str:
         return self.legal_name or str(self.tenant)
+
+    @property
+    def emails(self) -> list[str]:
+        """Addresses that invoices go to."""
+        return emails_in(self.email)
 
     def clean(self) -> None:
         super().clean()

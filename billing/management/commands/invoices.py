@@ -92,7 +92,11 @@ class Command(BaseCommand):
         self.stdout.write(f"{tenant.slug}: {entry.amount} {entry.currency} refunded, balance {entry.balance}")
 
     def _recompute(self, options: dict[str, Any]) -> None:
-        found = recompute(_invoice(options["number"]))
+        invoice = _invoice(options["number"])
+        found = recompute(invoice)
+        if not invoice.inputs:
+            self.stdout.write(f"{found.lines} lines, {found.subtotal}: no inputs, nothing to work out again")
+            return
         for each in found.differences:
             self.stdout.write(
                 f"{each.source}: {each.instance_id} {each.meter} invoiced {each.invoiced}, due {each.recomputed}"

@@ -62,7 +62,8 @@ NEW_PLAN = {
     "prices-TOTAL_FORMS": "0", "prices-INITIAL_FORMS": "0", "prices-MIN_NUM_FORMS": "0",
 }  # fmt: skip
 NEW_PRICE = {
-    "prices-TOTAL_FORMS": "1", "prices-0-effective_from_1": "00:00:00", "prices-0-currency": "EUR", "prices-0-base_per_hour": "0.09",
+    "prices-TOTAL_FORMS": "1",
+    "prices-0-effective_from_1": "00:00:00", "prices-0-currency": "EUR", "prices-0-base_per_hour": "0.09",
     "prices-0-per_mb_s_hour": "0.01", "prices-0-per_gb_hour": "0.0003",
 }  # fmt: skip
 
