@@ -56,7 +56,7 @@ class PriceFormSet(BaseInlineFormSet):
         added = [form.cleaned_data.get("effective_from") for form in self.extra_forms]
         if any(each is not None and each <= now for each in added):
             return
-        if self.instance.pk and Price.objects.filter(plan=self.instance.pk, effective_from__lte=now).exists():
+        if self.instance.pk and selectors.has_price(self.instance, now):
             return
         raise ValidationError(_("A plan on sale needs a price that has begun. Add one, or take the plan off sale."))
 

@@ -65,6 +65,11 @@ def price_at(plan: Plan, currency: str, instant: datetime | None = None) -> Pric
     return _in_force(currency, instant).filter(plan=plan).first()
 
 
+def has_price(plan: Plan, instant: datetime) -> bool:
+    """True if the plan has a price that has begun, in any currency."""
+    return Price.objects.filter(plan=plan, effective_from__lte=instant).exists()
+
+
 def with_prices(plans: QuerySet[Plan], currency: str) -> QuerySet[Plan]:
     """The same plans; `price_of` then asks nobody."""
     return plans.prefetch_related(Prefetch("prices", queryset=_in_force(currency), to_attr="in_force"))

@@ -1,8 +1,11 @@
-"""`/billing-details`: what a tenant's invoices say of it, and where they are sent."""
+"""REST resource of billing details: what a tenant's invoices say of it, and where they are sent."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -46,6 +49,11 @@ class BillingDetailsChange(StrictSerializer):
         child=serializers.EmailField(max_length=EMAIL_CHARS_MAX), max_length=EMAILS_MAX, required=False
     )
     purchase_order = serializers.CharField(max_length=PURCHASE_ORDER_CHARS_MAX, required=False, allow_blank=True)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if not attrs:
+            raise ValidationError("Name what changes.", code="required")
+        return attrs
 
 
 class BillingDetails(ApiView):

@@ -1,4 +1,4 @@
-"""`/ledger`: what was charged, credited, paid and refunded, and what is owed."""
+"""REST resources of the ledger: what was charged, credited, paid and refunded, and what is owed."""
 
 from __future__ import annotations
 

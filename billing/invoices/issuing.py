@@ -99,7 +99,7 @@ def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> In
     posting.post(
         tenant, invoice.currency, LedgerKind.INVOICE, invoice.total, now=now, invoice=invoice, document=invoice
     )
-    ledger.settle(acting=acting, tenant=tenant, currency=invoice.currency, now=now)
+    ledger.apply_credit(acting=acting, tenant=tenant, currency=invoice.currency, now=now)
     invoice.refresh_from_db(fields=["state", "closed_at", "reference"])
     mailing.after_commit(mailing.send_issued, invoice)
     return invoice
@@ -149,7 +149,7 @@ def credit(*, acting: Actor, invoice: Invoice, amount: Decimal, note: str, now: 
     posting.post(
         locked.tenant, locked.currency, LedgerKind.CREDIT_NOTE, made.total, now=now, invoice=locked, document=made
     )
-    ledger.settle(acting=acting, tenant=locked.tenant, currency=locked.currency, now=now)
+    ledger.apply_credit(acting=acting, tenant=locked.tenant, currency=locked.currency, now=now)
     return made
 
 
@@ -193,7 +193,7 @@ def close(*, acting: Actor, invoice: Invoice, state: InvoiceState, reference: st
         kind = LedgerKind.PAYMENT if state == InvoiceState.PAID else LedgerKind.WRITE_OFF
         posting.post(locked.tenant, locked.currency, kind, -open_amount, now=now, invoice=locked, reference=reference)
     ledger.mark_closed(acting, locked, Ending(state, reference), now)
-    ledger.settle(acting=acting, tenant=locked.tenant, currency=locked.currency, now=now)
+    ledger.apply_credit(acting=acting, tenant=locked.tenant, currency=locked.currency, now=now)
     return locked
 
 

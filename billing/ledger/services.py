@@ -46,7 +46,7 @@ class Ending(NamedTuple):
 SETTLED = Ending(InvoiceState.SETTLED, "")
 
 
-def settle(
+def apply_credit(
     *,
     acting: Actor,
     tenant: Tenant,

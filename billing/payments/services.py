@@ -63,7 +63,7 @@ def _post(payment: Payment, invoice: Invoice, now: datetime) -> None:
         tenant, currency, LedgerKind.PAYMENT, -payment.amount, now=now, invoice=paid, payment=payment,
         reference=reference,
     )  # fmt: skip
-    ledger.settle(
+    ledger.apply_credit(
         acting=system_actor("payments"), tenant=tenant, currency=currency, now=now,
         endings={invoice.pk: Ending(InvoiceState.PAID, reference)},
     )  # fmt: skip

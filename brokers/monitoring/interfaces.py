@@ -1,4 +1,4 @@
-"""What the operator's first page needs of billing; plugged by that app when Django starts."""
+"""Interface through which the operator's first page asks billing; plugged by that app when Django starts."""
 
 from __future__ import annotations
 

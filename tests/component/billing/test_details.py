@@ -105,13 +105,13 @@ def test_details_stand_on_the_next_invoice_and_its_mails_and_not_on_what_was_iss
         {"address": "\n".join("x" * 80)}, {"address": "x" * 401}, {"legal_name": "Acme\nGmbH"},
         {"legal_name": "x" * 121}, {"tax_id": "\u0007"}, {"emails": ["nobody"]}, {"emails": ["a@b.example"] * 6},
         {"emails": "a@b.example"}, {"purchase_order": "x" * 61}, {"tax_percent": "0"}, {"minimum": "0"},
-        {"legal_name": None}, {"address": "x" * 200_000},
+        {"legal_name": None}, {"address": "x" * 200_000}, {},
     ],
 )  # fmt: skip
 def test_details_that_no_invoice_could_show_are_refused_and_change_nothing(
     owner: Member, wrong: dict[str, Any]
 ) -> None:
-    assert_problem(Api.of(owner).patch("/billing-details", {"tax_id": "DE1"} | wrong), 400)
+    assert_problem(Api.of(owner).patch("/billing-details", ({"tax_id": "DE1"} | wrong) if wrong else {}), 400)
     assert not BillingProfile.objects.exists()
 
 

@@ -54,7 +54,7 @@ def owed_invoice(tenant: Tenant, net: str = "10.00", tax_percent: int = 0) -> In
         issued_at=NOW, due_at=DUE + timedelta(days=number),
     )  # fmt: skip
     posting.post(tenant, "EUR", LedgerKind.INVOICE, invoice.total, now=NOW, invoice=invoice, document=invoice)
-    ledger.settle(acting=SYSTEM, tenant=tenant, currency="EUR", now=NOW)
+    ledger.apply_credit(acting=SYSTEM, tenant=tenant, currency="EUR", now=NOW)
     return invoice
 
 
