@@ -195,7 +195,7 @@ def test_the_database_refuses_to_rewrite_the_ledger(tenant: Tenant) -> None:
             wrong()
 
 
-def assert_books_are_right(tenant: Tenant) -> None:
+def assert_ledger_is_right(tenant: Tenant) -> None:
     """Checks what must hold after every act, from the documents and payments alone where they say it."""
     invoices = Invoice.objects.filter(tenant=tenant)
     entries = LedgerEntry.objects.filter(tenant=tenant, currency="EUR")
@@ -268,7 +268,7 @@ def test_whatever_happens_notes_stay_within_invoices_and_the_ledger_sums_to_what
                 act(tenant, invoices, what, amount, which)
         except DomainError:
             pass
-        assert_books_are_right(tenant)
+        assert_ledger_is_right(tenant)
 
 
 @settings(max_examples=examples(25), deadline=None)
@@ -343,4 +343,4 @@ def test_acts_at_once_credit_no_more_than_the_invoice_and_count_a_payment_and_a_
     at_once(*[lambda: refund(tenant, left)] * 4)
     at_once(*[lambda n=n: refund(tenant, CENT, reference=f"sepa {n}") for n in range(2, 5)])
     assert posting.balance(tenant, "EUR") == posting.credit(tenant, "EUR") == 0
-    assert_books_are_right(tenant)
+    assert_ledger_is_right(tenant)
