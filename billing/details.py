@@ -42,7 +42,7 @@ def change(*, acting: Actor, changes: Mapping[str, Any]) -> BillingProfile:
         raise Invalid(
             gettext_noop("A billing detail is wrong."),
             errors=[
-                FieldError(pointer=f"/{'emails' if name == 'email' else name}", detail=str(sentence), code="invalid")
+                FieldError(pointer=f"/{'emails' if name == 'email' else name}", detail=str(sentence), code="not_valid")
                 for name, sentences in refused.message_dict.items()
                 for sentence in sentences
             ],

@@ -52,7 +52,7 @@ class BillingDetailsChange(StrictSerializer):
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if not attrs:
-            raise ValidationError("Name what changes.", code="required")
+            raise ValidationError("Name what changes.", code="nothing_to_change")
         return attrs
 
 
