@@ -21,7 +21,7 @@ from billing.models.agreements import (
     TAX_ID_CHARS_MAX,
 )
 from tenants.api.base import ApiView, endpoint
-from tenants.api.strict import StrictSerializer
+from tenants.api.strict import StrictSerializer, Text
 from tenants.choices import Scope
 
 
@@ -40,15 +40,15 @@ class BillingDetailsOut(serializers.ModelSerializer[BillingProfile]):
 
 
 class BillingDetailsChange(StrictSerializer):
-    legal_name = serializers.CharField(max_length=NAME_CHARS_MAX, required=False, allow_blank=True)
-    address = serializers.CharField(
+    legal_name = Text(max_length=NAME_CHARS_MAX, required=False, allow_blank=True)
+    address = Text(
         max_length=ADDRESS_CHARS_MAX, required=False, allow_blank=True, help_text=f"At most {ADDRESS_LINES_MAX} lines."
     )
-    tax_id = serializers.CharField(max_length=TAX_ID_CHARS_MAX, required=False, allow_blank=True)
+    tax_id = Text(max_length=TAX_ID_CHARS_MAX, required=False, allow_blank=True)
     emails = serializers.ListField(
-        child=serializers.EmailField(max_length=EMAIL_CHARS_MAX), max_length=EMAILS_MAX, required=False
+        child=Text(min_length=1, max_length=EMAIL_CHARS_MAX), max_length=EMAILS_MAX, required=False
     )
-    purchase_order = serializers.CharField(max_length=PURCHASE_ORDER_CHARS_MAX, required=False, allow_blank=True)
+    purchase_order = Text(max_length=PURCHASE_ORDER_CHARS_MAX, required=False, allow_blank=True)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if not attrs:
