@@ -121,7 +121,7 @@ class PartitionCursor:
             self._after_loaded = ask.offset
         self._window = min(self._window * 2, WINDOW_MAX)
         if not self._loaded:
-            self.position = self._after_loaded
+            self._advance(self._after_loaded)
 
     def peek(self, inflate: Inflate) -> Record | None:
         """Returns the next record without taking it; None where there is none before more data comes.
@@ -173,12 +173,16 @@ class PartitionCursor:
         """Goes on behind a batch that has been read."""
         self._records = None
         self._loaded.popleft()
+        self._advance(batch.last_offset + 1 if self.direction == NEWER else batch.base_offset)
         if not self._loaded:
-            self.position = self._after_loaded
-        elif self.direction == NEWER:
-            self.position = min(max(self.position, batch.last_offset + 1), self.end)
+            self._advance(self._after_loaded)
+
+    def _advance(self, position: int) -> None:
+        """Goes on at `position`, unless it has come further already."""
+        if self.direction == NEWER:
+            self.position = min(max(self.position, position), self.end)
         else:
-            self.position = max(min(self.position, batch.base_offset), self.start)
+            self.position = max(min(self.position, position), self.start)
 
     def _leave_out(self, batch: Batch, reason: str) -> None:
         self.unreadable.append(
@@ -186,8 +190,6 @@ class PartitionCursor:
                 partition=self.index, offset=batch.base_offset, last_offset=batch.last_offset, reason=reason
             )
         )  # fmt: skip
-        if self.direction == OLDER:
-            self.position = max(self.start, min(self.position, batch.base_offset))
 
     def _transaction(self, loaded: _Loaded) -> Transaction | None:
         if not loaded.batch.is_transactional:
