@@ -143,7 +143,7 @@ def consumed(bootstrap: str, topic: str, isolation: str = "read_uncommitted") ->
         if message.error():
             ended.add(message.partition())
         else:
-            headers = [(name, value) for name, value in message.headers() or []]  # noqa: C416
+            headers = [(name, value) for name, value in message.headers() or []]
             known.append((
                 message.partition() or 0, message.offset() or 0, message.key(), message.value(), headers,
                 message.timestamp()[1],
@@ -180,7 +180,9 @@ def test_hostile_records_of_every_codec_are_read_as_confluent_kafka_reads_them(b
         producer.produce(topic, b"\xff\xfe\x00\x80" * 20, b"\x00\xff", partition=0, headers=repeated)
         producer.produce(topic, None, "tombstone", partition=1)
         producer.produce(topic, b"", None, partition=2)
-        producer.produce(topic, b"\xe4\xbd\xa0" * 60_000, None, partition=2, timestamp=int(time.time() * 1000) - 3_600_000)
+        producer.produce(
+            topic, b"\xe4\xbd\xa0" * 60_000, None, partition=2, timestamp=int(time.time() * 1000) - 3_600_000
+        )
         flushed(producer)
     truth = consumed(bootstrap, topic)
     assert len(truth) == len(CODECS) * 44
@@ -283,9 +285,7 @@ def test_the_state_of_every_transactional_message_is_exact(bootstrap: str) -> No
 
 
 def test_gaps_of_compaction_are_passed_over(bootstrap: str) -> None:
-    topic = make_topic(
-        cleanup_policy="compact", segment_bytes="16384", min_cleanable_dirty_ratio="0.01"
-    )
+    topic = make_topic(cleanup_policy="compact", segment_bytes="16384", min_cleanable_dirty_ratio="0.01")
     producer = Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 5})
     for number in range(3_000):
         producer.produce(topic, b"v" * 100, f"k{number % 3}" if number not in (5, 1_500) else f"once {number}")
