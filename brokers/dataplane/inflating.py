@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import cramjam
 import lz4.frame
+import xxhash
 import zstandard
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
@@ -16,6 +17,8 @@ GZIP_WBITS: Final = 31  # zlib's number for the format of gzip
 GZIP_MEMBERS_MAX: Final = 64
 ZSTD_WINDOW_BYTES_MAX: Final = 128 * 1024 * 1024
 ZSTD_STEP_BYTES: Final = 1 << 20
+LZ4_HEADER_BYTES: Final = 7  # without the length of the content
+LZ4_CONTENT_LENGTH: Final = 0x08
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER_BYTES: Final = 16
 # Writers put a kilobyte and more into a block.
@@ -93,6 +96,15 @@ def _lz4(data: memoryview, bytes_max: int) -> bytes:
     if not frame.eof:
         raise Damaged("an lz4 frame ends too early")
     return out
+
+
+def with_right_checksum(frame: bytes) -> bytes:
+    """Returns an lz4 frame of message format 0, whose writers computed the checksum of its header over too much."""
+    if len(frame) < LZ4_HEADER_BYTES:
+        return frame
+    at = LZ4_HEADER_BYTES - 1 + (8 if frame[4] & LZ4_CONTENT_LENGTH else 0)
+    checksum = xxhash.xxh32(frame[4:at]).intdigest() >> 8 & 0xFF
+    return frame[:at] + bytes([checksum]) + frame[at + 1 :]
 
 
 def _zstd(data: memoryview, bytes_max: int) -> bytes:

@@ -14,7 +14,7 @@ from typing import Final
 
 import crc32c
 
-from brokers.dataplane.inflating import Damaged, inflate
+from brokers.dataplane.inflating import LZ4, Damaged, inflate, with_right_checksum
 from instances.messages.interfaces import ABORT, COMMIT, OTHER_MARKER, Record
 from instances.messages.limits import HEADERS_SHOWN_MAX
 
@@ -76,6 +76,8 @@ class Batch:
         data = self.payload if self.magic == 2 else _old_fields(self.payload, 0)[1]
         if data is None:
             raise Damaged("nothing is compressed")
+        if self.magic == 0 and codec == LZ4:
+            data = with_right_checksum(bytes(data))
         return inflate(codec, memoryview(data), bytes_max)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 PAGE_MESSAGES_DEFAULT: Final = 50
 PAGE_MESSAGES_MAX: Final = 500
 # Partitions that one page reads; its token holds an offset for each of them and has to fit into an address.
-PAGE_PARTITIONS_MAX: Final = 128
+PAGE_PARTITIONS_MAX: Final = 100
 FILTER_CHARS_MAX: Final = 200
 # Characters of keys, values and headers: a page ends before the message that exceeds them, never before its first.
 PAGE_SHOWN_BYTES_MAX: Final = 4_000_000
