@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.utils.translation import gettext_noop
 from kafka.partitioner.default import murmur2
 from kafka.protocol.producer.produce import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
@@ -18,7 +19,7 @@ from brokers.dataplane.scatter import by_target, scatter
 from brokers.dataplane.topics import TIMEOUT_MS
 from brokers.limits import ADMIN_CLIENT_ANSWER_TIMEOUT_S
 from instances.messages.interfaces import NewMessage, SendResult
-from tenants.errors import FieldError, Invalid, OutcomeUnknown, Unavailable
+from tenants.errors import FieldError, Invalid, Message, OutcomeUnknown, Unavailable
 
 PRODUCE_VERSION = 9
 ALL_IN_SYNC = -1
@@ -76,7 +77,7 @@ def _placed(source: TopicSource, messages: Sequence[NewMessage]) -> dict[int, li
         if partition is None:
             partition = sticky if message.key is None else (murmur2(message.key) & _HASH_MASK) % count
         elif partition not in source.leaders:
-            detail = f"The topic has {count} partitions, from 0 on."
+            detail = Message(gettext_noop("The topic has %(n)s partitions, from 0 on."), n=count)
             pointer = f"/messages/{number}/partition"
             raise Invalid(detail, errors=[FieldError(pointer=pointer, detail=detail, code="no_such_partition")])
         result[partition].append(number)

@@ -6,6 +6,8 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from django.utils.translation import gettext_noop
+
 from brokers.dataplane.message_cursor import PARTITION_BYTES_MAX, READ_UNCOMMITTED, Ask, PartitionCursor, markers_of
 from brokers.dataplane.message_pages import PageReader, window_of
 from brokers.dataplane.message_sender import send
@@ -27,7 +29,9 @@ from instances.messages.interfaces import (
     Record,
     SendResult,
 )
-from tenants.errors import FieldError, Invalid, Unavailable
+from tenants.errors import FieldError, Invalid, Message, Unavailable
+
+PARTITIONS_NAMED_MAX = 10
 
 
 class Messages:
@@ -59,16 +63,19 @@ class Messages:
 
 
 def _chosen(source: TopicSource, wanted: PageRequest) -> list[int]:
+    count = len(source.leaders)
     if wanted.partition is not None:
         if wanted.partition not in source.leaders:
-            raise _wrong_partition(f"The topic has {len(source.leaders)} partitions, from 0 on.", "no_such_partition")
+            detail = Message(gettext_noop("The topic has %(n)s partitions, from 0 on."), n=count)
+            raise _wrong_partition(detail, "no_such_partition")
         return [wanted.partition]
-    if len(source.leaders) > limits.PAGE_PARTITIONS_MAX:
-        raise _wrong_partition(
-            f"The topic has {len(source.leaders)} partitions, and a page reads {limits.PAGE_PARTITIONS_MAX} at most: "
-            "name one.",
-            "too_many_partitions",
+    if count > limits.PAGE_PARTITIONS_MAX:
+        detail = Message(
+            gettext_noop("The topic has %(n)s partitions, and a page reads at most %(most)s: name one."),
+            n=count,
+            most=limits.PAGE_PARTITIONS_MAX,
         )
+        raise _wrong_partition(detail, "too_many_partitions")
     return sorted(source.leaders)
 
 
@@ -77,12 +84,9 @@ def _wrong_partition(detail: str, code: str) -> Invalid:
 
 
 def _no_leader(silent: Sequence[int]) -> Unavailable:
-    shown = ", ".join(map(str, silent[:10])) + (" …" if len(silent) > 10 else "")
-    return Unavailable(
-        f"No broker leads the partition at the moment: {shown}. Nothing is lost.",
-        code="partition_without_leader",
-        retry_after_s=2,
-    )
+    shown = ", ".join(map(str, silent[:PARTITIONS_NAMED_MAX])) + (" …" if len(silent) > PARTITIONS_NAMED_MAX else "")
+    detail = Message(gettext_noop("No broker leads partition %(list)s at the moment. Nothing is lost."), list=shown)
+    return Unavailable(detail, code="partition_without_leader", retry_after_s=2)
 
 
 def _nothing_read(reader: PageReader, page: Page) -> Unavailable:

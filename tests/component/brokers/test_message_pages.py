@@ -17,6 +17,7 @@ from django.core.cache import cache
 from kafka.protocol.producer.produce import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
+from brokers.contract.process import MESSAGES_CLIENT_ID
 from brokers.dataplane import admin_client, message_pages, message_sender
 from brokers.dataplane.message_source import TopicSource
 from brokers.dataplane.messages import Messages
@@ -31,6 +32,7 @@ from instances.messages.interfaces import (
     OLDEST,
     TIME,
     TOO_LARGE,
+    NewMessage,
     Page,
     PageRequest,
     Positions,
@@ -38,7 +40,7 @@ from instances.messages.interfaces import (
     Start,
 )
 from instances.models import Instance
-from tenants.errors import Invalid, NotFound
+from tenants.errors import Invalid, NotFound, Unavailable
 from tests.testkit.api_cases import make_tenant
 from tests.testkit.engine import EngineCluster, eventually
 from tests.testkit.fleet import make_fleet, make_running, place
@@ -353,7 +355,7 @@ def test_a_page_of_large_messages_is_bounded_and_goes_on(bootstrap: str) -> None
 def test_a_filter_that_matches_nothing_gives_up_in_time_and_says_how_far_it_came(bootstrap: str) -> None:
     topic = make_topic(2)
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 100, "compression.type": "lz4"})
-    for number in range(120_000):
+    for number in range(80_000):
         producer.produce(topic, b"x" * 50, partition=number % 2)
         if not number % 10_000:
             flushed(producer)
@@ -401,3 +403,61 @@ def test_a_topic_that_is_deleted_meanwhile_is_not_found() -> None:
     reader = message_pages.PageReader(source, [cursor], wanted(), OLDER, time.monotonic, time.sleep)
     with pytest.raises(NotFound):
         reader.read()
+
+
+def test_what_is_sent_keeps_its_order_and_goes_where_its_key_belongs(bootstrap: str) -> None:
+    topic = make_topic(3)
+    sent = [
+        NewMessage(key=f"k{number % 5}".encode(), value=str(number).encode(), headers=[("n", b"1"), ("n", None)])
+        for number in range(40)
+    ]
+    sent += [
+        NewMessage(key=None, value=None),
+        NewMessage(key=b"", value=b"", partition=2, timestamp_ms=1_790_000_000_000),
+    ]
+    results = Messages().send(INSTANCE_ID, topic, sent)
+    known = {entry[:2]: entry for entry in consumed(bootstrap, topic)}
+    assert len(known) == len(sent)
+    for message, result in zip(sent, results, strict=True):
+        _, _, key, value, headers, _ = known[result.partition, result.offset or 0]
+        assert (key, value, headers) == (message.key, message.value, list(message.headers))
+    java = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"})
+    for number in range(5):
+        java.produce(topic, b"by a client", f"k{number}")
+    flushed(java)
+    by_client = {entry[2]: entry[0] for entry in consumed(bootstrap, topic) if entry[3] == b"by a client"}
+    assert by_client == {m.key: r.partition for m, r in zip(sent[:5], results[:5], strict=True)}
+    assert (results[-1].partition, known[2, results[-1].offset or 0][5]) == (2, 1_790_000_000_000)
+    with pytest.raises(Invalid):
+        Messages().send(INSTANCE_ID, topic, [NewMessage(key=None, value=b"x", partition=3)])
+
+
+def test_a_message_that_the_topic_does_not_take_is_refused_and_the_others_are_stored() -> None:
+    topic = make_topic(2, max_message_bytes="2000")
+    large, small = NewMessage(key=None, value=b"x" * 3_000, partition=0), NewMessage(key=None, value=b"x", partition=1)
+    results = Messages().send(INSTANCE_ID, topic, [large, small])
+    assert [result.offset for result in results] == [None, 0]
+    assert results[0].error is not None and results[0].error.code == "message_too_large"
+
+
+def test_reading_and_sending_wait_for_the_bandwidth_of_the_instance_and_are_on_no_bill(engines: EngineCluster) -> None:
+    """1 MB/s each: what is bought is used up, whoever uses it."""
+    narrow = engines.update_instance(engines.instances[INSTANCE_ID], produce_bps=1_000_000, consume_bps=1_000_000)
+    try:
+        topic = make_topic()
+        began_s = time.monotonic()
+        for _ in range(5):
+            Messages().send(INSTANCE_ID, topic, [NewMessage(key=None, value=bytes(900_000))])
+        assert time.monotonic() - began_s > 2
+        began_s, read_bytes, waits = time.monotonic(), 0, 0
+        while time.monotonic() - began_s < 5:
+            try:
+                read_bytes += read(topic, 50).read_bytes
+            except Unavailable as error:
+                assert error.code == "throttled"
+                waits += 1
+        assert read_bytes < 5 * 1_000_000 + 3_000_000
+        usage = [line for line in engines.brokers[0].admin("/metrics").splitlines() if MESSAGES_CLIENT_ID in line]
+        assert not usage
+    finally:
+        engines.update_instance(narrow, produce_bps=1_000_000_000, consume_bps=1_000_000_000)

@@ -69,7 +69,8 @@ def test_no_bytes_are_not_empty_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "how"), [("{", JSON), ("NaN", JSON), ("xy", HEX), ("a", HEX), ("a", BASE64), ("*", BASE64), ("\ud800", TEXT)]
+    ("text", "how"),
+    [("{", JSON), ("NaN", JSON), ("xy", HEX), ("a", HEX), ("a", BASE64), ("*", BASE64), ("\ud800", TEXT)],
 )
 def test_what_is_not_in_its_format_is_refused(text: str, how: str) -> None:
     with pytest.raises(Unwritable):

@@ -26,8 +26,9 @@ def test_words_name_a_place() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["", "latest", "offset:", "offset:-1", "offset:9223372036854775808", "time:", "time:now", "time:2026-01-31T12:00:00",
-     "time:1969-12-31T23:59:59Z", "time:0001-01-01T00:00:00+14:00", "time:9999-12-31T23:59:59-14:00x"],
+    ["", "latest", "offset:", "offset:-1", "offset:9223372036854775808", "time:", "time:now",
+     "time:2026-01-31T12:00:00", "time:1969-12-31T23:59:59Z", "time:0001-01-01T00:00:00+14:00",
+     "time:9999-12-31T23:59:59-14:00x"],
 )  # fmt: skip
 def test_other_words_are_refused(words: str) -> None:
     with pytest.raises(WrongStart):
