@@ -17,7 +17,6 @@ from django.core.cache import cache
 from kafka.protocol.producer.produce import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from brokers.contract.process import MESSAGES_CLIENT_ID
 from brokers.dataplane import admin_client, message_pages, message_sender
 from brokers.dataplane.message_source import TopicSource
 from brokers.dataplane.messages import Messages
@@ -445,7 +444,7 @@ def test_reading_and_sending_wait_for_the_bandwidth_of_the_instance_and_are_on_n
     narrow = engines.update_instance(engines.instances[INSTANCE_ID], produce_bps=1_000_000, consume_bps=1_000_000)
     try:
         topic = make_topic()
-        began_s = time.monotonic()
+        began_s, since_ms = time.monotonic(), int(time.time() * 1000) // 1000 * 1000 + 1000
         for _ in range(5):
             Messages().send(INSTANCE_ID, topic, [NewMessage(key=None, value=bytes(900_000))])
         assert time.monotonic() - began_s > 2
@@ -457,7 +456,7 @@ def test_reading_and_sending_wait_for_the_bandwidth_of_the_instance_and_are_on_n
                 assert error.code == "throttled"
                 waits += 1
         assert read_bytes < 5 * 1_000_000 + 3_000_000
-        usage = [line for line in engines.brokers[0].admin("/metrics").splitlines() if MESSAGES_CLIENT_ID in line]
-        assert not usage
+        metered = engines.brokers[0].admin(f"/v1/instances/{INSTANCE_ID}/traffic?since_ms={since_ms}")["points"]
+        assert not any(point[1] or point[2] for point in metered)
     finally:
         engines.update_instance(narrow, produce_bps=1_000_000_000, consume_bps=1_000_000_000)
