@@ -23,9 +23,12 @@ BEGAN_MS = 1_790_000_000_000
 
 @dataclass(slots=True)
 class FakeMessages:
-    """`instances.messages.interfaces.MessageAdminClient` of topics with one partition."""
+    """`instances.messages.interfaces.MessageAdminClient` of topics with one partition. `has_every_topic`: those that
+    nothing was stored in are empty.
+    """
 
     records: dict[tuple[str, str], list[Record]] = field(default_factory=dict)
+    has_every_topic: bool = False
     trouble: DomainError | None = None
     refused: DomainError | None = None
     unavailable: tuple[int, ...] = ()
@@ -84,6 +87,8 @@ class FakeMessages:
     def _kept(self, instance_id: str, topic: str) -> list[Record]:
         if self.trouble is not None:
             raise self.trouble
+        if self.has_every_topic:
+            self.records.setdefault((instance_id, topic), [])
         if (instance_id, topic) not in self.records:
             raise NotFound(f'There is no topic "{topic}".')
         return self.records[instance_id, topic]

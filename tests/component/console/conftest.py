@@ -87,7 +87,7 @@ def acls(monkeypatch: pytest.MonkeyPatch) -> FakeAcls:
 
 @pytest.fixture
 def kept_messages(monkeypatch: pytest.MonkeyPatch) -> FakeMessages:
-    result = FakeMessages()
+    result = FakeMessages(has_every_topic=True)
     monkeypatch.setattr(message_admin_client, "_plugged", result)
     return result
 
