@@ -1,5 +1,5 @@
-"""Messages of a real product, by REST: what clients wrote is what the API shows, other tenants see nothing of it, and the
-worst that one tenant may ask for leaves its neighbour alone.
+"""Messages of a real product, by REST: what clients wrote is what the API shows, other tenants see nothing of it, and
+the worst that one tenant may ask for leaves its neighbour alone.
 """
 
 from __future__ import annotations
