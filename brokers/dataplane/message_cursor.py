@@ -60,7 +60,10 @@ class _Loaded:
 
 
 class PartitionCursor:
-    """`position` is the offset at which reading goes on, exclusive towards OLDER. `stable`: all below it is decided."""
+    """Place of one partition in a page, with the batches that were fetched for it.
+
+    Reading goes on at `position`, which is exclusive towards OLDER. Every transaction below `stable` is decided.
+    """
 
     def __init__(self, index: int, *, start: int, end: int, stable: int, position: int, direction: str, window: int):
         self.index, self.direction = index, direction

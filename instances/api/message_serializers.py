@@ -1,4 +1,4 @@
-"""What message endpoints take and give."""
+"""Serializers of message endpoints."""
 
 from __future__ import annotations
 

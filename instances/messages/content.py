@@ -25,7 +25,7 @@ class Unwritable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """`data` in `format` (text, json, hex or base64; null with None), and the size in bytes of what is stored.
+    """Bytes as text: `data` in `format` (text, json, hex or base64; null with None), and the size of what is stored.
 
     With `truncated`, `data` shows the beginning of it only.
     """

@@ -17,7 +17,7 @@ HEADER_LINES_CHARS_MAX = 10_000
 
 
 class ReadForm(forms.Form):
-    """What a page shows. Everything is optional: without anything, the newest messages of all partitions."""
+    """Choice of the messages that a page shows: without anything, the newest ones of all partitions."""
 
     start = forms.ChoiceField(
         label=_("From"), required=False,

@@ -33,7 +33,7 @@ from tenants.errors import DomainError, OutcomeUnknown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
-    """What a reader asks for. `start_words` are the caller's own for `start`: a token belongs to them."""
+    """Page that a reader asks for. `start_words` are the caller's own for `start`: a token belongs to them."""
 
     start: Start
     start_words: str

@@ -1,4 +1,4 @@
-"""What pages of messages say: times to the millisecond, and JSON that folds."""
+"""Template tags of pages of messages: times to the millisecond, and JSON that folds."""
 
 from __future__ import annotations
 

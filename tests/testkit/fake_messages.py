@@ -23,7 +23,7 @@ BEGAN_MS = 1_790_000_000_000
 
 @dataclass(slots=True)
 class FakeMessages:
-    """`instances.messages.interfaces.MessageAdminClient` of topics with one partition. `has_every_topic`: those that
+    """Messages of topics with one partition (`instances.messages.interfaces.MessageAdminClient`). `has_every_topic`: those that
     nothing was stored in are empty.
     """
 

@@ -67,7 +67,7 @@ def engines(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture()
 def cluster(engines: EngineCluster, tmp_path: Path, db: None) -> Cluster:
-    """The same broker as the control plane knows it."""
+    """Rows of the control plane about that broker."""
     cache.clear()
     fleet = make_fleet(tmp_path, brokers=1)
     Path(fleet.control_secret_file).write_text(engines.secret)
