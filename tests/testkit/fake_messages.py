@@ -23,8 +23,8 @@ BEGAN_MS = 1_790_000_000_000
 
 @dataclass(slots=True)
 class FakeMessages:
-    """Messages of topics with one partition (`instances.messages.interfaces.MessageAdminClient`). `has_every_topic`: those that
-    nothing was stored in are empty.
+    """Messages of topics with one partition (`instances.messages.interfaces.MessageAdminClient`). `has_every_topic`:
+    those that nothing was stored in are empty.
     """
 
     records: dict[tuple[str, str], list[Record]] = field(default_factory=dict)
