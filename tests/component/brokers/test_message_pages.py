@@ -45,6 +45,7 @@ from tests.testkit.engine import EngineCluster, eventually
 from tests.testkit.fleet import make_fleet, make_running, place
 
 INSTANCE_ID = "ins-reads001"
+NARROW_ID = "ins-narrow01"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 FROM_OLDEST = Start(OLDEST)
 Known = tuple[int, int, "bytes | None", "bytes | None", list[tuple[str, "bytes | None"]], int]
@@ -439,24 +440,26 @@ def test_a_message_that_the_topic_does_not_take_is_refused_and_the_others_are_st
     assert results[0].error is not None and results[0].error.code == "message_too_large"
 
 
-def test_reading_and_sending_wait_for_the_bandwidth_of_the_instance_and_are_on_no_bill(engines: EngineCluster) -> None:
+def test_reading_and_sending_wait_for_the_bandwidth_of_the_instance_and_are_on_no_bill(
+    engines: EngineCluster, cluster: Cluster
+) -> None:
     """1 MB/s each: what is bought is used up, whoever uses it."""
-    narrow = engines.update_instance(engines.instances[INSTANCE_ID], produce_bps=1_000_000, consume_bps=1_000_000)
-    try:
-        topic = make_topic()
-        began_s, since_ms = time.monotonic(), int(time.time() * 1000) // 1000 * 1000 + 1000
-        for _ in range(5):
-            Messages().send(INSTANCE_ID, topic, [NewMessage(key=None, value=bytes(900_000))])
-        assert time.monotonic() - began_s > 2
-        began_s, read_bytes, waits = time.monotonic(), 0, 0
-        while time.monotonic() - began_s < 5:
-            try:
-                read_bytes += read(topic, 50).read_bytes
-            except Unavailable as error:
-                assert error.code == "throttled"
-                waits += 1
-        assert read_bytes < 5 * 1_000_000 + 3_000_000
-        metered = engines.brokers[0].admin(f"/v1/instances/{INSTANCE_ID}/traffic?since_ms={since_ms}")["points"]
-        assert not any(point[1] or point[2] for point in metered)
-    finally:
-        engines.update_instance(narrow, produce_bps=1_000_000_000, consume_bps=1_000_000_000)
+    engines.create_instance(NARROW_ID, produce_bps=1_000_000, consume_bps=1_000_000)
+    place(make_running(make_tenant(), id=NARROW_ID), cluster)
+    TopicAdminClient().create_topic(
+        NARROW_ID, "narrow", partitions=1, replication_factor=1, config={}, validate_only=False
+    )  # fmt: skip
+    eventually(lambda: TopicSource(NARROW_ID, "narrow").leaders.get(0, -1) > 0, "the topic has a leader")
+    began_s = time.monotonic()
+    for _ in range(5):
+        Messages().send(NARROW_ID, "narrow", [NewMessage(key=None, value=bytes(900_000))])
+    assert time.monotonic() - began_s > 2
+    began_s, read_bytes = time.monotonic(), 0
+    while time.monotonic() - began_s < 5:
+        try:
+            read_bytes += Messages().read(NARROW_ID, "narrow", wanted()).read_bytes
+        except Unavailable as error:
+            assert error.code == "throttled"
+    assert 1_000_000 < read_bytes < 5 * 1_000_000 + 3_000_000
+    traffic = engines.brokers[0].admin(f"/v1/instances/{NARROW_ID}/traffic?since_ms=0")
+    assert not any(point[1] or point[2] for point in traffic["points"])
