@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka.protocol.consumer.fetch import FetchRequest
@@ -13,6 +13,7 @@ from kafka.protocol.consumer.offsets import ListOffsetsRequest
 from brokers.contract.process import MESSAGES_CLIENT_ID
 from brokers.dataplane import transactions
 from brokers.dataplane.admin_client import cluster_of, require_ok
+from brokers.dataplane.link import CLIENT_ID
 from brokers.dataplane.message_cursor import READ_COMMITTED, READ_UNCOMMITTED, Ask
 from brokers.dataplane.message_pages import Answer, Fetched
 from brokers.dataplane.offsets import LIST_OFFSETS_VERSION
@@ -167,10 +168,6 @@ class TopicSource:
 
 
 def _uncharged(target: Target) -> Target:
-    from dataclasses import replace
-
-    from brokers.dataplane.link import CLIENT_ID
-
     return replace(target, client_id=CLIENT_ID)
 
 
