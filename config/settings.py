@@ -276,6 +276,7 @@ SPECTACULAR_SETTINGS = tenants_conf.SPECTACULAR_SETTINGS | {
         "ClusterTypeEnum": "instances.choices.ClusterType",
         "StorageWhenFullEnum": "instances.choices.StorageWhenFull",
         "RouteSecurityEnum": "instances.routes.kinds.SECURITIES",
+        "SentFormatEnum": "instances.messages.content.SENT_AS",
         "UserStateEnum": "instances.api.user_serializers.STATES",
     },
 }
