@@ -57,10 +57,10 @@ def test_each_tenant_is_told_the_price_in_its_own_currency(american: Member) -> 
         assert (listed["currency"], listed["base_per_hour"]) == (currency, base)
 
 
-def test_a_plan_without_a_price_in_the_tenants_currency_has_none(american: Member) -> None:
+def test_a_plan_without_a_price_in_the_tenants_currency_is_not_offered(american: Member) -> None:
     caller = Api.of(american)
     assert_problem(caller.get("/prices:quote?plan=stream"), 404, "no_price")
-    assert [plan["price"] is None for plan in caller.get("/plans").json()["items"]] == [False, True, True, True]
+    assert [plan["price"] is None for plan in caller.get("/plans").json()["items"]] == [False]
 
 
 def test_listing_plans_asks_for_all_their_prices_at_once(django_assert_max_num_queries: DjangoAssertNumQueries) -> None:
