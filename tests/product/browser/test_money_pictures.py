@@ -77,7 +77,8 @@ def _a_year(tenant: Tenant, number: int, instance_id: str) -> None:
         tenant, f"PSC-{number}", NOW, "-12.00", kind=InvoiceKind.CREDIT_NOTE, corrects=made, currency=made.currency,
         period_start=LAST.start,
     )  # fmt: skip
-    posting.post(tenant, made.currency, LedgerKind.PAYMENT, Decimal("-1234567.50"), now=NOW, reference="bank")
+    if number < len(NAMES) - 1:  # the last one has debts that stay open when one is paid
+        posting.post(tenant, made.currency, LedgerKind.PAYMENT, Decimal("-1234567.50"), now=NOW, reference="bank")
 
 
 def signed_in(page: Page, live_server: LiveServer) -> None:

@@ -127,17 +127,21 @@ def test_a_json_column_has_the_text_that_was_written(text: str) -> None:
     assert columns.array([row])[0].to_pylist()[0]["lines"] == text
 
 
-@given(JSON_VALUES | st.dictionaries(st.sampled_from(["a", "b"]) | TEXTS, JSON_VALUES, max_size=4), st.data())
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+@given(JSON_VALUES | st.dictionaries(st.sampled_from(["a", "b", "NaN"]) | TEXTS, JSON_VALUES, max_size=4), st.data())
 def test_an_object_that_is_read_member_by_member_is_the_object(value: Any, data: st.DataObject) -> None:
     text = json.dumps(value, ensure_ascii=data.draw(st.booleans()), indent=data.draw(st.sampled_from([None, 1])))
     if data.draw(st.booleans()):
         at = data.draw(st.integers(0, len(text)))
         text = text[:at] + data.draw(st.sampled_from(["", ",", "{", "}", '"', " ", "\x0b"])) + text[at + 1 :]
     try:
-        expected = json.loads(text)
+        expected = json.loads(text, parse_constant=_no_constant)
     except ValueError:
         expected = None
-    if not isinstance(expected, dict) or "NaN" in text or "Infinity" in text:
+    if not isinstance(expected, dict):
         with pytest.raises(ValueError):
             members(text)
         return
