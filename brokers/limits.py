@@ -17,6 +17,7 @@ from brokers.contract.connections import (
     RECEIVED_BYTES_PER_INSTANCE_MAX,
     RECEIVED_BYTES_PER_INSTANCE_MIN,
 )
+from brokers.contract.loop_weights import HEAVIEST_BPS, LIGHTEST_BPS, TENANT_WEIGHT_MAX
 from tenants.limits import AUDIT_CLIENT_ROWS_KEPT_DAYS, Limit, register
 
 # What one broker can sell. Measured on one core (docs/explanation/PERFORMANCE.md); an operator may change it for a
@@ -218,6 +219,25 @@ def _publish_connections() -> None:
             HANDSHAKES_PER_ADDRESS_MAX,
             "connections",
             "Of these, from one address or one IPv6 network of 64 bits; one more drops the oldest of them.",
+        ),
+        Limit(
+            "loop_bandwidth_bytes_per_second_min",
+            LIGHTEST_BPS,
+            "bytes/s",
+            "While several tenants keep a broker busy, an instance's part of its processor follows the bandwidth "
+            "bought, from this one on; what bought less has the part of this.",
+        ),
+        Limit(
+            "loop_bandwidth_bytes_per_second_max",
+            HEAVIEST_BPS,
+            "bytes/s",
+            "The same: what bought more has the part of this.",
+        ),
+        Limit(
+            "loop_instances_per_tenant_max",
+            TENANT_WEIGHT_MAX,
+            "instances",
+            "The part of a tenant at most, in parts of an instance of that bandwidth.",
         ),
         Limit("handshake_seconds_max", HANDSHAKE_MS_MAX // 1_000, "seconds", "How long a TLS handshake may take."),
         Limit("proxy_header_bytes_max", PROXY_HEADER_BYTES_MAX, "bytes", "Largest header of PROXY protocol version 2."),

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from brokers.contract.loop_weights import HEAVIEST_BPS, LIGHTEST_BPS, TENANT_WEIGHT_MAX
+
 # The weight follows the bandwidth between these two: the largest instance has 32 times the weight of the smallest.
-BANDWIDTH_OF_WEIGHT_ONE_BPS: Final = 100_000_000
-INSTANCE_WEIGHT_MIN: Final = 1 / 32
+INSTANCE_WEIGHT_MIN: Final = LIGHTEST_BPS / HEAVIEST_BPS
 INSTANCE_WEIGHT_MAX: Final = 1.0
-# A tenant weighs as much as its instances together, up to this.
-TENANT_WEIGHT_MAX: Final = 2.0
 
 
 def weight_of(produce_bps: int, consume_bps: int) -> float:
     """Returns the weight of an instance that bought this bandwidth."""
-    wanted = max(produce_bps, consume_bps) / BANDWIDTH_OF_WEIGHT_ONE_BPS
+    wanted = max(produce_bps, consume_bps) / HEAVIEST_BPS
     return min(INSTANCE_WEIGHT_MAX, max(INSTANCE_WEIGHT_MIN, wanted))
 
 
@@ -50,6 +49,8 @@ class LoopWeights:
         return weight
 
     def of_tenant(self, tenant_id: str) -> float:
-        """Returns the weight of a tenant; that of the largest instance, if none of its instances is known."""
+        """Returns the weight of a tenant: that of its instances together, up to a bound; that of the largest instance
+        if none of its instances is known.
+        """
         members = self._tenants.get(tenant_id)
         return INSTANCE_WEIGHT_MAX if members is None else min(TENANT_WEIGHT_MAX, sum(members.values()))

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from brokers.contract.loop_weights import TENANT_WEIGHT_MAX
 from brokers.engine.network.fair_turns import SHARED_S, SHARED_TURN_S, SLICE_S, TURN_S, FairTurns, InstanceTurns
-from brokers.engine.scheduling.weights import INSTANCE_WEIGHT_MAX, INSTANCE_WEIGHT_MIN, TENANT_WEIGHT_MAX
+from brokers.engine.scheduling.weights import INSTANCE_WEIGHT_MAX, INSTANCE_WEIGHT_MIN
 
 # After so long without use, a turn is forgotten.
 WINDOW_S = 2 * TURN_S

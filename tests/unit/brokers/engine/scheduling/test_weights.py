@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brokers.contract.loop_weights import TENANT_WEIGHT_MAX
 from brokers.engine.scheduling.weights import (
     INSTANCE_WEIGHT_MAX,
     INSTANCE_WEIGHT_MIN,
-    TENANT_WEIGHT_MAX,
     LoopWeights,
     weight_of,
 )
