@@ -113,16 +113,34 @@ def use_beside_the_queue_is_paid_for(module: Any, weight: int, cost: float, othe
     for instance in chain(*world.instances[1:]):
         world.fill(instance)
     while sum(world.served.values()) < SERVED:
-        if not len(direct) and not world.queue.is_owing(direct.tenant, QUANTUM):
-            world.queue.charge(direct, cost)
-            world.served[direct.key] += cost
-        else:
-            world.fill(direct, 1)
+        for _ in range(4):
+            if not world.queue.is_owing(direct.tenant, QUANTUM):
+                world.queue.charge(direct, cost)
+                world.served[direct.key] += cost
         served = world.serve()
         if served is not direct:
             world.fill(served)
     due = SERVED * weight / (weight + others)
     assert world.of_tenant(0) <= 1.05 * due + QUANTUM * (1 + weight) + 2 * cost, "it has no more than its part"
+
+
+def a_debt_is_paid_by_the_rounds_after_it(module: Any) -> None:
+    """One tenant uses ten quanta beside the queue after others were served for long, then queues."""
+    world = World(module, [(1, [(1, 0.5)]), (1, [(1, 0.5)])])
+    (guest,), (host,) = world.instances
+    world.fill(host)
+    for _ in range(200):
+        world.fill(world.serve())
+    world.queue.charge(guest, 10 * QUANTUM)
+    world.served[host.key] = 0.0
+    world.fill(guest, 1)
+    while (served := world.serve()) is not guest:
+        world.fill(served)
+    assert abs(world.served[host.key] - 10 * QUANTUM) <= 2 * QUANTUM
+
+
+def test_a_debt_made_beside_the_queue_is_paid_by_the_rounds_after_it() -> None:
+    a_debt_is_paid_by_the_rounds_after_it(fair_queue)
 
 
 @settings(max_examples=25, deadline=None)
@@ -249,7 +267,11 @@ MIX: Final[Mix] = [(1, [(1, 0.3)] * 4), (4, [(1, 3.0), (2, 0.5)]), (2, [(1, 1.0)
         ("min(0.0, account.credit +", "(account.credit +", idle_time_gives_no_credit),
         ("min(0.0, account.credit + (self._round - account.round) * grant) + grant", "grant", "guest"),
         ("tenant.instances.settle(instance)", "return", "use beside the queue"),
-        ("                self._tenants.settle(tenant)\n", "                pass\n", "use beside the queue"),
+        (
+            "                self._tenants.settle(tenant)\n",
+            "                pass\n",
+            a_debt_is_paid_by_the_rounds_after_it,
+        ),
         ("passed * account.weight", "2 * passed * account.weight", "use beside the queue"),
         ("return tenant.credit < -allowance", "return False", "use beside the queue"),
         ("(self._round - account.round) * grant", "max(0, self._round - account.round) * grant", "cancelling guest"),
@@ -259,9 +281,11 @@ def test_a_planted_mistake_is_found(tmp_path: Path, right: str, wrong: str, prop
     module = planted(tmp_path, right, wrong)
     with pytest.raises(AssertionError):
         if property_that_finds_it == "use beside the queue":
-            use_beside_the_queue_is_paid_for(module, 3, 0.5, 4)
+            use_beside_the_queue_is_paid_for(module, 1, 0.5, 4)
         elif isinstance(property_that_finds_it, str):
             coming_and_going_gains_nothing(module, COST_MAX, property_that_finds_it.startswith("cancelling"))
+        elif property_that_finds_it is a_debt_is_paid_by_the_rounds_after_it:
+            a_debt_is_paid_by_the_rounds_after_it(module)
         else:
             property_that_finds_it(module, MIX)
 
