@@ -363,7 +363,7 @@ def test_throughput_tells_bought_and_used_of_the_last_full_second(
     shown = api.get(f"/instances/{instance.pk}/throughput").json()
     assert shown["bought"] == {"produce_bytes_per_s": 5_000_000, "consume_bytes_per_s": 5_000_000}
     assert shown["in_use"] == {"produce_bytes_per_s": 300, "consume_bytes_per_s": 400}
-    unknown = {"reason": None, "produce": None, "consume": None}
+    unknown = {"reason": None, "loop_used_ms": None, "produce": None, "consume": None}
     assert shown["by_broker"] == [{"broker_id": 1, "produce_bytes_per_s": 10, "consume_bytes_per_s": 20, **unknown}]
     assert (shown["policy"], shown["wanted"], shown["admitted"]) == (None, None, None)
     points = api.get(f"/instances/{instance.pk}/metrics?since_ms=1700000002000").json()["points"]
