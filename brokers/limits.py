@@ -156,6 +156,7 @@ def publish() -> None:
     register(*_of_access_control())
     _publish_what_is_kept()
     _publish_connections()
+    _publish_loop_weights()
     _publish_audit()
 
 
@@ -206,20 +207,8 @@ def _publish_what_is_kept() -> None:
     )
 
 
-def _publish_connections() -> None:
+def _publish_loop_weights() -> None:
     register(
-        Limit(
-            "handshakes_per_broker_max",
-            HANDSHAKES_PER_INSTANCE_MAX,
-            "connections",
-            "TLS handshakes of one instance that a broker has begun; one more drops one of the address with most.",
-        ),
-        Limit(
-            "handshakes_per_address_max",
-            HANDSHAKES_PER_ADDRESS_MAX,
-            "connections",
-            "Of these, from one address or one IPv6 network of 64 bits; one more drops the oldest of them.",
-        ),
         Limit(
             "loop_bandwidth_bytes_per_second_min",
             LIGHTEST_BPS,
@@ -238,6 +227,23 @@ def _publish_connections() -> None:
             TENANT_WEIGHT_MAX,
             "instances",
             "The part of a tenant at most, in parts of an instance of that bandwidth.",
+        ),
+    )
+
+
+def _publish_connections() -> None:
+    register(
+        Limit(
+            "handshakes_per_broker_max",
+            HANDSHAKES_PER_INSTANCE_MAX,
+            "connections",
+            "TLS handshakes of one instance that a broker has begun; one more drops one of the address with most.",
+        ),
+        Limit(
+            "handshakes_per_address_max",
+            HANDSHAKES_PER_ADDRESS_MAX,
+            "connections",
+            "Of these, from one address or one IPv6 network of 64 bits; one more drops the oldest of them.",
         ),
         Limit("handshake_seconds_max", HANDSHAKE_MS_MAX // 1_000, "seconds", "How long a TLS handshake may take."),
         Limit("proxy_header_bytes_max", PROXY_HEADER_BYTES_MAX, "bytes", "Largest header of PROXY protocol version 2."),

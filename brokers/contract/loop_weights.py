@@ -1,5 +1,5 @@
-"""How much of a broker's event loop an instance has beside others: what brokers enforce and the control plane
-publishes.
+"""Bounds of the part of a broker's event loop that an instance has beside others; brokers enforce them and the control
+plane publishes them.
 """
 
 from __future__ import annotations

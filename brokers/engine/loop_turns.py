@@ -10,7 +10,7 @@ from time import perf_counter
 from types import coroutine
 from typing import Any, Final
 
-from brokers.engine.scheduling.turn import Turn
+from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 
 LONG_TURN_S: Final = 0.010
 # Of those that are counted apart; what others do counts as theirs.
@@ -53,8 +53,9 @@ def timed(
     turn_to_resume: Callable[[], Awaitable[None] | None] | None = None,
 ) -> Generator[Any, Any, Any]:
     """Awaits `work`, and reports to `on_turn` how many seconds each of its turns on the loop took. Where `work` lets
-    others in (`asyncio.sleep(0)`), it goes on when `take_turn` has come to its end. Each step, but those that a `Turn`
-    began, waits for what `turn_to_resume` returns: what `work` awaited may have woken thousands of others.
+    others in (`asyncio.sleep(0)`), it goes on when `take_turn` has come to its end. Each step waits for what
+    `turn_to_resume` returns: what `work` awaited may have woken thousands of others. A step that an `InlineWakeup` began
+    does not: it runs as somebody's turn.
     """
     steps = work.__await__()
     value: Any = None
@@ -80,7 +81,7 @@ def timed(
                 value, error = None, None
             else:
                 value, error = (yield pending), None
-            if turn_to_resume is not None and not isinstance(pending, Turn):
+            if turn_to_resume is not None and not isinstance(pending, InlineWakeup):
                 turn = turn_to_resume()
                 if turn is not None:
                     yield from turn.__await__()

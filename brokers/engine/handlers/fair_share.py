@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from brokers.engine.scheduling.turn import Turn
+from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 
 
 class QueuedWork(Protocol):
@@ -26,7 +26,7 @@ class LoopShare(Protocol):
     def now_or_in_turn(self, work: Callable[[], object]) -> QueuedWork:
         """Calls `work` at once while the instance need not queue, otherwise when its turn comes."""
 
-    def turn_to_resume(self, loop: asyncio.AbstractEventLoop) -> Turn | None:
+    def turn_to_resume(self, loop: asyncio.AbstractEventLoop) -> InlineWakeup | None:
         """Returns what a task awaits before its next step, which then runs as the turn of the instance; None while it
         need not queue.
         """

@@ -33,8 +33,8 @@ from brokers.engine.protocol.framing import check_frame_size
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 from brokers.engine.protocol.request_limits import limit_of
 from brokers.engine.request_turns import Place
+from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 from brokers.engine.scheduling.time_slice import yield_to_others
-from brokers.engine.scheduling.turn import Turn
 from brokers.engine.throttling import charging
 from brokers.engine.throttling.charging import REQUEST_PERCENTAGE, Limiter
 from quotas.throttle import DELAY_MS_MAX
@@ -310,7 +310,7 @@ class Session:
         if spent_s >= LONG_TURN_S:
             self.engine.loop_turns.record(call.api_key, self.principal.instance_id, spent_s)
 
-    def turn_to_resume(self) -> Turn | None:
+    def turn_to_resume(self) -> InlineWakeup | None:
         """Returns what a task waits for before its next step; None: it need not. Members of one group are woken
         together.
         """

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Final, Protocol
 
 from brokers.engine.scheduling.fair_queue import FairQueue, InstanceQueue, TenantAccount
-from brokers.engine.scheduling.turn import Turn
+from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 
 # A tenant that used so much in one go queues; so much is served from the queue before others come.
 TURN_S: Final = 0.002
@@ -57,7 +57,7 @@ class TenantTurns(TenantAccount):
 
 
 class InstanceLine(InstanceQueue[Queuing]):
-    """What one instance has queued, and `used_s`, all the time of the loop that it was charged."""
+    """The queue of one instance. `used_s` is all the time of the loop that it was charged."""
 
     __slots__ = ("used_s",)
 
@@ -94,7 +94,7 @@ class InstanceTurns:
         tenant, fair_turns = self.tenant, self._fair_turns
         if not tenant.is_spent or fair_turns is None:
             return False
-        if tenant.is_queued or tenant.forgotten_s - now_s >= fair_turns.turn_s(now_s) or fair_turns.is_owing(tenant):
+        if tenant.is_queued or tenant.forgotten_s - now_s >= fair_turns.turn_s(now_s) or fair_turns.is_in_debt(tenant):
             return True
         tenant.is_spent = False
         return False
@@ -129,7 +129,7 @@ class InstanceTurns:
         turn.begin()
         return turn
 
-    def turn_to_resume(self, loop: asyncio.AbstractEventLoop) -> Turn | None:
+    def turn_to_resume(self, loop: asyncio.AbstractEventLoop) -> InlineWakeup | None:
         """Returns what a task awaits before its next step, which then runs as the turn of the instance; None while it
         need not queue.
         """
@@ -181,7 +181,7 @@ class Resumption:
     __slots__ = ("turn",)
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.turn = Turn(loop)
+        self.turn = InlineWakeup(loop)
 
     def on_turn(self) -> None:
         self.turn.begin()
@@ -269,11 +269,11 @@ class FairTurns:
             tenant.is_spent = True
 
     def turn_s(self, now_s: float) -> float:
-        """How long one tenant is served before others come."""
+        """Returns how long one tenant is served before others come."""
         return SHARED_TURN_S if now_s < self._shared_until_s else TURN_S
 
-    def is_owing(self, tenant: TenantTurns) -> bool:
-        return self._queue.is_owing(tenant, SLICE_S)
+    def is_in_debt(self, tenant: TenantTurns) -> bool:
+        return self._queue.is_in_debt(tenant, SLICE_S)
 
     def _schedule(self) -> None:
         if not self._is_scheduled:

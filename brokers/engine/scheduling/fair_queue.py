@@ -184,7 +184,7 @@ class FairQueue(Generic[T]):
         instance.credit -= cost
         tenant.credit -= cost
 
-    def is_owing(self, tenant: TenantAccount, allowance: float) -> bool:
+    def is_in_debt(self, tenant: TenantAccount, allowance: float) -> bool:
         """Returns True if others queue, and the tenant, which does not, owes more than `allowance`."""
         if not len(self._tenants) or tenant.is_queued:
             return False

@@ -11,7 +11,7 @@ from time import perf_counter
 
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.session import Session
-from brokers.engine.scheduling.turn import Turn
+from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 from brokers.engine.throttling.charging import Limiter, in_debt
 from brokers.engine.throttling.waits import queue_of
 
@@ -72,7 +72,7 @@ async def until_paid(session: Session, api_key: int, client_id: str | None, limi
     limiter = limiter_in_debt(session, client_id, limiters_of)
     if limiter is None:
         return
-    cancel, admitted = session.cancel, Turn(session.engine.loop)
+    cancel, admitted = session.cancel, InlineWakeup(session.engine.loop)
     admission = Admission(session, api_key, client_id, limiters_of, admitted.begin)
     admission.wait_for(limiter)
     end_wait, session.cancel = session.cancel, cancel

@@ -114,7 +114,7 @@ def use_beside_the_queue_is_paid_for(module: Any, weight: int, cost: float, othe
         world.fill(instance)
     while sum(world.served.values()) < SERVED:
         for _ in range(4):
-            if not world.queue.is_owing(direct.tenant, QUANTUM):
+            if not world.queue.is_in_debt(direct.tenant, QUANTUM):
                 world.queue.charge(direct, cost)
                 world.served[direct.key] += cost
         served = world.serve()

@@ -1,4 +1,4 @@
-"""A task that awaits a `Turn` goes on inside the call that begins it."""
+"""A task that awaits a `InlineWakeup` goes on inside the call that begins it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from brokers.engine.loop_turns import timed
-from brokers.engine.scheduling.turn import Turn
+from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 
@@ -31,7 +31,7 @@ def test_the_task_runs_until_it_waits_again_before_begin_returns(
 ) -> None:
     async def main() -> None:
         loop, done = asyncio.get_running_loop(), list[str]()
-        first, second = Turn(loop), Turn(loop)
+        first, second = InlineWakeup(loop), InlineWakeup(loop)
 
         async def work() -> None:
             await first
@@ -39,7 +39,7 @@ def test_the_task_runs_until_it_waits_again_before_begin_returns(
             await second
             done.append("second")
 
-        def begin(turn: Turn) -> None:
+        def begin(turn: InlineWakeup) -> None:
             turn.begin()
             seen.append(list(done))
 
@@ -60,7 +60,7 @@ def test_a_task_that_is_cancelled_gets_the_error_and_begin_does_nothing(
 ) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        turn, ended = Turn(loop), list[str]()
+        turn, ended = InlineWakeup(loop), list[str]()
 
         async def work() -> None:
             try:
@@ -85,7 +85,7 @@ def test_begun_from_within_a_task_the_waiting_one_goes_on_in_the_next_round(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def main() -> None:
-        turn = Turn(asyncio.get_running_loop())
+        turn = InlineWakeup(asyncio.get_running_loop())
 
         async def work() -> None:
             await turn
@@ -102,7 +102,7 @@ def test_begun_from_within_a_task_the_waiting_one_goes_on_in_the_next_round(
 
 async def test_a_step_that_a_turn_began_asks_for_no_other_turn() -> None:
     loop = asyncio.get_running_loop()
-    turn, future = Turn(loop), loop.create_future()
+    turn, future = InlineWakeup(loop), loop.create_future()
     asked = steps = 0
 
     async def work() -> None:

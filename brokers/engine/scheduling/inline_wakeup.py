@@ -1,8 +1,8 @@
 """An awaitable whose task goes on inside the call that ends the wait.
 
 A future wakes its task in the next round of the event loop, where the code that ended the wait can neither measure nor
-bound what the task does. `Turn.begin` runs the task at once, until it waits again, so that the caller can charge the
-step to an account and stop after it.
+bound what the task does. `InlineWakeup.begin` runs the task at once, until it waits again, so that the caller can charge
+the step to an account and stop after it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextvars import Context
 from typing import Any
 
 
-class Turn:
+class InlineWakeup:
     """A wait of one task.
 
     It implements what `asyncio.Task` needs of an awaitable, and nothing else of `asyncio.Future`.
