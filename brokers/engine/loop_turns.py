@@ -54,8 +54,8 @@ def timed(
 ) -> Generator[Any, Any, Any]:
     """Awaits `work`, and reports to `on_turn` how many seconds each of its turns on the loop took. Where `work` lets
     others in (`asyncio.sleep(0)`), it goes on when `take_turn` has come to its end. Each step waits for what
-    `turn_to_resume` returns: what `work` awaited may have woken thousands of others. A step that an `InlineWakeup` began
-    does not: it runs as somebody's turn.
+    `turn_to_resume` returns: what `work` awaited may have woken thousands of others. A step that an `InlineWakeup`
+    began does not: it runs as a turn already.
     """
     steps = work.__await__()
     value: Any = None
