@@ -1,8 +1,8 @@
 """An awaitable whose task goes on inside the call that ends the wait.
 
 A future wakes its task in the next round of the event loop, where the code that ended the wait can neither measure
-nor bound what the task does. `InlineWakeup.begin` runs the task at once, until it waits again, so that the caller can charge
-the step to an account and stop after it.
+nor bound what the task does. `InlineWakeup.begin` runs the task at once, until it waits again, so that the caller can
+charge the step to an account and stop after it.
 """
 
 from __future__ import annotations
