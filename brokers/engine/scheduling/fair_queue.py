@@ -61,7 +61,7 @@ class Rotation(Generic[A]):
         account.round = self._round + 1
         self._accounts.append(account)
 
-    def settle(self, account: A) -> None:
+    def pay_debt(self, account: A) -> None:
         """Pays the debt of an account that is not in the rotation with the rounds that passed."""
         passed = self._round - account.round
         if passed >= 0:
@@ -178,9 +178,9 @@ class FairQueue(Generic[T]):
         """Charges the instance and its tenant with what they used, from the queue or beside it."""
         tenant = instance.tenant
         if not instance.items:
-            tenant.instances.settle(instance)
+            tenant.instances.pay_debt(instance)
             if not len(tenant.instances):
-                self._tenants.settle(tenant)
+                self._tenants.pay_debt(tenant)
         instance.credit -= cost
         tenant.credit -= cost
 
@@ -188,7 +188,7 @@ class FairQueue(Generic[T]):
         """Returns True if others queue, and the tenant, which does not, owes more than `allowance`."""
         if not len(self._tenants) or tenant.is_queued:
             return False
-        self._tenants.settle(tenant)
+        self._tenants.pay_debt(tenant)
         return tenant.credit < -allowance
 
     def set_weight(self, account: Account, weight: float) -> None:

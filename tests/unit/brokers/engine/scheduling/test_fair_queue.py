@@ -266,9 +266,9 @@ MIX: Final[Mix] = [(1, [(1, 0.3)] * 4), (4, [(1, 3.0), (2, 0.5)]), (2, [(1, 1.0)
         ("        accounts.rotate(-1)\n", "        pass\n", shares_follow_weights),
         ("min(0.0, account.credit +", "(account.credit +", idle_time_gives_no_credit),
         ("min(0.0, account.credit + (self._round - account.round) * grant) + grant", "grant", "guest"),
-        ("tenant.instances.settle(instance)", "return", "use beside the queue"),
+        ("tenant.instances.pay_debt(instance)", "return", "use beside the queue"),
         (
-            "                self._tenants.settle(tenant)\n",
+            "                self._tenants.pay_debt(tenant)\n",
             "                pass\n",
             a_debt_is_paid_by_the_rounds_after_it,
         ),
