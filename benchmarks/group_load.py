@@ -65,8 +65,9 @@ class Bench:
         self.runtime = self.coordinator()
 
     def coordinator(self) -> Runtime[GroupMachine]:
+        settings = GroupSettings()
         runtime: Runtime[GroupMachine] = Runtime(
-            topic=GROUPS_TOPIC, make=lambda _: GroupMachine(GroupSettings()), loop=self, commit_timeout_ms=5_000
+            topic=GROUPS_TOPIC, make=lambda _: GroupMachine(lambda: settings), loop=self, commit_timeout_ms=5_000
         )
         runtime.partitions = 1
         return runtime

@@ -75,7 +75,7 @@ def _frames() -> dict[tuple[str, str], memoryview]:
 
 def _session(broker: Any, instance_id: str) -> Any:
     from brokers.engine.access.principals import ANONYMOUS, Principal
-    from brokers.engine.handlers.dispatch import DISPATCH_TABLE
+    from brokers.engine.handlers.api_table import DISPATCH_TABLE
     from brokers.engine.handlers.session import Session
     from brokers.engine.protocol.apis import ADVERTISED_TENANT
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -12,11 +13,12 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from unfold.admin import TabularInline
 
-from billing import selectors
+from billing import pricing, selectors
 from billing.admin_views.urls import money_urls
 from billing.alerts import services as alerts
 from billing.invoices import issuing
 from billing.models import (
+    NO_BROKER,
     OF_CLUSTERS,
     AlertFiring,
     AlertRule,
@@ -34,11 +36,15 @@ from billing.models import (
     Seller,
     UsageMinute,
     UsageOffset,
+    UsageProblem,
 )
 from billing.payments import services as payments
+from billing.reporting import usage_problems
 from tenants import audit
 from tenants.actors import Actor
+from tenants.errors import DomainError
 from tenants.operator import NavigationPage, OperatorAdmin, acting_operator, operator_action
+from tenants.wording import localized
 
 
 class PriceInline(TabularInline):
@@ -130,6 +136,40 @@ class UsageOffsetAdmin(OperatorAdmin):
     list_display = ("cluster_id", "topic", "partition", "next_offset", "updated_at")
 
 
+@admin.register(UsageProblem)
+class UsageProblemAdmin(OperatorAdmin):
+    """Usage records that were left out, or counted at another time than they name."""
+
+    when_empty = _("Every usage record that brokers wrote was counted as it was written.")
+    symbol = "running_with_errors"
+    list_display = (
+        "last_at",
+        "cluster_id",
+        "broker",
+        "kind",
+        "records",
+        "partition",
+        "last_offset",
+        "said",
+        "handled_at",
+    )
+    list_filter = ("kind", ("handled_at", admin.EmptyFieldListFilter), "cluster_id")
+    actions = ("mark_handled",)
+
+    @admin.display(description=_("broker"))
+    def broker(self, problem: UsageProblem) -> str:
+        return "—" if problem.broker_id == NO_BROKER else str(problem.broker_id)
+
+    @admin.display(description=_("as written"))
+    def said(self, problem: UsageProblem) -> str:
+        return usage_problems.said(problem)
+
+    @operator_action(_("Mark as looked after"))
+    def mark_handled(self, acting: Actor, problem: UsageProblem) -> Any:
+        usage_problems.handle(acting=acting, problem=problem, now=timezone.now())
+        return _("looked after")
+
+
 @admin.register(Payment)
 class PaymentAdmin(OperatorAdmin):
     """What a provider reported, and what is to be looked at."""
@@ -178,13 +218,53 @@ class _AgreementAdmin(OperatorAdmin):
         audit.record(acting_operator(request), f"{self.what}.changed", obj, before, after, tenant=tenant)
 
 
+class BillingProfileForm(forms.ModelForm):
+    """With the tenant's currency, which stays once the tenant was charged."""
+
+    currency = forms.CharField(label=_("currency"), max_length=3, required=False, help_text=_("Empty: as it is."))
+
+    class Meta:
+        model = BillingProfile
+        fields = "__all__"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.pk:
+            self.initial["currency"] = self.instance.tenant.currency
+
+    def clean(self) -> dict[str, Any] | None:
+        cleaned = super().clean() or self.cleaned_data
+        cleaned["currency"] = (cleaned.get("currency") or "").strip().upper()
+        tenant = cleaned.get("tenant") or (self.instance.tenant if self.instance.pk else None)
+        if cleaned["currency"] and tenant is not None:
+            try:
+                pricing.check_currency(tenant, cleaned["currency"])
+            except DomainError as refused:
+                self.add_error("currency", localized(refused.detail))
+        return cleaned
+
+
 @admin.register(BillingProfile)
 class BillingProfileAdmin(_AgreementAdmin):
+    form = BillingProfileForm
     when_empty = _("Who has none pays no tax and has no minimum.")
     symbol = "contact_page"
     what = "billing_profile"
-    list_display = ("tenant", "legal_name", "tax_percent", "reverse_charge", "minimum")
+    list_display = ("tenant", "currency", "legal_name", "tax_percent", "reverse_charge", "minimum")
+    list_select_related = ("tenant",)
     search_fields = ("tenant__name", "legal_name")
+
+    @admin.display(description=_("currency"))
+    def currency(self, profile: BillingProfile) -> str:
+        return profile.tenant.currency
+
+    def save_model(self, request: HttpRequest, obj: BillingProfile, form: Any, change: bool) -> None:
+        """The currency first: one that was taken meanwhile refuses all of it."""
+        asked = form.cleaned_data["currency"]
+        if asked:
+            pricing.set_currency(acting=acting_operator(request), tenant=obj.tenant, currency=asked)
+        form.changed_data[:] = [name for name in form.changed_data if name != "currency"]
+        super().save_model(request, obj, form, change)
 
 
 @admin.register(Discount)

@@ -10,11 +10,14 @@ class BillingConfig(AppConfig):
 
     def ready(self) -> None:
         from billing.alerts import limits
+        from billing.reporting import usage_problems
         from billing.selectors import plan_terms
         from billing.services import forget_usage_offset
+        from brokers.monitoring import interfaces as monitoring_interfaces
         from brokers.rebalancing import interfaces
         from instances import interfaces as instances_interfaces
 
         limits.publish()
         instances_interfaces.plan_catalogue.plug(plan_terms)
         interfaces.usage_begins_anew.plug(forget_usage_offset)
+        monitoring_interfaces.usage_needs.plug(usage_problems.needs)

@@ -70,7 +70,7 @@ def _catch_up(cluster: Cluster) -> None:
                 cluster_id=cluster.cluster_id,
                 records=report.records,
                 minute_rows=report.minute_rows,
-                malformed=report.malformed,
+                left_out=report.left_out,
             )
         if report.caught_up:
             return

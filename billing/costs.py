@@ -7,18 +7,25 @@ the bytes they moved: an allocation, not a price.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Literal, cast
 
+from django.utils import timezone
+
 from billing import metered
-from billing.invoices.charging import inputs_of
-from billing.invoices.snapshot import Inputs
-from billing.rating.allocation import shared_out
-from billing.rating.hours import ceil_hour, floor_hour
+from billing.invoices.adjustments import as_known_now
+from billing.invoices.charging import inputs_of, rated_so_far
+from billing.invoices.periods import month_of
+from billing.invoices.snapshot import Inputs, from_json
+from billing.models import Invoice, InvoiceKind
+from billing.rating.allocation import CENT, shared_out
+from billing.rating.hours import HOUR, ceil_hour, floor_hour
+from billing.rating.spreading import SpreadBill
 from billing.rating.terms import Bill, InstanceUsage, Period
+from tenants.currencies import minor_unit
 from tenants.models import Tenant
 
 GroupBy = Literal["instance", "day", "topic", "user", "client_id"]
@@ -34,7 +41,8 @@ DAY = timedelta(days=1)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostRow:
     """`key` is an instance id, a day (`2026-11-20`, UTC) or a name; empty for what concerns the whole account.
-    `instance_id` is empty where a row is not of one instance.
+    `instance_id` is empty where a row is not of one instance. `hours` are those the instance is charged for, in rows by
+    instance.
     """
 
     key: str
@@ -42,40 +50,81 @@ class CostRow:
     amount: Decimal
     bytes: int
     is_allocated: bool
+    hours: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Before tax."""
+    """Costs of a period, before tax."""
 
     period: Period
     currency: str
     total: Decimal
     rows: Sequence[CostRow]
 
+    @property
+    def hours(self) -> int:
+        return (self.period.end - self.period.start) // HOUR
 
-def costs(tenant: Tenant, start: datetime, end: datetime, group_by: GroupBy) -> Costs:
-    """Of the full hours that `[start, end)` touches. Dearest first; days in order.
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The part of one billing period that lies in `[start, end)`."""
+
+    start: datetime
+    end: datetime
+    usage: Sequence[InstanceUsage]
+    bill: Bill
+    spread: SpreadBill
+
+    def amounts(self) -> dict[str, Decimal]:
+        """Amounts by instance; what concerns the whole bill is under the empty key."""
+        result: dict[str, Decimal] = defaultdict(Decimal)
+        for line, amount in zip(self.bill.lines, self.spread.between(self.start, self.end), strict=True):
+            result[line.instance_id] += amount
+        return result
+
+
+def costs(tenant: Tenant, start: datetime, end: datetime, group_by: GroupBy, now: datetime | None = None) -> Costs:
+    """Costs of the full hours that `[start, end)` touches: the sum of what the bills of its months charge for them. So
+    days sum to their month, and months to their invoices. Dearest first; days in order.
 
     Raises:
         NoPrice: a plan that was had has no price.
         MinutesNotKept: names are asked for of a part of a day that is long over.
     """
     period = Period(start=floor_hour(start.astimezone(UTC)), end=ceil_hour(end.astimezone(UTC)))
-    inputs = inputs_of(tenant, period)
-    # A minimum is due when a month is over; a part of it has none.
-    inputs = replace(inputs, agreement=replace(inputs.agreement, minimum=ZERO))
-    bill = inputs.rated()
+    parts = list(_parts(tenant, period, (now or timezone.now()).astimezone(UTC)))
     rows = {"instance": _by_instance, "day": _by_day}.get(group_by)
-    found = rows(inputs, bill) if rows else _by_name(inputs, bill, cast(metered.GroupBy, group_by))
-    return Costs(period=period, currency=bill.currency, total=bill.subtotal, rows=found)
+    found = rows(parts, period) if rows else _by_name(parts, period, cast(metered.GroupBy, group_by))
+    total = sum((row.amount for row in found), ZERO)
+    return Costs(period=period, currency=tenant.currency, total=total, rows=found)
 
 
-def _amounts(bill: Bill) -> dict[str, Decimal]:
-    """By instance; what concerns the whole bill under the empty key."""
+def _parts(tenant: Tenant, period: Period, now: datetime) -> Iterator[_Part]:
+    """The part of each month of the period that has begun."""
+    month = month_of(period.start)
+    while month.start < period.end and month.start <= now:
+        inputs = _inputs(tenant, month)
+        bill = rated_so_far(inputs, now)
+        part = max(period.start, month.start), min(period.end, month.end)
+        yield _Part(*part, inputs.usage, bill, SpreadBill(bill, inputs.usage, inputs.prices))
+        month = month_of(month.end)
+
+
+def _inputs(tenant: Tenant, month: Period) -> Inputs:
+    """Inputs of a month as it was invoiced, with the usage that is known now; or as it will be."""
+    issued = Invoice.objects.filter(tenant=tenant, kind=InvoiceKind.INVOICE, period_start=month.start).first()
+    if issued is None or not issued.inputs:
+        return inputs_of(tenant, month)
+    return as_known_now(issued, from_json(issued.inputs))
+
+
+def _together(parts: Sequence[_Part]) -> dict[str, Decimal]:
     result: dict[str, Decimal] = defaultdict(Decimal)
-    for line in bill.lines:
-        result[line.instance_id] += line.amount
+    for part in parts:
+        for instance_id, amount in part.amounts().items():
+            result[instance_id] += amount
     return result
 
 
@@ -87,47 +136,57 @@ def _dearest_first(rows: Sequence[CostRow]) -> list[CostRow]:
     return sorted(rows, key=lambda row: (-row.amount, row.key))
 
 
-def _by_instance(inputs: Inputs, bill: Bill) -> list[CostRow]:
-    moved = {each.instance_id: _bytes(each, inputs.period) for each in inputs.usage}
+def _moved(parts: Sequence[_Part]) -> dict[str, int]:
+    """Bytes by instance."""
+    result: dict[str, int] = defaultdict(int)
+    for part in parts:
+        for usage in part.usage:
+            result[usage.instance_id] += _bytes(usage, Period(start=part.start, end=part.end))
+    return result
+
+
+def _by_instance(parts: Sequence[_Part], period: Period) -> list[CostRow]:
+    moved = _moved(parts)
     return _dearest_first(
         [
-            CostRow(key=key, instance_id=key, amount=amount, bytes=moved.get(key, 0), is_allocated=False)
-            for key, amount in _amounts(bill).items()
+            CostRow(
+                key=key,
+                instance_id=key,
+                amount=amount,
+                bytes=moved.get(key, 0),
+                is_allocated=False,
+                hours=sum(part.spread.hours(key, part.start, part.end) for part in parts) if key else None,
+            )
+            for key, amount in _together(parts).items()
+            if amount or moved.get(key)
         ]
     )
 
 
-def _by_day(inputs: Inputs, bill: Bill) -> list[CostRow]:
-    weights: dict[str, Decimal] = {}
-    moved: dict[str, int] = {}
-    day = inputs.period.start.replace(hour=0)
-    while day < inputs.period.end:
-        part = Period(start=max(day, inputs.period.start), end=min(day + DAY, inputs.period.end))
-        usage = [
-            replace(each, hours=[hour for hour in each.hours if part.start <= hour.hour < part.end])
-            for each in inputs.usage
-        ]
-        lines = replace(inputs, period=part, usage=usage).rated().lines
-        key = f"{day:%Y-%m-%d}"
-        weights[key] = sum((line.quantity * line.unit_price for line in lines if line.kind == "usage"), ZERO)
-        moved[key] = sum(_bytes(each, part) for each in usage)
-        day += DAY
-    amounts = shared_out(bill.subtotal, weights)
-    return [
-        CostRow(key=key, instance_id="", amount=amounts[key], bytes=moved[key], is_allocated=False) for key in weights
-    ]
+def _by_day(parts: Sequence[_Part], period: Period) -> list[CostRow]:
+    rows = []
+    for part in parts:
+        day = part.start.replace(hour=0)
+        while day < part.end:
+            of_day = replace(part, start=max(day, part.start), end=min(day + DAY, part.end))
+            amount, moved = sum(of_day.amounts().values(), ZERO), sum(_moved([of_day]).values())
+            rows.append(CostRow(key=f"{day:%Y-%m-%d}", instance_id="", amount=amount, bytes=moved, is_allocated=False))
+            day += DAY
+    return rows
 
 
-def _by_name(inputs: Inputs, bill: Bill, group_by: metered.GroupBy) -> list[CostRow]:
-    amounts = _amounts(bill)
-    moved = _names_of([each.instance_id for each in inputs.usage], inputs.period, group_by)
+def _by_name(parts: Sequence[_Part], period: Period, group_by: metered.GroupBy) -> list[CostRow]:
+    amounts = _together(parts)
+    unit = minor_unit(parts[0].bill.currency) if parts else CENT
+    moved = _names_of(sorted(key for key in amounts if key), period, group_by)
     rows = []
     for instance_id, amount in amounts.items():
-        if instance_id == OF_THE_ACCOUNT:
+        if instance_id == OF_THE_ACCOUNT and amount:
             rows.append(CostRow(key="", instance_id="", amount=amount, bytes=0, is_allocated=False))
+        if instance_id == OF_THE_ACCOUNT or not (amount or moved.get(instance_id)):
             continue
         names = moved.get(instance_id) or {UNUSED: 0}
-        shares = shared_out(amount, {name: Decimal(count) for name, count in names.items()})
+        shares = shared_out(amount, {name: Decimal(count) for name, count in names.items()}, unit)
         rows += [
             CostRow(key=name, instance_id=instance_id, amount=shares[name], bytes=count, is_allocated=name != UNUSED)
             for name, count in names.items()

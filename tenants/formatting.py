@@ -14,6 +14,8 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
+from tenants.currencies import amount_digits, rounded
+
 UNKNOWN = "—"
 BYTE_UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 MEGABYTE = 10**6
@@ -22,6 +24,7 @@ RATE_MEGABYTES_FROM = 100_000  # bytes/s; below 0.1 MB/s a rate is told in kB/s
 DELAY_SECONDS_FROM_MS = 10_000
 _CALENDAR_ENDS_MS = 253_402_128_000_000  # a day before the last, which some time zones do not have whole
 CURRENCY_SIGNS = {"EUR": "€", "USD": "$", "CNY": "¥", "GBP": "£"}
+UNIT_PRICE_DIGITS_MIN = 4
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
 
 
@@ -157,9 +160,28 @@ def utc(instant: datetime | None) -> str:
     return UNKNOWN if instant is None else f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def money(amount: Decimal | None, currency: str, decimals: int = 2) -> str:
-    """`€ 564.94`; unit prices take 4 decimals, credits a minus sign."""
-    if amount is None:
-        return UNKNOWN
+def money(amount: Decimal | None, currency: str) -> str:
+    """An amount with the decimals of its currency: `€ 564.94`, `JPY 1,042`. Credits have a minus sign."""
+    return UNKNOWN if amount is None else _signed(rounded(amount, currency), currency, amount_digits(currency))
+
+
+def unit_price(amount: Decimal | None, currency: str) -> str:
+    """A price with all decimals that it has, and at least 4: `€ 0.0600`, `€ 0.00014`."""
+    return UNKNOWN if amount is None else _signed(amount, currency, UNIT_PRICE_DIGITS_MIN)
+
+
+def quantity(value: Decimal | None) -> str:
+    """A quantity with all decimals that it has: `20,832,000`, `16.666666667`."""
+    return UNKNOWN if value is None else f"{value:,.{_decimals_of(value)}f}"
+
+
+def _signed(amount: Decimal, currency: str, decimals_min: int) -> str:
     sign = "−" if amount < 0 else ""
-    return f"{sign}{CURRENCY_SIGNS.get(currency, currency)} {abs(amount):,.{decimals}f}"
+    shown = f"{abs(amount):,.{max(decimals_min, _decimals_of(amount))}f}"
+    return f"{sign}{CURRENCY_SIGNS.get(currency, currency)} {shown}"
+
+
+def _decimals_of(value: Decimal) -> int:
+    """Decimals up to the last one that is not 0."""
+    exponent = Decimal(value).normalize().as_tuple().exponent
+    return max(0, -exponent) if isinstance(exponent, int) else 0

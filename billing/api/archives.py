@@ -118,7 +118,7 @@ class ArchiveIn(StrictSerializer):
     run_after_bytes = _after()
     bytes_per_s_max = _pace()
     on_gap = _policy(default=OnTrouble.FAIL, help_text="What if records were deleted before they were archived.")
-    on_bad_record = _policy(default=OnTrouble.SKIP, help_text="What of records whose timestamp names no hour.")
+    on_bad_record = _policy(default=OnTrouble.SKIP, help_text="What of batches that are damaged.")
     username = _name("The user of the instance it reads as, where a route asks for one.")
     password = _name("It is not shown again.", SECRET_CHARS_MAX)
     access_key_id = _name("For `s3:`.")

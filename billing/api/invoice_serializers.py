@@ -49,6 +49,9 @@ class CostItemOut(serializers.Serializer):
     is_allocated = serializers.BooleanField(
         help_text="An instance's cost shared out by bytes: an allocation, not a price."
     )
+    hours = serializers.IntegerField(
+        allow_null=True, help_text="Hours the instance is charged for; null where rows are not by instance."
+    )
 
 
 class CostsOut(serializers.Serializer):
@@ -87,7 +90,9 @@ class InvoiceOut(serializers.ModelSerializer[Invoice]):
 
 
 class InvoiceLineOut(serializers.ModelSerializer[InvoiceLine]):
-    """`quantity` of `unit` at `unit_price`; `corrects` is the invoice an adjustment or a credit is about."""
+    """`quantity` of `unit` at `unit_price`; `corrects` is the invoice an adjustment or a credit is about. `hours` is
+    set where terms of a month are prorated: hours the instance was on the plan.
+    """
 
     corrects = serializers.CharField(source="corrects_id", allow_null=True)
 
@@ -95,7 +100,7 @@ class InvoiceLineOut(serializers.ModelSerializer[InvoiceLine]):
         model = InvoiceLine
         fields = (
             "position", "kind", "corrects", "instance_id", "plan", "meter", "start", "end", "quantity", "unit",
-            "unit_price", "amount",
+            "unit_price", "amount", "hours",
         )  # fmt: skip
 
 
@@ -110,6 +115,9 @@ class RatedLineOut(serializers.Serializer):
     unit = serializers.CharField(allow_blank=True)
     unit_price = serializers.DecimalField(20, 8)
     amount = serializers.DecimalField(14, 2)
+    hours = serializers.IntegerField(
+        allow_null=True, help_text="Hours the instance was on the plan, where terms of a month are prorated."
+    )
 
 
 class DraftOut(serializers.Serializer):

@@ -14,10 +14,23 @@ from billing.models import Direction, Plan
 from billing.selectors import price_of
 from tenants.api.endpoint import PageQuery
 from tenants.api.strict import StrictSerializer
+from tenants.formatting import UNIT_PRICE_DIGITS_MIN
 
 BANDWIDTH_MB_S_MAX = 1_000_000
 STORAGE_GB_MAX = 10_000_000
 DEFAULT_SPAN_STEPS = 24
+UNIT_PRICE_DECIMALS_MAX = 12
+
+
+class UnitPrice(serializers.DecimalField):
+    """A price with all decimals that it has, and at least 4."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(max_digits=24, decimal_places=UNIT_PRICE_DECIMALS_MAX, **kwargs)
+
+    def to_representation(self, value: Any) -> str:
+        whole, _, decimals = super().to_representation(value).partition(".")
+        return f"{whole}.{decimals.rstrip('0').ljust(UNIT_PRICE_DIGITS_MIN, '0')}"
 
 
 class PriceOut(serializers.Serializer):
@@ -63,19 +76,21 @@ class QuoteLineOut(serializers.Serializer):
     component = serializers.CharField(help_text="`base`, `bandwidth` or `storage`.")
     quantity = serializers.IntegerField()
     unit = serializers.CharField()
-    unit_price = serializers.DecimalField(12, 4)
-    per_hour = serializers.DecimalField(14, 4)
+    unit_price = UnitPrice(help_text="An hour, for each unit.")
+    per_hour = UnitPrice()
 
 
 class QuoteOut(serializers.Serializer):
-    """A price before buying: the lines add up to `per_hour`; a month is 730 hours."""
+    """A price before buying: `quantity` times `unit_price` is a line's `per_hour`, and the lines add up to `per_hour`,
+    exactly. A month is 730 hours; `per_month` is rounded once.
+    """
 
     plan = serializers.CharField()
     bandwidth_mb_s = serializers.IntegerField()
     storage_gb = serializers.IntegerField()
     currency = serializers.CharField()
     lines = QuoteLineOut(many=True)
-    per_hour = serializers.DecimalField(14, 4)
+    per_hour = UnitPrice()
     per_month = serializers.DecimalField(16, 2)
 
 

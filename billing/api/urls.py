@@ -2,10 +2,12 @@
 
 from django.urls import path
 
-from billing.api import alert_rules, archives, budgets, discounts, invoices, views, webhooks
+from billing.api import alert_rules, archives, budgets, discounts, invoices, pricing, views, webhooks
 
 urlpatterns = [
     path("plans", views.PlanCollection.as_view()),
+    path("operator/plans/<str:plan>/prices", pricing.PlanPriceCollection.as_view()),
+    path("operator/tenants/<str:tenant_id>/currency", pricing.TenantCurrency.as_view()),
     path("prices:quote", views.PriceQuote.as_view()),
     path("instances/<str:instance_id>/usage", views.InstanceUsage.as_view()),
     path("discounts", discounts.DiscountCollection.as_view()),

@@ -6,7 +6,6 @@ A value that does not fit has no columns, whatever is wrong with it. Its bytes a
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -43,17 +42,32 @@ class Columns:
             return None
         try:
             return self.decode(value)
-        except (ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, RecursionError, struct.error):
+        except Exception:  # whatever a decoder makes of a tenant's bytes
             return None
 
-    def array(self, rows: Sequence[Row | None]) -> pa.StructArray:
-        """One struct a record; null where its value does not fit."""
+    def array(self, rows: Sequence[Row | None]) -> tuple[pa.StructArray, int]:
+        """One struct a record, null where its value does not fit; and how many do not."""
+        try:
+            return self._array(rows), sum(row is None for row in rows)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+            fitting = [row if row is not None and self._fits(row) else None for row in rows]
+            return self._array(fitting), sum(row is None for row in fitting)
+
+    def _fits(self, row: Row) -> bool:
+        """True if each value is one of its column's type; a decoder may return larger numbers than that type holds."""
+        try:
+            self._array([row])
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+            return False
+        return True
+
+    def _array(self, rows: Sequence[Row | None]) -> pa.StructArray:
         empty = (None,) * len(self.fields)
         columns = list(zip(*(empty if row is None else row for row in rows), strict=True))
         return pa.StructArray.from_arrays(
             [pa.array(column, type=each.type) for column, each in zip(columns, self.fields, strict=True)],
             fields=list(self.fields),
-            mask=pa.array([row is None for row in rows]),
+            mask=pa.array([row is None for row in rows], pa.bool_()),
         )
 
 

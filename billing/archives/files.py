@@ -1,29 +1,27 @@
 """Files of an archive: records of one partition by the hour of their timestamps, as Parquet.
 
-A file is named by its hour, its partition and its first offset, so a second try writes it again under the same name.
+A file is named by its folder, its partition and its first offset, so a second try writes it again under the same name.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from billing.archives import limits
 from billing.archives.columns import NO_COLUMNS, Columns, Row
+from billing.archives.placing import UNDATED, Folder, hour_of, placed
 from billing.lake.address import LakePlace
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetWriter
 
-MS_PER_HOUR = 3_600_000
-# The first hour of the year 10000, which no folder can be named after.
-HOURS_END = int(datetime(9999, 12, 31, 23, tzinfo=UTC).timestamp()) // 3_600 + 1
 # A sum of hashes fits into a bigint.
 SUM_MODULUS = 2**63
 
@@ -38,6 +36,12 @@ SCHEMA = pa.schema([
     ("timestamp", pa.timestamp("ms", tz="UTC")),
 ])  # fmt: skip
 
+# In files without a date: milliseconds since 1970, whatever was written.
+TIMESTAMP_MS = "timestamp_ms"
+VALUE, OFFSET, TIMESTAMP = (SCHEMA.get_field_index(name) for name in ("value", "offset", "timestamp"))
+
+# What a record takes beside its bytes, where sizes are compared.
+BYTES_PER_RECORD = 64
 # What a row of columns takes in memory, beside the value it was made of.
 BYTES_PER_COLUMN = 64
 
@@ -58,27 +62,33 @@ class Written:
     unfit: int = 0
 
 
-def schema_of(columns: Columns) -> pa.Schema:
-    """What the files of an archive have."""
-    return SCHEMA.append(pa.field(RECORD, pa.struct(columns.fields))) if columns.fields else SCHEMA
+def schema_of(columns: Columns, folder: Folder) -> pa.Schema:
+    """What the files of an archive have. Those without a date have the timestamps as they were written as well."""
+    schema = SCHEMA.append(pa.field(RECORD, pa.struct(columns.fields))) if columns.fields else SCHEMA
+    return schema.append(pa.field(TIMESTAMP_MS, pa.int64())) if folder == UNDATED else schema
 
 
-def hour_of(timestamp_ms: int) -> int | None:
-    """The number of its hour since 1970; None: there is no such folder (no timestamp, or one beyond the year 9999)."""
-    hour = timestamp_ms // MS_PER_HOUR
-    return hour if 0 <= hour < HOURS_END else None
+def file_path(folder: Folder, partition: int, first_offset: int, generation: int = 0) -> str:
+    """Files of a topic that was made anew under its name are numbered: its offsets begin again."""
+    suffix = f"-{generation}" if generation else ""
+    return f"{folder.path}/{partition:05}-{first_offset:020}{suffix}.parquet"
 
 
-def file_path(hour: int, partition: int, first_offset: int) -> str:
-    when = datetime.fromtimestamp(hour * 3_600, UTC)
-    return f"date={when:%Y-%m-%d}/hour={when:%H}/{partition:05}-{first_offset:020}.parquet"
+class FileName(NamedTuple):
+    """Parsed name of a file."""
+
+    partition: int
+    first_offset: int
+    generation: int
 
 
-def offsets_of(path: str) -> tuple[int, int] | None:
-    """(partition, first offset) of a file, also of one that was not finished; None: it is none of ours."""
+def parsed(path: str) -> FileName | None:
+    """Parses the name of a file, finished or not. Returns None for a name that no archive gives."""
     name = path.rpartition("/")[2].removeprefix(".").removesuffix(".new").removesuffix(".parquet")
-    partition, _, offset = name.partition("-")
-    return (int(partition), int(offset)) if partition.isdecimal() and offset.isdecimal() else None
+    numbers = name.split("-")
+    if not 2 <= len(numbers) <= 3 or not all(each.isdecimal() for each in numbers):
+        return None
+    return FileName(int(numbers[0]), int(numbers[1]), int(numbers[2]) if len(numbers) > 2 else 0)
 
 
 def row_sum(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> int:
@@ -94,14 +104,22 @@ def _measured(part: bytes | None) -> tuple[bytes, bytes]:
 
 
 @dataclass(slots=True)
+class _Pending:
+    """Records of one hour that wait in memory."""
+
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+    records: list[Row | None] = field(default_factory=list)
+    bytes: int = 0
+    content_sum: int = 0
+
+
+@dataclass(slots=True)
 class _OpenFile:
     """One file that is being written, under a name that readers of data sets pass over."""
 
     path: str
     first_offset: int
     writer: ParquetWriter
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
-    records: list[Row | None] = field(default_factory=list)
     unfit: int = 0
     last_offset: int = -1
     count: int = 0
@@ -110,51 +128,47 @@ class _OpenFile:
 
 
 class FileSet:
-    """The files of one task. `add` and then `finish`; or `abandon`."""
+    """The files of one task. `add` and then `finish`; or `abandon`.
 
-    def __init__(self, place: LakePlace, topic: str, partition: int, columns: Columns = NO_COLUMNS) -> None:
+    Records wait in memory, by hour, until they are many; then it is decided in which folders they lie. Of the files
+    that are open the one that was written to longest ago is closed for another one.
+    """
+
+    def __init__(
+        self, place: LakePlace, topic: str, partition: int, columns: Columns = NO_COLUMNS, generation: int = 0
+    ) -> None:
         self._place = place
         self._columns = columns
-        self._schema = schema_of(columns)
         self._topic = topic
         self._partition = partition
-        self._open: dict[int, _OpenFile] = {}
+        self._generation = generation
+        self._pending: dict[int | None, _Pending] = defaultdict(_Pending)
+        self._open: dict[Folder, _OpenFile] = {}
         self._written: list[Written] = []
         self._buffered_bytes = 0
         self._buffered_records = 0
 
-    def has_room_for(self, hour: int) -> bool:
-        return hour in self._open or len(self._open) < limits.HOURS_PER_TASK_MAX
-
-    def add(
-        self, hour: int, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers
-    ) -> int:
-        """Takes a record; the bytes it has."""
+    def add(self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> int:
+        """Takes a record; the bytes it has. Offsets ascend."""
         size = len(key or b"") + len(value or b"") + sum(len(name) + len(each or b"") for name, each in headers)
-        file = self._open.get(hour)
-        if file is not None and file.bytes and file.bytes + size > limits.FILE_BYTES_MAX:
-            self._close(self._open.pop(hour))
-            file = None
-        if file is None:
-            file = self._open[hour] = self._begin(hour, offset)
-        file.rows.append((
+        content_sum = row_sum(offset, timestamp_ms, key, value, headers)
+        pending = self._pending[hour_of(timestamp_ms)]
+        pending.rows.append((
             key, value, [{"key": name, "value": each} for name, each in headers], self._partition, offset, timestamp_ms,
         ))  # fmt: skip
         held = size
         if self._columns.fields:
-            row = self._columns.row(value)
-            file.records.append(row)
-            file.unfit += row is None and value is not None
+            pending.records.append(self._columns.row(value))
             held += len(value or b"") + BYTES_PER_COLUMN * len(self._columns.fields)
-        file.last_offset, file.count, file.bytes = offset, file.count + 1, file.bytes + size
-        file.content_sum += row_sum(offset, timestamp_ms, key, value, headers)
+        pending.bytes, pending.content_sum = pending.bytes + size, pending.content_sum + content_sum
         self._buffered_bytes, self._buffered_records = self._buffered_bytes + held, self._buffered_records + 1
         if self._buffered_bytes > limits.BUFFERED_BYTES_MAX or self._buffered_records > limits.BUFFERED_RECORDS_MAX:
-            self._flush_all()
+            self._flush()
         return size
 
     def finish(self) -> list[Written]:
         """All of them under their names."""
+        self._flush()
         for file in self._open.values():
             self._close(file)
         self._open.clear()
@@ -172,37 +186,70 @@ class FileSet:
             with contextlib.suppress(OSError):
                 self._place.files.delete_file(full)
         self._open.clear()
+        self._pending.clear()
         self._written = []
 
-    def _begin(self, hour: int, offset: int) -> _OpenFile:
+    def _flush(self) -> None:
+        sizes = {hour: each.bytes + BYTES_PER_RECORD * len(each.rows) for hour, each in self._pending.items()}
+        of_folder: dict[Folder, list[int | None]] = defaultdict(list)
+        for hour, folder in placed(sizes, self._open).items():
+            of_folder[folder].append(hour)
+        for folder, hours in of_folder.items():
+            self._write(folder, [(hour, self._pending[hour]) for hour in hours])
+        self._pending.clear()
+        self._buffered_bytes = self._buffered_records = 0
+
+    def _write(self, folder: Folder, parts: Sequence[tuple[int | None, _Pending]]) -> None:
+        """Writes records of one folder in the order of their offsets."""
+        size = sum(each.bytes for _, each in parts)
+        undated = {row[OFFSET] for hour, each in parts if hour is None for row in each.rows}
+        rows = [row for _, each in parts for row in each.rows]
+        records = [record for _, each in parts for record in each.records]
+        if len(parts) > 1:
+            order = sorted(range(len(rows)), key=lambda number: rows[number][OFFSET])
+            rows = [rows[number] for number in order]
+            records = [records[number] for number in order] if records else []
+        file = self._file(folder, rows[0][OFFSET], size)
+        columns: list[pa.Array] = [
+            pa.array(column, type=each.type)
+            for column, each in zip(zip(*(_dated(row, undated) for row in rows), strict=True), SCHEMA, strict=True)
+        ]
+        if self._columns.fields:
+            found, unfit = self._columns.array(records)
+            columns.append(found)
+            without_value = sum(row[VALUE] is None for row in rows)
+            file.unfit += unfit - without_value
+        if folder == UNDATED:
+            columns.append(pa.array([row[TIMESTAMP] for row in rows], pa.int64()))
+        file.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema_of(self._columns, folder)))
+        file.last_offset, file.count, file.bytes = rows[-1][OFFSET], file.count + len(rows), file.bytes + size
+        file.content_sum += sum(each.content_sum for _, each in parts)
+
+    def _file(self, folder: Folder, offset: int, size: int) -> _OpenFile:
+        """Returns the open file of the folder, which becomes the last one to be closed."""
+        file = self._open.pop(folder, None)
+        if file is not None and file.bytes and file.bytes + size > limits.FILE_BYTES_MAX:
+            self._close(file)
+            file = None
+        if file is None:
+            if len(self._open) >= limits.OPEN_FILES_MAX:
+                self._close(self._open.pop(next(iter(self._open))))
+            file = self._begin(folder, offset)
+        self._open[folder] = file
+        return file
+
+    def _begin(self, folder: Folder, offset: int) -> _OpenFile:
         from pyarrow.parquet import ParquetWriter
 
-        path = file_path(hour, self._partition, offset)
+        path = file_path(folder, self._partition, offset, self._generation)
         full = self._place.path(path)
         if self._place.files.type_name == "local":  # a bucket has no folders
             self._place.files.create_dir(full.rpartition("/")[0], recursive=True)
-        return _OpenFile(path, offset, ParquetWriter(_unfinished(full), self._schema, compression="zstd",
+        schema = schema_of(self._columns, folder)
+        return _OpenFile(path, offset, ParquetWriter(_unfinished(full), schema, compression="zstd",
                                                      filesystem=self._place.files))  # fmt: skip
 
-    def _flush_all(self) -> None:
-        for file in self._open.values():
-            self._flush(file)
-        self._buffered_bytes = self._buffered_records = 0
-
-    def _flush(self, file: _OpenFile) -> None:
-        if not file.rows:
-            return
-        columns: list[pa.Array] = [
-            pa.array(column, type=each.type) for column, each in zip(zip(*file.rows, strict=True), SCHEMA, strict=True)
-        ]
-        if self._columns.fields:
-            columns.append(self._columns.array(file.records))
-        file.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
-        file.rows.clear()
-        file.records.clear()
-
     def _close(self, file: _OpenFile) -> None:
-        self._flush(file)
         full = self._place.path(file.path)
         file.writer.add_key_value_metadata({
             "penstock.topic": self._topic, "penstock.partition": str(self._partition),
@@ -218,6 +265,11 @@ class FileSet:
                 content_sum=file.content_sum % SUM_MODULUS, unfit=file.unfit,
             )
         )  # fmt: skip
+
+
+def _dated(row: tuple[Any, ...], undated: Collection[int]) -> tuple[Any, ...]:
+    """Returns the row, without its timestamp if it is undated: not every reader can represent such a timestamp."""
+    return (*row[:TIMESTAMP], None) if row[OFFSET] in undated else row
 
 
 def _unfinished(full: str) -> str:

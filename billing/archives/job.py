@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 from django.db import transaction
-from django.db.models import F
+from django.db.models import Case, F, When
+from django.db.models.functions import Greatest
 
 from billing.archives import limits, reading, sweeping
 from billing.archives.address import Store, open_place
-from billing.archives.plan import Gap, Range, in_turn, next_range, pace_of
-from billing.archives.reading import Source, Stopped, TaskResult
+from billing.archives.plan import Gap, Range, in_turn, is_anew, next_range, pace_of
+from billing.archives.reading import Source, Stopped, TaskResult, TopicState
 from billing.models import Archive, ArchiveFile, ArchivePartition, ArchiveState, OnTrouble
 from billing.models.archives import ERROR_CHARS_MAX
 
@@ -27,6 +28,10 @@ log = structlog.get_logger(__name__)
 
 # The points of a run at which a fault test may stop the process, in order.
 POINTS = ("planned", "written", "counted", "committed")
+_ANEW = (
+    "The topic was deleted and made again: what was not archived of the old one is gone. Set on_gap to skip, and the"
+    " new one is archived from its beginning, in files of its own."
+)
 
 
 class OffsetsMoved(Exception):
@@ -61,10 +66,17 @@ def run(
     """
     reached = at_point or (lambda _point: None)
     try:
-        available = reading.available_offsets(source)
+        topic = reading.topic_state(source)
         rows = _swept_rows(archive, store)
     except (Stopped, OSError) as stop:
         return note_failure(archive, now, str(stop))
+    available = topic.ends
+    if _follow_topic(archive, rows, topic):
+        rows = _rows(archive)
+    if any(row.is_of_deleted for row in rows.values()):
+        _note_ends(archive, topic)
+        return note_failure(archive, now, _ANEW)
+    source = replace(source, generation=archive.topic_generation)
     ranges, troubles = _wanted(archive, rows, available)
     _write_down(archive, rows, available, ranges, troubles)
     reached("planned")
@@ -76,6 +88,11 @@ def run(
         task = partial(reading.archive_range, source, store, pace)
         results = context.parallelize(ranges, len(ranges)).map(task).collect()
         reached("written")
+        try:
+            if reading.topic_id_of(source) != topic.id:
+                raise Stopped("The topic was made anew while it was read. It is tried again.")
+        except Stopped as stop:
+            return note_failure(archive, now, str(stop))
         _commit(archive, results, now, reached)
         reached("committed")
     errors = [*troubles.values(), *(each.error for each in results if each.error)]
@@ -94,11 +111,57 @@ def _swept_rows(archive: Archive, store: Store) -> dict[int, ArchivePartition]:
     Raises:
         OSError: the place does not answer.
     """
-    rows = {row.partition: row for row in ArchivePartition.objects.filter(archive=archive)}
+    rows = _rows(archive)
     if dirty := {number: row.next_offset for number, row in rows.items() if row.planned_end is not None}:
         with open_place(store) as place:
             sweeping.delete_strays(archive, place, dirty)
     return rows
+
+
+def _rows(archive: Archive) -> dict[int, ArchivePartition]:
+    return {row.partition: row for row in ArchivePartition.objects.filter(archive=archive)}
+
+
+@transaction.atomic
+def _follow_topic(archive: Archive, rows: Mapping[int, ArchivePartition], topic: TopicState) -> bool:
+    """Notes the id of the topic that has the name now. Progress belongs to a topic id: offsets of a topic that was made
+    anew begin again. Returns True if rows changed.
+
+    Offsets that were seen of the deleted topic and not archived count as missed. An archive that skips gaps goes on
+    with the new topic from its beginning; another one waits until it is set to skip them.
+    """
+    stored = {number: row.next_offset for number, row in rows.items()}
+    anew = bool(rows) and is_anew(archive.topic_id, topic.id, stored, topic.ends)
+    if archive.topic_id != topic.id:
+        archive.topic_id, archive.topic_generation = topic.id, archive.topic_generation + anew
+        Archive.objects.filter(pk=archive.pk).update(
+            topic_id=archive.topic_id, topic_generation=archive.topic_generation
+        )
+    if anew:
+        log.warning("archive_topic_anew", archive_id=archive.pk, generation=archive.topic_generation)
+        behind = Greatest(F("end_offset") - F("next_offset"), 0)
+        missed = Case(When(is_of_deleted=True, then=0), default=behind)
+        # Files of a run that was killed are swept by now.
+        ArchivePartition.objects.filter(archive=archive).update(
+            missed_offsets=F("missed_offsets") + missed, is_of_deleted=True, end_offset=0, planned_end=None
+        )
+    begins_again = archive.on_gap == OnTrouble.SKIP and (anew or any(row.is_of_deleted for row in rows.values()))
+    if begins_again:
+        for number in rows:
+            low, stop = topic.ends.get(number, (0, 0))
+            ArchivePartition.objects.filter(archive=archive, partition=number).update(
+                is_of_deleted=False, next_offset=low, end_offset=stop, error="", read_at=None
+            )
+    return anew or begins_again
+
+
+def _note_ends(archive: Archive, topic: TopicState) -> None:
+    """Notes the ends of a new topic, of which nothing is archived yet."""
+    for number, (_, stop) in topic.ends.items():
+        ArchivePartition.objects.update_or_create(
+            archive=archive, partition=number, defaults={"end_offset": stop, "is_of_deleted": True, "error": _ANEW},
+            create_defaults={"end_offset": stop, "is_of_deleted": True, "error": _ANEW, "next_offset": 0},
+        )  # fmt: skip
 
 
 def _wanted(
@@ -154,7 +217,8 @@ def _commit(archive: Archive, results: Sequence[TaskResult], now: datetime, reac
             continue
         if each.reached > each.range.start:
             row.update(read_at=now)
-        moved = row.filter(next_offset=each.range.start - each.range.missed).update(
+        # Not where the topic was made anew meanwhile.
+        moved = row.filter(next_offset=each.range.start - each.range.missed, is_of_deleted=False).update(
             next_offset=each.reached, planned_end=None, error="",
             skipped_records=F("skipped_records") + each.skipped, missed_offsets=F("missed_offsets") + each.range.missed,
             unfit_values=F("unfit_values") + sum(file.unfit for file in each.files),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -34,7 +36,54 @@ def json_columns(schema: Any) -> Columns:
             None if (each := found.get(name)) is None else convert(each) for name, (_, convert) in named.items()
         )
 
-    return Columns(fields=fields_of({name: kind for name, (kind, _) in named.items()}), decode=decode)
+    def decode_with_texts(value: bytes) -> Row:
+        found = members(value.decode())
+        return tuple(
+            None if name not in found or (each := found[name])[0] is None else convert(each[convert is _text_of])
+            for name, (_, convert) in named.items()
+        )
+
+    has_texts = any(convert is _text_of for _, convert in named.values())
+    return Columns(
+        fields=fields_of({name: kind for name, (kind, _) in named.items()}),
+        decode=decode_with_texts if has_texts else decode,
+    )
+
+
+def members(text: str) -> dict[str, tuple[Any, str]]:
+    """Members of an object: each value, and its text as it was written, in which no number is rounded.
+
+    Raises:
+        Unfit, ValueError: it is no JSON, or no object.
+    """
+    at = _after_space(text, 0)
+    if text[at : at + 1] != "{":
+        raise Unfit("not an object")
+    result: dict[str, tuple[Any, str]] = {}
+    at = _after_space(text, at + 1)
+    while text[at : at + 1] != "}":
+        name, at = _DECODER.raw_decode(text, at)
+        at = _after_space(text, at)
+        if not isinstance(name, str) or text[at : at + 1] != ":":
+            raise Unfit("not a member")
+        start = _after_space(text, at + 1)
+        value, at = _DECODER.raw_decode(text, start)
+        result[name] = value, text[start:at]
+        at = _after_space(text, at)
+        if text[at : at + 1] == ",":
+            at = _after_space(text, at + 1)
+            if text[at : at + 1] != '"':
+                raise Unfit("not a member")
+        elif text[at : at + 1] != "}":
+            raise Unfit("not an object")
+    if _after_space(text, at + 1) != len(text):
+        raise Unfit("more than an object")
+    return result
+
+
+def _after_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return at if found is None else found.end()
 
 
 def _no_constant(name: str) -> None:
@@ -55,9 +104,15 @@ def _integer(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
+    """Decimals are rounded to the nearest double. A whole number that no double is, or one beyond them all, does not
+    fit.
+    """
     if type(value) not in (int, float):
         raise Unfit("not a number")
-    return float(value)
+    number = float(value)
+    if math.isinf(number) or (type(value) is int and int(number) != value):
+        raise Unfit("not a number that a double holds")
+    return number
 
 
 def _boolean(value: Any) -> bool:
@@ -76,10 +131,12 @@ def _timestamp(value: Any) -> datetime | int:
     return value
 
 
-def _text_of(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), default=str)
+def _text_of(text: str) -> str:
+    """Returns the text of a value as it was written."""
+    return text
 
 
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
 _DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
 _TYPES: Final[dict[str, tuple[pa.DataType, Convert]]] = {
     "string": (pa.string(), _string),

@@ -8,6 +8,7 @@ ARCHIVES_PER_TENANT_MAX: Final = 20
 INTERVAL_MINUTES_MAX: Final = 1_440
 # Of all archives of a tenant on our own disks together; at the tenant's own address there is no limit.
 FILE_BYTES_PER_TENANT_MAX: Final = 100_000_000_000
+FILES_PER_TENANT_MAX: Final = 200_000
 
 # Of one partition in one run: the rest is for the next one.
 RECORDS_PER_TASK_MAX: Final = 2_000_000
@@ -26,8 +27,11 @@ BYTES_PER_S_MAX: Final = 10_000_000_000
 RUN_AFTER_BYTES_MIN: Final = 1_000_000
 RUN_AFTER_BYTES_MAX: Final = 1_000_000_000_000
 METADATA_TIMEOUT_S: Final = 10.0
-# A task has so many hours of event time open at once; the record of one more begins the next run.
-HOURS_PER_TASK_MAX: Final = 48
+# A task has so many files open at once.
+OPEN_FILES_MAX: Final = 48
+# Where there would be more, an hour or day has a file of its own if it has so many bytes, or a hundredth of all that is
+# written at once.
+OWN_FILE_BYTES_MIN: Final = 262_144
 # A file is closed after so many bytes of keys, values and headers.
 FILE_BYTES_MAX: Final = 128_000_000
 # Rows wait in memory for a row group, of all files of a task together.
@@ -38,4 +42,5 @@ BUFFERED_RECORDS_MAX: Final = 50_000
 RUN_S: Final = 10.0
 DUE_AT_ONCE_MAX: Final = 50
 RETRY_MINUTES: Final = 10
+# Of one day of an archive.
 SWEPT_FILES_MAX: Final = 1_000_000

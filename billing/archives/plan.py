@@ -21,6 +21,15 @@ class Gap(Exception):
     """Records that were not archived yet are gone, and the archive is not to skip them."""
 
 
+def is_anew(known_id: str, topic_id: str, stored: Mapping[int, int], ends: Mapping[int, tuple[int, int]]) -> bool:
+    """True if the topic was deleted and made again: its id changed. While no id is known, stored offsets beyond the
+    ends of its logs are the sign.
+    """
+    if known_id:
+        return known_id != topic_id
+    return any(offset > ends[partition][1] for partition, offset in stored.items() if partition in ends)
+
+
 def next_range(partition: int, stored: int | None, low: int, stop: int, *, skips_gaps: bool) -> Range | None:
     """What comes after `stored`, the next offset; None: nothing. A partition that was never read is read from `low`,
     its log start offset, to `stop`, its last stable offset.
@@ -32,7 +41,7 @@ def next_range(partition: int, stored: int | None, low: int, stop: int, *, skips
     if low <= start <= stop:
         return Range(partition=partition, start=start, stop=stop) if start < stop else None
     if start > stop:
-        raise Gap(f"Partition {partition} ends at offset {stop}, but was archived to {start}: it was made anew.")
+        raise Gap(f"Partition {partition} ends at offset {stop}, but was archived to {start}: its broker lost records.")
     if not skips_gaps:
         raise Gap(f"Partition {partition} begins at offset {low}: {low - start} offsets were deleted before.")
     return Range(partition=partition, start=low, stop=stop, missed=low - start)

@@ -8,12 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import Any, Final
 
 from billing.archives import address, limits
 from billing.archives.damage import end_of_damage
-from billing.archives.files import FileSet, Written, hour_of
+from billing.archives.files import FileSet, Headers, Written
 from billing.archives.plan import Pace, Range
+from billing.archives.raw_headers import HeadersUnreadable, RawHeaders
 from billing.archives.values import columns_of
 
 CLIENT_ID: Final = "penstock-archive"
@@ -22,13 +24,20 @@ POLL_S: Final = 0.2
 AHEAD_BYTES_MIN: Final = 65_536
 AHEAD_BYTES_MAX: Final = 4_194_304
 END: Final = "end"
+# A name that is not UTF-8 is an exception that the client forgets to raise. Called in this way it is raised here, and
+# not by whatever is called next.
+_HEADERS: Final = methodcaller("headers")
+# Of a client that is there for few records.
+_AHEAD_OF_FEW: Final = {"queued.max.messages.kbytes": 1_024, "fetch.message.max.bytes": 65_536}
+# Settings of any client, by how their names begin.
+_OF_CONNECTIONS: Final = ("bootstrap.", "client.id", "security.", "sasl.", "ssl.", "log_level")
 _SILENT: Final = "Nothing came of partition {}: the instance is throttled or silent."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """How a tenant's topic is read: `conf` is what a client of the instance's own address is set to, `value_format` and
-    `value_schema` say which columns are made of values.
+    `value_schema` say which columns are made of values. `generation` counts topics that were made anew under the name.
     """
 
     topic: str
@@ -36,6 +45,7 @@ class Source:
     value_format: str = ""
     value_schema: Any = None
     skips_bad: bool = True
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,30 +98,64 @@ def consumer_conf(bootstrap: str, security: Mapping[str, Any]) -> dict[str, Any]
     }
 
 
-def available_offsets(source: Source) -> dict[int, tuple[int, int]]:
-    """(log start offset, last stable offset) of every partition that has a leader.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    """A topic as it is now. `ends` has (log start offset, last stable offset) of every partition that has a leader."""
 
-    Raises:
-        Stopped: there is no such topic, or nobody answers as who was named.
-    """
+    id: str
+    ends: Mapping[int, tuple[int, int]]
+
+
+def topic_state(source: Source) -> TopicState:
+    """Raises `Stopped`: there is no such topic, or the client gets no answer."""
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-    consumer = Consumer(dict(source.conf))
     try:
-        found = consumer.list_topics(source.topic, timeout=limits.METADATA_TIMEOUT_S).topics[source.topic]
-        if found.error is not None:
-            raise Stopped(f"The topic cannot be read: {found.error.str()}")
-        return {
-            index: consumer.get_watermark_offsets(
-                TopicPartition(source.topic, index), timeout=limits.METADATA_TIMEOUT_S, cached=False
-            )
-            for index, partition in sorted(found.partitions.items())
-            if partition.leader >= 0
-        }
+        found = _described(source)
+        # Not before: brokers count failed logins of an address, and each client tries again and again.
+        consumer = Consumer(dict(source.conf))
+        try:
+            ends = {
+                partition.id: consumer.get_watermark_offsets(
+                    TopicPartition(source.topic, partition.id), timeout=limits.METADATA_TIMEOUT_S, cached=False
+                )
+                for partition in sorted(found.partitions, key=lambda each: each.id)
+                if partition.leader is not None and partition.leader.id >= 0
+            }
+        finally:
+            consumer.close()
     except KafkaException as trouble:
-        raise Stopped(f"The instance does not answer its client: {trouble.args[0].str()}") from trouble
-    finally:
-        consumer.close()
+        raise _stopped(trouble) from trouble
+    return TopicState(id=str(found.topic_id), ends=ends)
+
+
+def topic_id_of(source: Source) -> str:
+    """The id of the topic that has the name now. Raises `Stopped`."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return str(_described(source).topic_id)
+    except KafkaException as trouble:
+        raise _stopped(trouble) from trouble
+
+
+def _described(source: Source) -> Any:
+    from confluent_kafka import TopicCollection
+    from confluent_kafka.admin import AdminClient
+
+    conf = {name: value for name, value in source.conf.items() if name.startswith(_OF_CONNECTIONS)}
+    client = AdminClient(conf)  # it must outlive the question
+    described = client.describe_topics(TopicCollection([source.topic]), request_timeout=limits.METADATA_TIMEOUT_S)
+    return described[source.topic].result(limits.METADATA_TIMEOUT_S * 2)
+
+
+def _stopped(trouble: Any) -> Stopped:
+    from confluent_kafka import KafkaError
+
+    failure = trouble.args[0]
+    if failure.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED):
+        return Stopped(f"The topic cannot be read: {failure.str()}")
+    return Stopped(f"The instance does not answer its client: {failure.str()}")
 
 
 def archive_range(source: Source, store: address.Store, pace: Pace, wanted: Range) -> TaskResult:
@@ -121,7 +165,7 @@ def archive_range(source: Source, store: address.Store, pace: Pace, wanted: Rang
     try:
         columns = columns_of(source.value_format, source.value_schema)
         with address.open_place(store) as place:
-            files = FileSet(place, source.topic, wanted.partition, columns)
+            files = FileSet(place, source.topic, wanted.partition, columns, source.generation)
             try:
                 reached, skipped, bytes_read = _copy(source, pace, wanted, files)
                 written = files.finish()
@@ -138,6 +182,16 @@ def archive_range(source: Source, store: address.Store, pace: Pace, wanted: Rang
 
 def _copy(source: Source, pace: Pace, wanted: Range, files: FileSet) -> tuple[int, int, int]:
     """The offset that was reached, how many records were skipped, and the bytes of the others."""
+    raw_headers = RawHeaders(dict(source.conf) | _AHEAD_OF_FEW, source.topic, wanted.partition, limits.STALLED_S)
+    try:
+        return _copy_with(source, pace, wanted, files, raw_headers)
+    finally:
+        raw_headers.close()
+
+
+def _copy_with(
+    source: Source, pace: Pace, wanted: Range, files: FileSet, raw_headers: RawHeaders
+) -> tuple[int, int, int]:
     reached, skipped, records, size = wanted.start, 0, 0, 0
     began_s = time.time()
     for message in _messages(source, pace, wanted):
@@ -146,16 +200,15 @@ def _copy(source: Source, pace: Pace, wanted: Range, files: FileSet) -> tuple[in
         if isinstance(message, Damaged):
             reached, skipped = message.stop, skipped + message.stop - message.start
             continue
-        offset, timestamp_ms = int(message.offset()), int(message.timestamp()[1])
-        hour = hour_of(timestamp_ms)
-        if hour is None:
+        offset = int(message.offset())
+        try:
+            headers = headers_of(message, raw_headers)
+        except HeadersUnreadable as trouble:
             if not source.skips_bad:
-                raise Stopped(f"The timestamp of the record at offset {offset} names no hour.")
+                raise Stopped(f"The headers of the record at offset {offset} cannot be read: {trouble}.") from trouble
             skipped += 1
-        elif files.has_room_for(hour):
-            size += files.add(hour, offset, timestamp_ms, message.key(), message.value(), message.headers() or [])
         else:
-            break
+            size += files.add(offset, int(message.timestamp()[1]), message.key(), message.value(), headers)
         reached, records = offset + 1, records + 1
         if (wait_s := pace.wait_s(began_s, time.time(), size)) > limits.WAIT_S_MIN:
             if time.time() + wait_s >= pace.ends_s:
@@ -164,6 +217,19 @@ def _copy(source: Source, pace: Pace, wanted: Range, files: FileSet) -> tuple[in
         if records >= limits.RECORDS_PER_TASK_MAX or size >= limits.BYTES_PER_TASK_MAX:
             break
     return reached, skipped, size
+
+
+def headers_of(message: Any, raw_headers: RawHeaders) -> Headers:
+    """Names and values. In a name that is not UTF-8, the bytes that are not are written `\\xff`.
+
+    Raises:
+        HeadersUnreadable: see there.
+    """
+    try:
+        return _HEADERS(message) or ()
+    except (SystemError, UnicodeDecodeError):
+        found = raw_headers.of(int(message.offset()))
+    return [(name.decode(errors="backslashreplace"), value) for name, value in found]
 
 
 def _messages(source: Source, pace: Pace, wanted: Range) -> Iterator[Any]:

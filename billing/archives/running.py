@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from cryptography.fernet import InvalidToken
 from django.conf import settings
-from django.db.models import F, OuterRef, QuerySet, Subquery, Sum
+from django.db.models import Count, F, OuterRef, QuerySet, Subquery, Sum
 
 from billing import queues
 from billing.archives import address, job, limits, sweeping
@@ -202,15 +202,24 @@ def opened(sealed: str) -> str:
         raise Stopped("A password or key of the archive cannot be read with the key of this installation.") from None
 
 
-def bytes_on_our_disks(tenant: Tenant) -> int:
+def on_our_disks(tenant: Tenant) -> tuple[int, int]:
+    """Bytes and files of all the tenant's archives there."""
     found = ArchiveFile.objects.filter(archive__tenant=tenant, archive__url__startswith="file:")
-    return found.aggregate(sum=Sum("bytes"))["sum"] or 0
+    sums = found.aggregate(bytes=Sum("bytes"), files=Count("pk"))
+    return sums["bytes"] or 0, sums["files"]
 
 
 def _require_room(archive: Archive) -> None:
-    if archive.is_on_our_disks and bytes_on_our_disks(archive.tenant) >= limits.FILE_BYTES_PER_TENANT_MAX:
+    if not archive.is_on_our_disks:
+        return
+    size, files = on_our_disks(archive.tenant)
+    if size >= limits.FILE_BYTES_PER_TENANT_MAX:
         gigabytes = limits.FILE_BYTES_PER_TENANT_MAX // 10**9
         raise Stopped(f"The tenant's archives on the disks here have {gigabytes} GB, which is the most.")
+    if files >= limits.FILES_PER_TENANT_MAX:
+        raise Stopped(
+            f"The tenant's archives on the disks here have {limits.FILES_PER_TENANT_MAX:,} files, which is the most."
+        )
 
 
 def _end(archive: Archive) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count, F, Q, QuerySet, Sum
+from django.db.models import Case, Count, F, Q, QuerySet, Sum, When
 from django.db.models.functions import Coalesce, Greatest
 
 from billing import access
@@ -57,7 +57,11 @@ def _progress(archives: QuerySet[Archive]) -> list[ArchiveProgress]:
     for row in of_partitions.annotate(
         partitions=Count("id"),
         troubled=Count("id", filter=~Q(error="")),
-        behind=Sum(Greatest(F("end_offset") - F("next_offset"), 0)),
+        behind=Sum(
+            Case(
+                When(is_of_deleted=True, then=F("end_offset")), default=Greatest(F("end_offset") - F("next_offset"), 0)
+            )
+        ),
         ends=Sum("end_offset"),
         skipped=Sum("skipped_records"),
         missed=Sum("missed_offsets"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from billing.archives import limits
-from billing.archives.files import offsets_of
+from billing.archives.files import parsed
 from billing.lake.address import LakePlace
 from billing.models import Archive, ArchiveFile
 
@@ -15,7 +15,8 @@ class TooManyFiles(OSError):
 
 
 def delete_strays(archive: Archive, place: LakePlace, next_offsets: Mapping[int, int]) -> int:
-    """Files of these partitions at or above their next offsets that no row names, and unfinished ones; how many.
+    """Deletes files of these partitions of the archive's topic, as it is now, at or above their next offsets that no
+    row names, and unfinished ones; returns how many.
 
     Raises:
         OSError: the place does not answer.
@@ -25,10 +26,10 @@ def delete_strays(archive: Archive, place: LakePlace, next_offsets: Mapping[int,
     )
     deleted = 0
     for path in _paths(place):
-        found = offsets_of(path)
-        if found is None or found[0] not in next_offsets or path in counting:
+        found = parsed(path)
+        if found is None or found.partition not in next_offsets or path in counting:
             continue
-        if found[1] >= next_offsets[found[0]]:
+        if found.generation == archive.topic_generation and found.first_offset >= next_offsets[found.partition]:
             place.files.delete_file(place.path(path))
             deleted += 1
     return deleted
@@ -43,12 +44,15 @@ def delete_folder(place: LakePlace) -> None:
 
 
 def _paths(place: LakePlace) -> Iterator[str]:
-    """All files, relative to the archive's folder."""
-    from pyarrow.fs import FileSelector
+    """All files of days, relative to the archive's folder: one day after the other, for an archive grows for years."""
+    from pyarrow.fs import FileSelector, FileType
 
-    infos = place.files.get_file_info(FileSelector(place.folder, allow_not_found=True, recursive=True))
-    if len(infos) > limits.SWEPT_FILES_MAX:
-        raise TooManyFiles(f"more than {limits.SWEPT_FILES_MAX} files")
-    for info in infos:
-        if info.is_file:
-            yield info.path.removeprefix(place.folder).lstrip("/")
+    for day in place.files.get_file_info(FileSelector(place.folder, allow_not_found=True)):
+        if day.type is not FileType.Directory:
+            continue
+        infos = place.files.get_file_info(FileSelector(day.path, recursive=True))
+        if len(infos) > limits.SWEPT_FILES_MAX:
+            raise TooManyFiles(f"more than {limits.SWEPT_FILES_MAX} files")
+        for info in infos:
+            if info.is_file:
+                yield info.path.removeprefix(place.folder).lstrip("/")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -11,7 +10,7 @@ from billing import consumption, prices
 from billing.invoices.periods import month_of
 from billing.invoices.snapshot import Inputs
 from billing.rating.hours import HOUR, ceil_hour
-from billing.rating.terms import Bill, HourUsage, InstanceUsage, Meter, Period, PriceList
+from billing.rating.terms import Bill, HourUsage, InstanceUsage, Period
 from tenants.models import Tenant
 
 
@@ -29,21 +28,33 @@ def inputs_of(tenant: Tenant, period: Period) -> Inputs:
     """All that the bill of a period is made of, as it is known now."""
     usage = consumption.of_tenant(tenant, period)
     lists = prices.price_lists(tenant.currency, {span.plan for each in usage for span in each.spans})
-    if _has_percentiles(lists):
-        usage = consumption.of_tenant(tenant, period, with_rates=True)
-    return Inputs(period=period, usage=usage, prices=lists, agreement=prices.agreement_of(tenant))
+    inputs = Inputs(period=period, usage=usage, prices=lists, agreement=prices.agreement_of(tenant))
+    if inputs.has_percentiles:
+        return replace(inputs, usage=consumption.of_tenant(tenant, period, with_rates=True))
+    return inputs
 
 
 def draft(tenant: Tenant, now: datetime) -> Draft:
     """Raises `NoPrice`."""
     month = month_of(now)
     inputs = inputs_of(tenant, month)
-    until = max(min(ceil_hour(now), month.end), month.start + HOUR)
-    so_far = replace(inputs, period=Period(start=month.start, end=until))
-    # A minimum is due when the month is over; until then nobody knows whether it is reached.
-    so_far = replace(so_far, agreement=replace(inputs.agreement, minimum=Decimal(0)))
+    until = known_until(month, now)
     expected = [_going_on(each, until, month) for each in inputs.usage]
-    return Draft(so_far=so_far.rated(), forecast=replace(inputs, usage=expected).rated())
+    return Draft(so_far=rated_so_far(inputs, now), forecast=replace(inputs, usage=expected).rated())
+
+
+def known_until(month: Period, now: datetime) -> datetime:
+    """The end of the hour that runs, or of the month."""
+    return max(min(ceil_hour(now), month.end), month.start + HOUR)
+
+
+def rated_so_far(inputs: Inputs, now: datetime) -> Bill:
+    """The bill of a billing period that has begun. Raises `NoPrice`."""
+    if now >= inputs.period.end:
+        return inputs.rated()
+    # A minimum is due when the month is over; until then nobody knows whether it is reached.
+    running = replace(inputs, agreement=replace(inputs.agreement, minimum=Decimal(0)))
+    return running.rated(known_until(inputs.period, now))
 
 
 def _going_on(usage: InstanceUsage, until: datetime, month: Period) -> InstanceUsage:
@@ -64,7 +75,3 @@ def _going_on(usage: InstanceUsage, until: datetime, month: Period) -> InstanceU
     left = (month.end - until) // HOUR
     to_come = [replace(average, hour=until + n * HOUR) for n in range(left)]
     return replace(usage, hours=[*usage.hours, *to_come])
-
-
-def _has_percentiles(lists: Sequence[PriceList]) -> bool:
-    return any(each.meter is Meter.BANDWIDTH_P95 for one in lists for each in one.components)

@@ -32,7 +32,6 @@ from billing.models import (
 )
 from billing.models.agreements import ONLY_SELLER
 from billing.models.invoices import REFERENCE_CHARS_MAX
-from billing.rating.engine import rounded
 from billing.rating.hours import NoPrice
 from billing.rating.terms import Period, RatedLine
 from billing.webhooks.services import publish
@@ -41,6 +40,7 @@ from brokers.models import Placement
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
+from tenants.currencies import rounded
 from tenants.errors import Conflict, Invalid, Message
 from tenants.models import Tenant
 
@@ -186,7 +186,7 @@ def _create(
     seller = Seller.objects.filter(pk=ONLY_SELLER).first() or Seller()
     profile = prices.profile_of(tenant)
     subtotal = sum((line.amount for line in lines), Decimal(0))
-    tax = rounded(subtotal * tax_percent / HUNDRED)
+    tax = rounded(subtotal * tax_percent / HUNDRED, currency)
     invoice = Invoice.objects.create(
         tenant=tenant,
         kind=kind,
@@ -212,6 +212,7 @@ def _create(
             invoice=invoice, position=position, kind=line.kind, corrects=corrected.get(id(line)) or corrects,
             instance_id=line.instance_id, plan=line.plan, meter=line.meter, start=line.start, end=line.end,
             quantity=line.quantity, unit=line.unit, unit_price=line.unit_price, amount=line.amount,
+            hours=line.hours,
         )
         for position, line in enumerate(lines, start=1)
     )  # fmt: skip

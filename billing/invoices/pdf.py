@@ -28,7 +28,7 @@ from reportlab.platypus import Flowable, Paragraph, SimpleDocTemplate, Spacer, T
 
 from billing.invoices.printing import Printed
 from billing.models import Invoice, InvoiceLine
-from tenants.formatting import money
+from tenants.formatting import money, quantity, unit_price
 from tenants.templatetags.console import day_utc, minute_utc
 
 CJK_FONT: Final = "STSong-Light"
@@ -124,11 +124,14 @@ def _row(line: InvoiceLine, printed: Printed) -> list[Any]:
     what = [_text(_name_of(line, printed.names))]
     if line.kind == "usage":
         what.append(_text(f"{line.plan} · {line.meter}", SMALL))
+        if line.hours is not None:
+            words = {"hours": line.hours, "of": printed.period_hours}
+            what.append(_text(_("%(hours)s of %(of)s hours") % words, SMALL))
     priced: list[Flowable] = []
     if line.unit:
         priced = [
-            _text(f"{line.quantity.normalize():,f} {line.unit}"),
-            _text(f"× {money(line.unit_price, currency, 4)}", SMALL),
+            _text(f"{quantity(line.quantity)} {line.unit}"),
+            _text(f"× {unit_price(line.unit_price, currency)}", SMALL),
         ]
     return [
         _text(str(line.position)),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from billing.models import Invoice, InvoiceLine
+from billing.rating.hours import HOUR
 from instances.models import Instance
 
 # What exceeds it is in the CSV; fifty lines take a tenth of a second.
@@ -21,6 +22,15 @@ class Printed:
     lines: Sequence[InvoiceLine]
     lines_count: int
     names: dict[str, str]
+
+    @property
+    def period_hours(self) -> int:
+        return period_hours(self.invoice)
+
+
+def period_hours(invoice: Invoice) -> int:
+    """Hours of the billing period, of which lines say how many an instance was on a plan."""
+    return (invoice.period_end - invoice.period_start) // HOUR
 
 
 def as_pdf(invoice: Invoice, language: str) -> bytes:

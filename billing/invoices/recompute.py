@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from django.conf import settings
@@ -15,10 +15,15 @@ from billing.invoices.snapshot import Inputs, from_json
 from billing.lake import replay
 from billing.lake.address import open_lake
 from billing.metering.levels import hour_usage
-from billing.models import Invoice, InvoiceLine, LakeFile
-from billing.rating.terms import HourUsage
+from billing.models import Direction, Invoice, InvoiceLine, LakeFile
+from billing.rating.hours import HOUR, floor_hour
+from billing.rating.percentile import POINT
+from billing.rating.terms import HourUsage, RatePoint
 
 NOTHING = Decimal(0)
+MILLISECOND = timedelta(milliseconds=1)
+# By instance and instant, what was counted.
+Moved = dict[tuple[str, datetime], dict[str, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +106,9 @@ def _difference(source: str, found: Adjustment) -> Difference:
 
 
 def _from_lake(inputs: Inputs, rows_max: int | None) -> Inputs | None:
-    """With the bytes of the lake; None where it does not have all of the period, or too much of it."""
+    """Inputs with the hours and five-minute sums of the lake. None where it does not have all of the period, or too
+    much of it.
+    """
     period = inputs.period
     began = LakeFile.objects.order_by("day").values_list("day", flat=True).first()
     if began is None or began >= period.start.date():
@@ -109,12 +116,29 @@ def _from_lake(inputs: Inputs, rows_max: int | None) -> Inputs | None:
     rows = replay.files_of(period.start, period.end).aggregate(sum=Sum("rows"))["sum"] or 0
     if rows_max is not None and rows > rows_max:
         return None
-    moved: dict[tuple[str, datetime], dict[str, int]] = defaultdict(dict)
     ids = [each.instance_id for each in inputs.usage]
-    for each in replay.hours(open_lake(settings.LAKE_URL), ids, period.start, period.end):
-        total = moved[each.instance_id, each.hour]
-        total[each.direction] = total.get(each.direction, 0) + each.bytes
+    step = POINT if inputs.has_percentiles else HOUR
+    by_hour: Moved = defaultdict(lambda: defaultdict(int))
+    by_step: Moved = defaultdict(lambda: defaultdict(int))
+    rows = replay.steps(open_lake(settings.LAKE_URL), ids, period.start, period.end, step // MILLISECOND)
+    for instance_id, instant, direction, count in rows:
+        by_hour[instance_id, floor_hour(instant)][direction] += count
+        by_step[instance_id, instant][direction] += count
     hours: dict[str, list[HourUsage]] = defaultdict(list)
-    for (instance_id, hour), total in sorted(moved.items()):
+    for (instance_id, hour), total in sorted(by_hour.items()):
         hours[instance_id].append(hour_usage(hour, total))
-    return replace(inputs, usage=[replace(each, hours=hours[each.instance_id]) for each in inputs.usage])
+    usage = [replace(each, hours=hours[each.instance_id]) for each in inputs.usage]
+    if inputs.has_percentiles:
+        points = _points_of(by_step)
+        usage = [replace(each, rate_points=points[each.instance_id]) for each in usage]
+    return replace(inputs, usage=usage)
+
+
+def _points_of(moved: Moved) -> dict[str, list[RatePoint]]:
+    """Points by instance, oldest first; those without bytes are left out."""
+    result: dict[str, list[RatePoint]] = defaultdict(list)
+    for (instance_id, point), total in sorted(moved.items()):
+        bytes_in, bytes_out = total.get(Direction.PRODUCE, 0), total.get(Direction.CONSUME, 0)
+        if bytes_in or bytes_out:
+            result[instance_id].append(RatePoint(start=point, bytes_in=bytes_in, bytes_out=bytes_out))
+    return result

@@ -12,7 +12,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
-from billing.rating.engine import rate
+from billing.rating import engine, version_1
 from billing.rating.terms import (
     Agreement,
     Bill,
@@ -29,26 +29,36 @@ from billing.rating.terms import (
     Tier,
 )
 
-VERSION = 1
+# Of the rules by which it is rated, and of the JSON. Invoices keep theirs.
+VERSION = 2
+VERSIONS = (1, VERSION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """All that `billing.rating.engine.rate` is given."""
+    """All that `billing.rating.engine.rate` is given, and the version of the rules by which it is rated."""
 
     period: Period
     usage: Sequence[InstanceUsage]
     prices: Sequence[PriceList]
     agreement: Agreement
+    version: int = VERSION
 
-    def rated(self) -> Bill:
-        """Raises `NoPrice`."""
-        return rate(self.period, self.usage, self.prices, self.agreement)
+    @property
+    def has_percentiles(self) -> bool:
+        """True if five-minute sums are needed."""
+        return any(each.meter is Meter.BANDWIDTH_P95 for one in self.prices for each in one.components)
+
+    def rated(self, until: datetime | None = None) -> Bill:
+        """The bill of the period, or of its hours before `until`. Raises `NoPrice`."""
+        if self.version == 1:
+            return version_1.rate(self.period, self.usage, self.prices, self.agreement)
+        return engine.rate(self.period, self.usage, self.prices, self.agreement, until=until)
 
 
 def to_json(inputs: Inputs) -> dict[str, Any]:
     return {
-        "version": VERSION,
+        "version": inputs.version,
         "period": _plain(asdict(inputs.period)),
         "usage": [_usage_to_json(each) for each in inputs.usage],
         "prices": [_plain(asdict(each)) for each in inputs.prices],
@@ -74,13 +84,14 @@ def _usage_to_json(usage: InstanceUsage) -> dict[str, Any]:
 
 def from_json(raw: Mapping[str, Any]) -> Inputs:
     """Raises `ValueError` for a version that is not known."""
-    if raw.get("version") != VERSION:
+    if raw.get("version") not in VERSIONS:
         raise ValueError(f"inputs of an invoice of unknown version {raw.get('version')!r}")
     return Inputs(
         period=_period(raw["period"]),
         usage=[_usage(each) for each in raw["usage"]],
         prices=[_price_list(each) for each in raw["prices"]],
         agreement=_agreement(raw["agreement"]),
+        version=raw["version"],
     )
 
 

@@ -24,15 +24,16 @@ class CounterBroken(Exception):
 
 
 class Counters:
-    """The last report of each counter so far."""
+    """The last report of each counter so far: of its highest sequence the one with the most bytes."""
 
     def __init__(self) -> None:
         self._last: pa.Table | None = None
 
     def follow(self, reports: pa.Table) -> None:
-        """Reports of one file, with the columns of `files.COLUMNS`, in any order. One that is not newer than the last
-        of its counter is of a file that was merged while another one was written: what came before it is not known
-        any more, and it is not looked at.
+        """Follows the reports of one file, with the columns of `files.COLUMNS`, in any order. Under one sequence a
+        counter may be reported again with more bytes. A report that is not newer than the last of its counter is of a
+        file that was merged while another one was written: the one before it is not known any more, and it is passed
+        over.
 
         Raises:
             CounterBroken: a report adds other bytes than lie between it and the one before it.
@@ -77,7 +78,8 @@ def _in_order(known: pa.Table, added: pa.Array, old: int) -> pa.Table:
             "row": pa.array(range(size), pa.int64()),
         }
     )
-    return rows.sort_by([("counter", "ascending"), ("is_new", "ascending"), ("sequence", "ascending")]).combine_chunks()
+    order = ("counter", "is_new", "sequence", "bytes")
+    return rows.sort_by([(name, "ascending") for name in order]).combine_chunks()
 
 
 def _numbered(known: pa.Table) -> pa.Array:
@@ -94,16 +96,28 @@ def _numbered(known: pa.Table) -> pa.Array:
 
 
 def _is_looked_at(rows: pa.Table) -> pa.Array:
-    """What was known, and each report that is newer than it, once."""
+    """True for what was known, and for each report that is newer than it, once."""
+    import pyarrow.compute as pc
+
+    is_first, is_new = _is_first(rows), _array(rows, "is_new")
+    sequence, count = _array(rows, "sequence"), _array(rows, "bytes")
+    known_sequence, known_count = _known(is_first, is_new, sequence), _known(is_first, is_new, count)
+    is_newer = pc.or_(
+        pc.greater(sequence, known_sequence),
+        pc.and_(pc.equal(sequence, known_sequence), pc.greater(count, known_count)),
+    )
+    is_same = pc.and_(pc.equal(pc.pairwise_diff(sequence), 0), pc.equal(pc.pairwise_diff(count), 0))
+    is_again = pc.and_(pc.invert(is_first), pc.fill_null(is_same, False))
+    return pc.or_(pc.invert(is_new), pc.and_(is_newer, pc.invert(is_again)))
+
+
+def _known(is_first: pa.Array, is_new: pa.Array, values: pa.Array) -> pa.Array:
+    """In the rows of each counter, the value that was known of it before."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    is_first, is_new, sequence = _is_first(rows), _array(rows, "is_new"), _array(rows, "sequence")
-    nothing = pa.scalar(None, pa.int64())
-    of_unknown = pc.if_else(is_first, pa.scalar(BEFORE_ALL, pa.int64()), nothing)
-    known = pc.fill_null_forward(pc.if_else(is_new, of_unknown, sequence))
-    is_again = pc.and_(pc.invert(is_first), pc.fill_null(pc.equal(pc.pairwise_diff(sequence), 0), False))
-    return pc.or_(pc.invert(is_new), pc.and_(pc.greater(sequence, known), pc.invert(is_again)))
+    of_unknown = pc.if_else(is_first, pa.scalar(BEFORE_ALL, pa.int64()), pa.scalar(None, pa.int64()))
+    return pc.fill_null_forward(pc.if_else(is_new, of_unknown, values))
 
 
 def _is_first(rows: pa.Table) -> pa.Array:

@@ -42,20 +42,32 @@ def hours(place: LakePlace, instance_ids: Iterable[str] | None, start: datetime,
     Raises:
         LakeBroken: see there.
     """
+    for instance_id, hour, direction, count in steps(place, instance_ids, start, end, MS_PER_HOUR):
+        yield LakeHour(instance_id=instance_id, hour=hour, direction=direction, bytes=count)
+
+
+def steps(
+    place: LakePlace, instance_ids: Iterable[str] | None, start: datetime, end: datetime, step_ms: int
+) -> Iterator[tuple[str, datetime, str, int]]:
+    """Rows of (instance, begin of the step, direction, bytes), as `hours`, in steps of `step_ms`.
+
+    Raises:
+        LakeBroken: see there.
+    """
     wanted = None if instance_ids is None else sorted(set(instance_ids))
     files = list(files_of(start, end))
     try:
-        sums = _sums(place, files, wanted)
+        sums = _sums(place, files, wanted, step_ms)
     except LakeBroken:
         merged = list(files_of(start, end))
         if merged == files:
             raise
         # What was read was merged meanwhile, and is in other files.
-        sums = _sums(place, merged, wanted)
-    for (instance_id, hour_number, direction), count in sums.items():
-        hour = datetime.fromtimestamp(hour_number * MS_PER_HOUR / 1000, UTC)
-        if count and start <= hour < end:
-            yield LakeHour(instance_id=instance_id, hour=hour, direction=direction, bytes=count)
+        sums = _sums(place, merged, wanted, step_ms)
+    for (instance_id, number, direction), count in sums.items():
+        instant = datetime.fromtimestamp(number * step_ms / 1000, UTC)
+        if count and start <= instant < end:
+            yield instance_id, instant, direction, count
 
 
 def files_of(start: datetime, end: datetime) -> QuerySet[LakeFile]:
@@ -64,8 +76,10 @@ def files_of(start: datetime, end: datetime) -> QuerySet[LakeFile]:
     return found.order_by("day", "cluster_id", "id")
 
 
-def _sums(place: LakePlace, files: Sequence[LakeFile], wanted: list[str] | None) -> dict[tuple[str, int, str], int]:
-    """Bytes by instance, number of the hour and direction."""
+def _sums(
+    place: LakePlace, files: Sequence[LakeFile], wanted: list[str] | None, step_ms: int
+) -> dict[tuple[str, int, str], int]:
+    """Bytes by instance, number of the step and direction."""
     import pyarrow.compute as pc
 
     counters = Counters()
@@ -78,10 +92,10 @@ def _sums(place: LakePlace, files: Sequence[LakeFile], wanted: list[str] | None)
             counters.follow(table)
         except CounterBroken as broken:
             raise LakeBroken(f"{file.path}: {broken}") from None
-        hour = pc.divide(pc.subtract(table.column("at_ms"), 1), MS_PER_HOUR)
-        by_hour = table.append_column("hour", hour).group_by(["instance_id", "hour", "direction"])
-        for row in by_hour.aggregate([("added_bytes", "sum")]).to_pylist():
-            sums[row["instance_id"], row["hour"], row["direction"]] += row["added_bytes_sum"]
+        step = pc.divide(pc.subtract(table.column("at_ms"), 1), step_ms)
+        by_step = table.append_column("step", step).group_by(["instance_id", "step", "direction"])
+        for row in by_step.aggregate([("added_bytes", "sum")]).to_pylist():
+            sums[row["instance_id"], row["step"], row["direction"]] += row["added_bytes_sum"]
     return sums
 
 

@@ -23,18 +23,23 @@ from billing.models.plans import Plan, Price, PriceComponent
 from billing.models.queues import Queue, QueueTurn
 from billing.models.usage import (
     NEVER,
+    NO_BROKER,
     Direction,
+    ProblemKind,
     UsageCounter,
     UsageDay,
     UsageHour,
+    UsageIncarnation,
     UsageMinute,
     UsageOffset,
     UsagePoint,
+    UsageProblem,
 )
 from billing.models.webhooks import DeliveryState, WebhookDelivery, WebhookEndpoint, WebhookEvent
 
 __all__ = [
     "NEVER",
+    "NO_BROKER",
     "OF_CLUSTERS",
     "OF_TENANTS",
     "OVERDUE",
@@ -69,6 +74,7 @@ __all__ = [
     "Plan",
     "Price",
     "PriceComponent",
+    "ProblemKind",
     "Queue",
     "QueueTurn",
     "Seller",
@@ -77,9 +83,11 @@ __all__ = [
     "UsageCounter",
     "UsageDay",
     "UsageHour",
+    "UsageIncarnation",
     "UsageMinute",
     "UsageOffset",
     "UsagePoint",
+    "UsageProblem",
     "ValueFormat",
     "WebhookDelivery",
     "WebhookEndpoint",

@@ -16,6 +16,7 @@ NAME_CHARS_MAX = 200
 SECRET_CHARS_MAX = 400
 SEALED_CHARS_MAX = 1_000
 ERROR_CHARS_MAX = 500
+TOPIC_ID_CHARS_MAX = 40
 INTERVAL_MINUTES = 60
 
 
@@ -64,13 +65,16 @@ class Archive(Versioned):
         _("records that retention deleted before"), max_length=4, choices=OnTrouble.choices, default=OnTrouble.FAIL
     )
     on_bad_record = models.CharField(
-        _("records that cannot be filed"), max_length=4, choices=OnTrouble.choices, default=OnTrouble.SKIP
+        _("records that cannot be read"), max_length=4, choices=OnTrouble.choices, default=OnTrouble.SKIP
     )
     username = models.CharField(_("reads as user"), max_length=NAME_CHARS_MAX, blank=True, default="")
     password = models.CharField(max_length=SEALED_CHARS_MAX, blank=True, default="", editable=False)
     access_key_id = models.CharField(_("access key"), max_length=NAME_CHARS_MAX, blank=True, default="")
     secret_access_key = models.CharField(max_length=SEALED_CHARS_MAX, blank=True, default="", editable=False)
     error = models.CharField(_("error"), max_length=ERROR_CHARS_MAX, blank=True, default="", editable=False)
+    # The topic's id when it was last looked at, and how often it was deleted and made again.
+    topic_id = models.CharField(max_length=TOPIC_ID_CHARS_MAX, blank=True, default="", db_default="", editable=False)
+    topic_generation = models.PositiveIntegerField(default=0, db_default=0, editable=False)
     last_run_at = models.DateTimeField(_("last run"), null=True, blank=True, editable=False)
     next_run_at = models.DateTimeField(_("next run"), default=timezone.now, editable=False)
 
@@ -111,6 +115,8 @@ class ArchivePartition(models.Model):
     skipped_records = models.BigIntegerField(_("records skipped"), default=0)
     missed_offsets = models.BigIntegerField(_("offsets missed"), default=0)
     unfit_values = models.BigIntegerField(_("values without columns"), default=0)
+    # The topic was made anew since: `next_offset` is of the one before, `end_offset` of the new one.
+    is_of_deleted = models.BooleanField(default=False, db_default=False, editable=False)
     read_at = models.DateTimeField(null=True, editable=False)
     error = models.CharField(_("error"), max_length=ERROR_CHARS_MAX, blank=True, default="")
     updated_at = models.DateTimeField(_("changed"), auto_now=True)
@@ -127,7 +133,7 @@ class ArchivePartition(models.Model):
     @property
     def lag(self) -> int:
         """Offsets between what is archived and the end of the log as it was last seen."""
-        return max(0, self.end_offset - self.next_offset)
+        return self.end_offset if self.is_of_deleted else max(0, self.end_offset - self.next_offset)
 
 
 class ArchiveFile(models.Model):

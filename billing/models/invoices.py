@@ -123,6 +123,8 @@ class InvoiceLine(models.Model):
     quantity = models.DecimalField(_("quantity"), max_digits=30, decimal_places=12)
     unit = models.CharField(_("unit"), max_length=16, blank=True, default="")
     unit_price = models.DecimalField(_("unit price"), max_digits=20, decimal_places=8)
+    # None where no term of a month is prorated.
+    hours = models.PositiveIntegerField(_("hours on the plan"), null=True, blank=True)
     amount = models.DecimalField(_("amount"), max_digits=14, decimal_places=2)
 
     class Meta:

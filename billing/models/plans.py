@@ -11,9 +11,11 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from billing.rating.accounts import UNIT_PRICE_STEP
 from billing.rating.levels import BOUGHT
 from billing.rating.terms import Component, Meter, PriceList, Scheme, Tier
 from billing.rating.tiers import tiers_from
+from tenants.currencies import DIGITS_STORED_MAX, minor_digits
 
 CURRENCY_PATTERN = r"^[A-Z]{3}$"
 
@@ -84,6 +86,10 @@ class Price(models.Model):
         self.currency = (self.currency or "").strip().upper()
         if not re.match(CURRENCY_PATTERN, self.currency):
             raise ValidationError({"currency": _("A currency is three letters, such as EUR.")})
+        if minor_digits(self.currency) > DIGITS_STORED_MAX:
+            words = {"currency": self.currency}
+            text = _("Amounts in %(currency)s have three decimals, which is not offered.") % words
+            raise ValidationError({"currency": text})
         now = timezone.now()
         begun = Price.objects.filter(plan_id=self.plan_id, currency=self.currency, effective_from__lte=now)
         if self.effective_from and self.effective_from <= now and begun.exclude(pk=self.pk).exists():
@@ -153,9 +159,11 @@ class PriceComponent(models.Model):
     def clean(self) -> None:
         super().clean()
         try:
-            self.as_tiers()
+            tiers = self.as_tiers()
         except ValueError as wrong:
             raise ValidationError({"tiers": str(wrong)}) from None
+        if any(price != price.quantize(UNIT_PRICE_STEP) for tier in tiers for price in (tier.unit_price, tier.flat)):
+            raise ValidationError({"tiers": _("A price has at most 8 decimals.")})
         if self.price_id and self.price.effective_from <= timezone.now():
             raise ValidationError(_("Hours that have passed are charged at the price they had. Enter a later time."))
 

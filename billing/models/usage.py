@@ -13,6 +13,8 @@ from django.utils.translation import gettext_lazy as _
 from brokers.contract.usage import COUNTER_KEY
 
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+# A record that cannot be read names none.
+NO_BROKER = -1
 
 
 class Direction(models.TextChoices):
@@ -175,3 +177,68 @@ class UsageOffset(models.Model):
 
     def __str__(self) -> str:
         return f"{self.cluster_id} {self.topic}-{self.partition} @ {self.next_offset}"
+
+
+class UsageIncarnation(models.Model):
+    """Latest report of one broker process that the pipeline applied: its highest sequence, and its latest time.
+
+    `is_refused`: another process reported under the same epoch, and what either of them says is not counted any more.
+    """
+
+    cluster_id = models.CharField(max_length=16)
+    broker_id = models.IntegerField()
+    broker_epoch = models.BigIntegerField()
+    sequence = models.BigIntegerField()
+    at_ms = models.BigIntegerField()
+    is_refused = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ("cluster_id", "broker_id", "broker_epoch")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("cluster_id", "broker_id", "broker_epoch"), name="usage_incarnation_once"
+            ),
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        return f"broker {self.broker_id} epoch {self.broker_epoch}"
+
+
+class ProblemKind(models.TextChoices):
+    """Why usage records were not counted, or at another time than they name (`billing.pipeline.schema`)."""
+
+    MALFORMED = "malformed", _("Not a usage record")
+    NEWER_VERSION = "newer_version", _("Of a newer version")
+    EPOCH_REUSED = "epoch_reused", _("Under an epoch that was used before")
+    CLOCK = "clock", _("By a clock that is wrong")
+
+
+class UsageProblem(models.Model):
+    """Usage records of one partition and broker that an operator must look at. Those of the same kind are added up
+    until somebody has looked after them.
+    """
+
+    cluster_id = models.CharField(_("cluster"), max_length=16)
+    kind = models.CharField(_("problem"), max_length=20, choices=ProblemKind.choices)
+    partition = models.IntegerField(_("partition"))
+    broker_id = models.IntegerField(_("broker"), default=NO_BROKER)
+    records = models.BigIntegerField(_("records"))
+    last_offset = models.BigIntegerField(_("last offset"))
+    detail = models.TextField(_("as written"), blank=True)
+    first_at = models.DateTimeField(_("first seen"))
+    last_at = models.DateTimeField(_("last seen"))
+    handled_at = models.DateTimeField(_("looked after"), null=True, blank=True)
+
+    class Meta:
+        ordering = ("-last_at", "-id")
+        verbose_name = _("problem of usage")
+        verbose_name_plural = _("problems of usage")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("cluster_id", "kind", "partition", "broker_id"), condition=models.Q(handled_at=None),
+                name="usage_problem_open_once",
+            ),
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.kind}: {self.records}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,14 @@ from billing.lake import files
 from billing.lake.address import LakePlace
 from billing.pipeline import naming, schema, sink, transforms
 from billing.pipeline.cluster import Cluster
+from billing.pipeline.doubts import NO_BROKER, ClockBounds, Incarnation, Problem
 from billing.pipeline.source import UsageSource, consumer_conf
 from brokers.contract.usage import USAGE_TOPIC
 
 if TYPE_CHECKING:
     import psycopg
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 log = structlog.get_logger(__name__)
 
@@ -40,11 +41,13 @@ class UsageLost(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """What one run did; `caught_up` is False when a range was cut at what a run takes at most."""
+    """What one run did; `caught_up` is False when a range was cut at what a run takes at most. Records that are
+    `left_out` are not billed.
+    """
 
     records: int
     minute_rows: int
-    malformed: int
+    left_out: int
     caught_up: bool
 
 
@@ -54,7 +57,9 @@ class _Aggregated:
 
     ranges: dict[int, tuple[int, int]]
     records: int
-    malformed: int
+    left_out: int
+    problems: list[Problem]
+    incarnations: list[Incarnation]
     minutes: list[tuple[Any, ...]]
     counters: list[tuple[Any, ...]]
     reports: pa.Table
@@ -149,9 +154,11 @@ def run(
         ends = {partition: high for partition, (_, high) in offsets.items()}
         if not planned:
             sink.note_complete(connection, cluster.cluster_id, ends, looked_at)
-            return RunReport(records=0, minute_rows=0, malformed=0, caught_up=True)
+            return RunReport(records=0, minute_rows=0, left_out=0, caught_up=True)
         reached("planned")
-        result = _aggregate(make_session(), connection, cluster, planned)
+        looks = sink.last_looks(connection, cluster.cluster_id)
+        bounds = {partition: _bounds(looks.get(partition), looked_at) for partition in planned}
+        result = _aggregate(make_session(), connection, cluster, planned, bounds)
         ranges = result.ranges
         reached("aggregated")
         kept = [] if lake is None else files.write(lake, cluster.cluster_id, ranges, result.reports)
@@ -164,19 +171,37 @@ def run(
             minutes=result.minutes,
             counters=result.counters,
             lake_files=kept,
+            problems=result.problems,
+            incarnations=result.incarnations,
             before_commit=lambda: reached("written"),
         )
         reached("committed")
         applied = {partition: high for partition, high in ends.items() if ranges.get(partition, (0, high))[1] == high}
         sink.note_complete(connection, cluster.cluster_id, applied, looked_at)
-    if result.malformed:
-        log.error("usage.malformed", cluster_id=cluster.cluster_id, records=result.malformed)
+    for each in result.problems:
+        log.error(
+            "usage.problem",
+            cluster_id=cluster.cluster_id,
+            kind=each.kind,
+            partition=each.partition,
+            broker_id=each.broker_id,
+            records=each.records,
+            last_offset=each.last_offset,
+        )
     return RunReport(
         records=result.records,
         minute_rows=len(result.minutes),
-        malformed=result.malformed,
+        left_out=result.left_out,
         caught_up=applied == ends,
     )
+
+
+def _bounds(last_look: datetime | None, looked_at: datetime) -> ClockBounds:
+    return ClockBounds(None if last_look is None else _ms(last_look), _ms(looked_at))
+
+
+def _ms(instant: datetime) -> int:
+    return int(instant.timestamp() * 1_000)
 
 
 def _aggregate(
@@ -184,6 +209,7 @@ def _aggregate(
     connection: psycopg.Connection[Any],
     cluster: Cluster,
     ranges: Mapping[int, tuple[int, int]],
+    bounds: Mapping[int, ClockBounds],
 ) -> _Aggregated:
     """Reads the ranges, as far as `BYTES_PER_RUN_MAX` lets it, and adds up what was read; nothing is written.
 
@@ -193,27 +219,33 @@ def _aggregate(
     from pyspark.sql import functions as F  # noqa: N812  (its name in every Spark text)
 
     spark.dataSource.register(UsageSource)
+    known = sink.stored_incarnations(connection, cluster.cluster_id)
+    wanted = [[partition, *span, *astuple(bounds[partition])] for partition, span in ranges.items()]
     events = (
         spark.read.format("penstock_usage")
         .options(bootstrap=cluster.bootstrap, **cluster.login)
-        .option("ranges", json.dumps([[partition, *span] for partition, span in ranges.items()]))
+        .option("ranges", json.dumps(wanted))
+        .option("incarnations", json.dumps([astuple(each) for each in known]))
         .option("bytes_max", str(BYTES_PER_RUN_MAX // len(ranges)))
         .load()
         .persist()
     )
     try:
         good = transforms.well_formed(events)
-        read = events.groupBy("partition").agg(F.count("*").alias("records"), F.max("offset").alias("last")).collect()
+        of_range = (F.count("*").alias("records"), F.max("offset").alias("last"), F.count("problem").alias("problems"))
+        read = events.groupBy("partition").agg(*of_range).collect()
         stops = {row.partition: row.last + 1 for row in read}
         records, expected = sum(row.records for row in read), sum(stops[each] - ranges[each][0] for each in stops)
         if records != expected or stops.keys() != ranges.keys():
             raise UsageLost(f"read {records} of {expected} usage records of {cluster.cluster_id}")
-        kept = good.count()
-        incarnations = {
-            (row.broker_id, row.broker_epoch) for row in good.select("broker_id", "broker_epoch").distinct().collect()
-        }
+        problems, refused = _problems(events) if any(row.problems for row in read) else ([], set())
+        of_incarnation = (F.max("sequence").alias("sequence"), F.max("at_ms").alias("at_ms"))
+        incarnations = [
+            Incarnation(*row) for row in good.groupBy("broker_id", "broker_epoch").agg(*of_incarnation).collect()
+        ]
+        keys = {(each.broker_id, each.broker_epoch) for each in incarnations}
         counters = spark.createDataFrame(
-            sink.stored_counters(connection, cluster.cluster_id, incarnations), schema.spark_ddl(schema.COUNTER)
+            sink.stored_counters(connection, cluster.cluster_id, keys), schema.spark_ddl(schema.COUNTER)
         )
         rows = transforms.increments(transforms.distinct_reports(good), counters).persist()
         minute_rows = naming.with_others(tuple(row) for row in transforms.minutes(rows).collect())
@@ -225,8 +257,36 @@ def _aggregate(
     return _Aggregated(
         ranges={partition: (start, stops[partition]) for partition, (start, _) in ranges.items()},
         records=records,
-        malformed=records - kept,
+        left_out=sum(each.records for each in problems if each.kind != schema.CLOCK),
+        problems=problems,
+        incarnations=incarnations + [Incarnation(*key, 0, 0, True) for key in sorted(refused)],
         minutes=minute_rows,
         counters=counter_rows,
         reports=reports,
     )
+
+
+def _problems(events: DataFrame) -> tuple[list[Problem], set[tuple[int, int]]]:
+    """Returns the problems of a run's records, and the (broker id, broker epoch) pairs that are refused."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    found = (
+        events.where(F.col("problem").isNotNull())
+        .groupBy("problem", "partition", "broker_id", "broker_epoch")
+        .agg(
+            F.count("*").alias("records"),
+            F.max("offset").alias("last_offset"),
+            F.coalesce(F.max_by("detail", "offset"), F.lit("")).alias("detail"),
+        )
+        .collect()
+    )
+    problems = [
+        Problem(
+            kind=row.problem, partition=row.partition, records=row.records,
+            broker_id=NO_BROKER if row.broker_id is None else row.broker_id, last_offset=row.last_offset,
+            detail=row.detail,
+        )
+        for row in found
+    ]  # fmt: skip
+    refused = {(row.broker_id, row.broker_epoch) for row in found if row.problem == schema.EPOCH_REUSED}
+    return problems, refused

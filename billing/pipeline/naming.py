@@ -11,6 +11,8 @@ from brokers.contract.usage import COUNTED, OTHER
 
 # Of one instance, minute and direction in one run; the rest is counted under OTHER.
 NAMED_PER_MINUTE_MAX: Final = 1_000
+# Tables hold no larger number.
+SUM_MAX: Final = 2**62
 _NAMES: Final = ("topic", "user", "client_id")
 _OF_MINUTE: Final = [MINUTE_NAMES.index(name) for name in MINUTE_NAMES if name not in (*_NAMES, *COUNTED)]
 _BYTES: Final = MINUTE_NAMES.index("bytes")
@@ -43,5 +45,5 @@ def _added_up(rows: Iterable[Row]) -> list[Row]:
     for row in rows:
         total = sums.setdefault(row[: -len(COUNTED)], [0] * len(COUNTED))
         for number, count in enumerate(row[-len(COUNTED) :]):
-            total[number] += count
+            total[number] = min(total[number] + count, SUM_MAX)
     return [(*key, *total) for key, total in sums.items()]

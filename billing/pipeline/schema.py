@@ -43,8 +43,10 @@ def columns(names: Iterable[str]) -> tuple[Column, ...]:
     return tuple(_column(name) for name in names)
 
 
-# A record as it is read: where it lay, and what it says.
-EVENT = columns(("partition", "offset", *FIELD_NAMES))
+# Why a report is left out, or counted at another time than it names (CLOCK).
+MALFORMED, NEWER_VERSION, EPOCH_REUSED, CLOCK = "malformed", "newer_version", "epoch_reused", "clock"
+# A record as it is read: where it lay, what it says, and what is the matter with it.
+EVENT = (*columns(("partition", "offset", *FIELD_NAMES)), Column("problem", STRING), Column("detail", STRING))
 # What is stored of a counter: its key, and what its last report said.
 COUNTER_NAMES = (*COUNTER_KEY, "sequence", *COUNTED)
 COUNTER = columns(COUNTER_NAMES)

@@ -9,15 +9,17 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (its name in every Spark text)
 
-from billing.pipeline.schema import COUNTER_NAMES, MINUTE_KEY, MINUTE_NAMES
+from billing.pipeline.schema import CLOCK, COUNTER_NAMES, MINUTE_KEY, MINUTE_NAMES
 from brokers.contract.usage import COUNTER_KEY
 
 MS_PER_MINUTE = 60_000
+# A minute has so much at most: sums of what brokers may say do not outgrow 64 bits.
+MINUTE_MAX = 2**62
 
 
 def well_formed(events: DataFrame) -> DataFrame:
-    """Drops records that were no usage events (the source kept their offsets with null fields)."""
-    return events.where(F.col("broker_id").isNotNull() & F.col("direction").isNotNull())
+    """Drops records that are no usage events, or not to be counted. One whose clock was wrong has another time."""
+    return events.where(F.col("problem").isNull() | (F.col("problem") == CLOCK))
 
 
 def distinct_reports(events: DataFrame) -> DataFrame:
@@ -36,8 +38,9 @@ def distinct_reports(events: DataFrame) -> DataFrame:
 def increments(reports: DataFrame, counters: DataFrame) -> DataFrame:
     """What each report adds to the one before it; before the first one stands the stored counter, or zero.
 
-    `counters` has the columns of `schema.COUNTER`. Reports at or below the stored sequence are old news. A counter
-    never falls within one broker incarnation; should one, it adds nothing.
+    `counters` has the columns of `schema.COUNTER`. Reports below the stored sequence are old news. One that is said
+    again under the stored sequence counts as far as it is larger: it was appended in part, and said again later. A
+    counter never falls within one broker incarnation; should one, it adds nothing.
     """
     stored = counters.select(
         *COUNTER_KEY,
@@ -46,7 +49,12 @@ def increments(reports: DataFrame, counters: DataFrame) -> DataFrame:
         F.col("requests").alias("stored_requests"),
     )
     in_order = Window.partitionBy(*COUNTER_KEY).orderBy("sequence")
-    is_unseen = F.col("stored_sequence").isNull() | (F.col("sequence") > F.col("stored_sequence"))
+    is_larger = (F.col("bytes") > F.col("stored_bytes")) | (F.col("requests") > F.col("stored_requests"))
+    is_unseen = (
+        F.col("stored_sequence").isNull()
+        | (F.col("sequence") > F.col("stored_sequence"))
+        | ((F.col("sequence") == F.col("stored_sequence")) & is_larger)
+    )
 
     def added(name: str) -> Column:
         before = F.coalesce(F.lag(name).over(in_order), F.col(f"stored_{name}"), F.lit(0))
@@ -73,10 +81,15 @@ def minutes(rows: DataFrame) -> DataFrame:
     return (
         rows.withColumn("minute_ms", minute_ms.cast("long"))
         .groupBy(*MINUTE_KEY)
-        .agg(F.sum("added_bytes").alias("bytes"), F.sum("added_requests").alias("requests"))
+        .agg(_sum("added_bytes").alias("bytes"), _sum("added_requests").alias("requests"))
         .where((F.col("bytes") > 0) | (F.col("requests") > 0))
         .select(*MINUTE_NAMES)
     )
+
+
+def _sum(name: str) -> Column:
+    most = F.lit(MINUTE_MAX)
+    return F.least(F.coalesce(F.try_sum(name), most), most)
 
 
 def last_counters(rows: DataFrame) -> DataFrame:

@@ -11,9 +11,9 @@ CENT = Decimal("0.01")
 ZERO = Decimal(0)
 
 
-def shared_out(amount: Decimal, weights: Mapping[K, Decimal]) -> dict[K, Decimal]:
-    """`amount` in proportion to weights that are not negative; evenly where all are zero. Of equal remainders the
-    earlier key gets the cent.
+def shared_out(amount: Decimal, weights: Mapping[K, Decimal], unit: Decimal = CENT) -> dict[K, Decimal]:
+    """Parts of `amount` in multiples of `unit`, in proportion to weights that are not negative; evenly where all are
+    zero. Of equal remainders the earlier key gets the unit.
 
     Raises:
         ValueError: there is nobody to share it out to.
@@ -23,10 +23,10 @@ def shared_out(amount: Decimal, weights: Mapping[K, Decimal]) -> dict[K, Decimal
     total = sum(weights.values(), ZERO)
     share_of = {key: (weight / total if total else Decimal(1) / len(weights)) for key, weight in weights.items()}
     exact = {key: amount * share for key, share in share_of.items()}
-    result = {key: value.quantize(CENT, ROUND_DOWN) for key, value in exact.items()}
+    result = {key: value.quantize(unit, ROUND_DOWN) for key, value in exact.items()}
     left = amount - sum(result.values(), ZERO)
-    step = CENT if left >= 0 else -CENT
+    step = unit if left >= 0 else -unit
     in_order = sorted(exact, key=lambda key: abs(exact[key] - result[key]), reverse=True)
-    for number in range(int(abs(left) / CENT)):
+    for number in range(int(abs(left) / unit)):
         result[in_order[number % len(in_order)]] += step
     return result

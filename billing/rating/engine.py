@@ -1,21 +1,22 @@
-"""Rating: what was used, at the prices that were in force, is a bill. Pure and exact.
+"""Rating: a bill out of what was used, at the prices that were in force. Pure and exact.
 
-Quantities and prices are exact; an amount is rounded once, in its line, so that the sum of the lines is the subtotal to
-the cent. Before rounding, prices of one tier are additive: a period that is cut at any full hour costs what its parts
-cost. Tiers, what is included per period, commitments and minimums belong to a whole billing period.
+An amount is the quantity times the unit price of its line, as both are printed, rounded once to the minor unit of the
+currency; the subtotal is the sum of the lines. Terms of a month belong to a plan and a billing period
+(`billing.rating.accounts`). `billing.rating.version_1` has the rules of invoices from before.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import Decimal
+from typing import Final
 
+from billing.rating.accounts import TIER_UNIT, VOLUMES, Account, Piece
 from billing.rating.hours import HOUR, Segment, segments
 from billing.rating.levels import BOUGHT, bought_per_hour
-from billing.rating.percentile import percentile_95
+from billing.rating.percentile import POINTS_PER_HOUR, billed_rate
 from billing.rating.terms import (
     Agreement,
     Bill,
@@ -26,15 +27,15 @@ from billing.rating.terms import (
     Period,
     PriceList,
     RatedLine,
+    RatePoint,
 )
-from billing.rating.tiers import Charge, charges
+from tenants.currencies import rounded
 
-ZERO = Decimal(0)
-CENT = Decimal("0.01")
-BYTES_PER_GB = Decimal(10**9)
-HUNDRED = Decimal(100)
+ZERO: Final = Decimal(0)
+BYTES_PER_GB: Final = Decimal(10**9)
+HUNDRED: Final = Decimal(100)
 
-UNITS = {
+UNITS: Final = {
     Meter.INSTANCE: "h",
     Meter.BANDWIDTH: "MB/s·h",
     Meter.STORAGE: "GB·h",
@@ -46,91 +47,140 @@ UNITS = {
     Meter.BANDWIDTH_P95: "MB/s",
 }
 # Measured in each hour, and charged in hours in which the instance was there.
-LEVELS = (Meter.STORED, Meter.PARTITIONS, Meter.CONNECTIONS)
-# Included once per billing period; of the others each hour.
-OF_PERIOD = (Meter.BYTES_IN, Meter.BYTES_OUT, Meter.BANDWIDTH_P95)
+LEVELS: Final = (Meter.STORED, Meter.PARTITIONS, Meter.CONNECTIONS)
+# Charged while an instance is suspended.
+KEPT: Final = (Meter.STORED, Meter.STORAGE)
+Accounts = dict[tuple[str, Meter], Account]
 
 
-def rounded(amount: Decimal) -> Decimal:
-    return amount.quantize(CENT, ROUND_HALF_UP)
+def rate(
+    period: Period,
+    usage: Sequence[InstanceUsage],
+    prices: Sequence[PriceList],
+    agreement: Agreement,
+    *,
+    until: datetime | None = None,
+) -> Bill:
+    """The bill of a billing period. `prices` in the currency of the agreement; lists of other currencies are left out.
 
-
-def rate(period: Period, usage: Sequence[InstanceUsage], prices: Sequence[PriceList], agreement: Agreement) -> Bill:
-    """The bill of a period. `prices` in the currency of the agreement; lists of other currencies are left out.
+    With `until` the bill of the hours before it, in a period that runs: what a month includes is that of the whole
+    period, as it goes on; commitments, percentiles and fees are due by the hours that passed.
 
     Raises:
         NoPrice: a plan that was had has no price at that time.
     """
-    lists = [each for each in prices if each.currency == agreement.currency]
-    lines = [line for instance in usage for line in _lines_of(period, instance, lists)]
-    lines += _discounts(period, agreement, sum((line.amount for line in lines), ZERO))
+    end = period.end if until is None else min(until, period.end)
+    currency = agreement.currency
+    lists = [prices_of_plan for prices_of_plan in prices if prices_of_plan.currency == currency]
+    rating = _Rating(period, end, currency)
+    lines = [line for instance in usage for line in rating.lines_of(instance, lists)]
+    charged = Period(start=period.start, end=end)
+    lines += _discounts(charged, agreement, sum((line.amount for line in lines), ZERO))
     subtotal = sum((line.amount for line in lines), ZERO)
     if subtotal < agreement.minimum:
-        missing = rounded(agreement.minimum - subtotal)
-        lines.append(_of_bill(period, "minimum", missing))
+        missing = rounded(agreement.minimum - subtotal, currency)
+        lines.append(_of_bill(charged, "minimum", missing))
         subtotal += missing
-    tax = rounded(subtotal * agreement.tax_percent / HUNDRED)
-    return Bill(
-        currency=agreement.currency, period=period, lines=lines, subtotal=subtotal, tax=tax, total=subtotal + tax
-    )
+    tax = rounded(subtotal * agreement.tax_percent / HUNDRED, currency)
+    return Bill(currency=currency, period=charged, lines=lines, subtotal=subtotal, tax=tax, total=subtotal + tax)
 
 
-@dataclass(slots=True)
-class _Sum:
-    """What one component of a price list is charged for, and of which hours."""
+class _Rating:
+    """Rating of the hours before `end` of a billing period."""
 
-    segment: Segment
-    component: Component
-    start: datetime
-    end: datetime
-    quantity: Decimal = ZERO
+    def __init__(self, period: Period, end: datetime, currency: str) -> None:
+        self._period = period
+        self._end = end
+        self._currency = currency
+        self._hours = (period.end - period.start) // HOUR
 
+    def lines_of(self, usage: InstanceUsage, lists: Sequence[PriceList]) -> Iterator[RatedLine]:
+        charged = list(segments(self._period, usage.spans, lists, running_first=True))
+        if not charged:
+            return
+        accounts: Accounts = {}
+        # In the order of lines: what is bought, what is measured, percentiles.
+        self._open(accounts, charged, [meter for meter in Meter if meter in BOUGHT])
+        measured = [meter for meter in Meter if meter not in BOUGHT and meter is not Meter.BANDWIDTH_P95]
+        pieces = self._open(accounts, charged, measured)
+        self._add_measured(usage, charged, pieces)
+        self._open(accounts, charged, [Meter.BANDWIDTH_P95])
+        for (plan, meter), account in accounts.items():
+            mb_s = self._percentile(usage, charged, plan) if meter is Meter.BANDWIDTH_P95 else ZERO
+            yield from self._lines(usage.instance_id, plan, account, mb_s)
 
-@dataclass(slots=True)
-class _Sums:
-    """By plan, meter and price list, in the order in which they came."""
+    def _open(
+        self, accounts: Accounts, charged: Sequence[Segment], meters: Sequence[Meter]
+    ) -> dict[tuple[int, Meter], Piece]:
+        """Add the hours of these meters to their accounts. Returns the piece of each segment and meter."""
+        pieces: dict[tuple[int, Meter], Piece] = {}
+        for number, segment in enumerate(charged):
+            end = min(segment.end, self._end)
+            hours = max(0, (end - segment.start) // HOUR)
+            for component in segment.prices.components:
+                meter = component.meter
+                if meter not in meters or not _is_charged(segment, meter):
+                    continue
+                account = accounts.setdefault((segment.span.plan, meter), Account(meter))
+                piece = pieces[number, meter] = account.piece(component, segment.start, end)
+                piece.hours += hours
+                piece.entitled_hours += segment.hours
+                piece.end = max(piece.end, end)
+                if meter in BOUGHT:
+                    piece.quantity += bought_per_hour(component, segment.span) * hours
+        return pieces
 
-    of: dict[tuple[str, Meter, datetime], _Sum] = field(default_factory=dict)
-
-    def add(self, segment: Segment, component: Component, start: datetime, end: datetime, quantity: Decimal) -> None:
-        key = segment.span.plan, component.meter, segment.prices.effective_from
-        found = self.of.get(key)
-        if found is None:
-            self.of[key] = _Sum(segment, component, start, end, quantity)
-        else:
-            found.quantity += quantity
-            found.end = max(found.end, end)
-
-
-def _lines_of(period: Period, usage: InstanceUsage, lists: Sequence[PriceList]) -> Iterator[RatedLine]:
-    charged = list(segments(period, usage.spans, lists))
-    if not charged:
-        return
-    sums = _Sums()
-    for segment in charged:
-        for component in segment.prices.components:
-            if component.meter in BOUGHT:
-                quantity = bought_per_hour(component, segment.span) * segment.hours
-                sums.add(segment, component, segment.start, segment.end, quantity)
-    starts = [segment.start for segment in charged]
-    for hour in usage.hours:
-        if not period.start <= hour.hour < period.end:
-            continue
-        # What came in after the last hour, or before the first, belongs to the size next to it.
-        segment = charged[max(0, bisect_right(starts, hour.hour) - 1)]
-        is_inside = segment.start <= hour.hour < segment.end
-        for component in segment.prices.components:
-            if segment.span.only_storage and component.meter is not Meter.STORED:
+    def _add_measured(
+        self, usage: InstanceUsage, charged: Sequence[Segment], pieces: dict[tuple[int, Meter], Piece]
+    ) -> None:
+        starts = [segment.start for segment in charged]
+        for hour in usage.hours:
+            if not self._period.start <= hour.hour < self._end:
                 continue
-            if not is_inside and component.meter in LEVELS:
-                continue  # what brokers still hold of an instance that was deleted
-            if component.meter not in BOUGHT and component.meter is not Meter.BANDWIDTH_P95:
-                sums.add(segment, component, hour.hour, hour.hour + HOUR, _measured(component, hour))
-    _add_percentiles(period, usage, charged, sums)
-    yield from _priced(usage.instance_id, sums)
+            # What came in after the last hour, or before the first, belongs to the size next to it.
+            number = max(0, bisect_right(starts, hour.hour) - 1)
+            segment = charged[number]
+            is_inside = segment.start <= hour.hour < segment.end
+            for component in segment.prices.components:
+                piece = pieces.get((number, component.meter))
+                if piece is None or (not is_inside and component.meter in LEVELS):
+                    continue  # what brokers still hold of an instance that was deleted is not charged
+                piece.quantity += measured_units(component, hour)
+                piece.start, piece.end = min(piece.start, hour.hour), max(piece.end, hour.hour + HOUR)
+
+    def _percentile(self, usage: InstanceUsage, charged: Sequence[Segment], plan: str) -> Decimal:
+        """The percentile of the five-minute averages of the hours that are charged by percentile under the plan."""
+        starts = [point.start for point in usage.rate_points]
+        points: list[RatePoint] = []
+        hours = 0
+        for segment in charged:
+            meters = [component.meter for component in segment.prices.components]
+            if segment.span.plan != plan or segment.span.only_storage or Meter.BANDWIDTH_P95 not in meters:
+                continue
+            end = min(segment.end, self._end)
+            hours += max(0, (end - segment.start) // HOUR)
+            points += usage.rate_points[bisect_left(starts, segment.start) : bisect_left(starts, end)]
+        return billed_rate(points, hours * POINTS_PER_HOUR)
+
+    def _lines(self, instance_id: str, plan: str, account: Account, mb_s: Decimal) -> Iterator[RatedLine]:
+        is_prorated = account.is_monthly and account.hours < self._hours
+        for priced in account.priced(self._hours, mb_s):
+            amount = rounded(priced.quantity * priced.unit_price, self._currency)
+            if amount or priced.unit_price:
+                yield RatedLine(
+                    kind="usage", instance_id=instance_id, plan=plan, meter=account.meter, start=priced.start,
+                    end=priced.end, quantity=priced.quantity,
+                    unit=TIER_UNIT if priced.is_fee else UNITS[account.meter], unit_price=priced.unit_price,
+                    amount=amount, hours=account.hours if is_prorated else None,
+                )  # fmt: skip
 
 
-def _measured(component: Component, hour: HourUsage) -> Decimal:
+def _is_charged(segment: Segment, meter: Meter) -> bool:
+    """While an instance is suspended, what it keeps is charged; and what it moved in an hour in which it also ran."""
+    return not segment.span.only_storage or meter in KEPT or (segment.has_run and meter in VOLUMES)
+
+
+def measured_units(component: Component, hour: HourUsage) -> Decimal:
     """Units of one hour; what each hour includes is not among them."""
     match component.meter:
         case Meter.BYTES_IN:
@@ -146,79 +196,18 @@ def _measured(component: Component, hour: HourUsage) -> Decimal:
     return max(ZERO, level - component.included)
 
 
-def _add_percentiles(period: Period, usage: InstanceUsage, charged: Sequence[Segment], sums: _Sums) -> None:
-    """By the price list of the last hour that has such a component: it is a figure of the whole period."""
-    found = [
-        (segment, component)
-        for segment in charged
-        for component in segment.prices.components
-        if component.meter is Meter.BANDWIDTH_P95
-    ]
-    if not found:
-        return
-    segment, component = found[-1]
-    result = percentile_95(period, usage.spans, usage.rate_points)
-    mb_s = max(ZERO, result.mb_s - component.included)
-    scaled = Component(
-        meter=component.meter,
-        scheme=component.scheme,
-        tiers=component.tiers,
-        commit=component.commit * result.share,
-        overage_price=component.overage_price,
-    )
-    sums.add(segment, scaled, charged[0].start, charged[-1].end, mb_s * result.share)
-
-
-def _priced(instance_id: str, sums: _Sums) -> Iterator[RatedLine]:
-    before: dict[tuple[str, Meter], Decimal] = {}
-    used: dict[tuple[str, Meter], Decimal] = {}
-    for (plan, meter, _), each in sums.of.items():
-        quantity = each.quantity
-        if meter in OF_PERIOD and meter is not Meter.BANDWIDTH_P95:
-            free = max(ZERO, each.component.included - used.get((plan, meter), ZERO))
-            used[plan, meter] = used.get((plan, meter), ZERO) + quantity
-            quantity = max(ZERO, quantity - free)
-        for charge in _committed(each.component, quantity, before.get((plan, meter), ZERO)):
-            yield from _line(instance_id, each, charge)
-        before[plan, meter] = before.get((plan, meter), ZERO) + quantity
-
-
-def _committed(component: Component, quantity: Decimal, before: Decimal) -> Iterator[Charge]:
-    """At least the commitment is charged; what exceeds it at the price of overage, where there is one."""
-    if component.overage_price is not None and quantity > component.commit:
-        yield from charges(component, component.commit, before=before)
-        yield Charge(quantity - component.commit, component.overage_price, ZERO)
-    else:
-        yield from charges(component, max(quantity, component.commit), before=before)
-
-
-def _line(instance_id: str, of: _Sum, charge: Charge) -> Iterator[RatedLine]:
-    meter, plan = of.component.meter, of.segment.span.plan
-    amount = rounded(charge.quantity * charge.unit_price)
-
-    def line(quantity: Decimal, unit: str, unit_price: Decimal, amount: Decimal) -> RatedLine:
-        return RatedLine(
-            kind="usage", instance_id=instance_id, plan=plan, meter=meter, start=of.start, end=of.end,
-            quantity=quantity, unit=unit, unit_price=unit_price, amount=amount,
-        )  # fmt: skip
-
-    if amount or charge.unit_price:
-        yield line(charge.quantity, UNITS[meter], charge.unit_price, amount)
-    if charge.flat:
-        yield line(Decimal(1), "tier", charge.flat, rounded(charge.flat))
-
-
 def _discounts(period: Period, agreement: Agreement, subtotal: Decimal) -> Iterator[RatedLine]:
     """One after the other, and never more than there is to pay."""
     left = subtotal
     for discount in agreement.discounts:
         begins_late = discount.start is not None and period.start < discount.start
         is_over = discount.end is not None and period.start >= discount.end
-        off = min(left, rounded(left * discount.percent / HUNDRED) + discount.amount)
+        by_percent = rounded(left * discount.percent / HUNDRED, agreement.currency)
+        off = rounded(min(left, by_percent + discount.amount), agreement.currency)
         if begins_late or is_over or off <= 0:
             continue
         left -= off
-        yield _of_bill(period, "discount", -rounded(off), discount.code)
+        yield _of_bill(period, "discount", -off, discount.code)
 
 
 def _of_bill(period: Period, kind: str, amount: Decimal, code: str = "") -> RatedLine:

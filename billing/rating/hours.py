@@ -27,12 +27,15 @@ class NoPrice(Exception):
 
 
 class Segment(NamedTuple):
-    """Full hours `[start, end)` that are charged alike."""
+    """Full hours `[start, end)` that are charged alike, at the size of `span`. `has_run`: the instance ran in some of
+    their time, though a dearer size may be one at which it was suspended.
+    """
 
     start: datetime
     end: datetime
     span: SizeSpan
     prices: PriceList
+    has_run: bool
 
     @property
     def hours(self) -> int:
@@ -60,8 +63,11 @@ def price_list_at(lists: Sequence[PriceList], plan: str, hour: datetime) -> Pric
     return max(begun, key=lambda each: each.effective_from)
 
 
-def segments(period: Period, spans: Sequence[SizeSpan], lists: Sequence[PriceList]) -> Iterator[Segment]:
-    """The charged hours of the period, oldest first. Hours without a size are left out.
+def segments(
+    period: Period, spans: Sequence[SizeSpan], lists: Sequence[PriceList], *, running_first: bool = False
+) -> Iterator[Segment]:
+    """The charged hours of the period, oldest first. Hours without a size are left out. With `running_first` an hour of
+    two sizes that cost the same is charged at the one that was not suspended.
 
     Raises:
         NoPrice: a plan that was had has no price at that time.
@@ -75,5 +81,7 @@ def segments(period: Period, spans: Sequence[SizeSpan], lists: Sequence[PriceLis
         had = [span for span in spans if span.start < start + HOUR and (span.end is None or span.end > start)]
         if had:
             priced = [(span, price_list_at(lists, span.plan, start)) for span in had]
-            span, prices = max(priced, key=lambda each: hourly_cost(each[1], each[0]))
-            yield Segment(start, end, span, prices)
+            span, prices = max(
+                priced, key=lambda each: (hourly_cost(each[1], each[0]), running_first and not each[0].only_storage)
+            )
+            yield Segment(start, end, span, prices, any(not each.only_storage for each in had))

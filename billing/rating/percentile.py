@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from typing import NamedTuple
 from billing.rating.terms import Period, RatePoint, SizeSpan
 
 POINT = timedelta(minutes=5)
+POINTS_PER_HOUR = timedelta(hours=1) // POINT
 BYTES_PER_MB = 1_000_000
 DROPPED_SHARE = Decimal("0.05")
 
@@ -30,18 +31,18 @@ def percentile_95(period: Period, spans: Sequence[SizeSpan], rate_points: Sequen
     whole = (period.end - period.start) // POINT
     if not count:
         return Percentile(0, 0, Decimal(0), Decimal(0))
+    billed = billed_rate([point for point in rate_points if point.start in slots], count)
+    return Percentile(count, int(count * DROPPED_SHARE), billed, Decimal(count) / Decimal(whole))
+
+
+def billed_rate(points: Iterable[RatePoint], count: int) -> Decimal:
+    """The 95th percentile in MB/s of `count` five-minute averages; those that are not among the points are zero."""
     seconds = int(POINT.total_seconds())
     rates = sorted(
-        (
-            Decimal(max(point.bytes_in, point.bytes_out)) / (seconds * BYTES_PER_MB)
-            for point in rate_points
-            if point.start in slots
-        ),
-        reverse=True,
+        (Decimal(max(point.bytes_in, point.bytes_out)) / (seconds * BYTES_PER_MB) for point in points), reverse=True
     )
     dropped = int(count * DROPPED_SHARE)
-    billed = rates[dropped] if dropped < len(rates) else Decimal(0)
-    return Percentile(count, dropped, billed, Decimal(count) / Decimal(whole))
+    return rates[dropped] if dropped < len(rates) else Decimal(0)
 
 
 def _slots(period: Period, spans: Sequence[SizeSpan]) -> set[datetime]:

@@ -1,27 +1,26 @@
 """What a size costs per hour, before it is bought: by the components that invoices are made of (`levels`, `tiers`).
 
-1 MB = 10^6 bytes, 1 GB = 10^9 bytes. A month is 730 hours. Unit prices carry 4 decimals, sums 2 (design: money).
+1 MB = 10^6 bytes, 1 GB = 10^9 bytes. A month is 730 hours. Prices are exact; the sum of a month is rounded, once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import Decimal
 
 from billing.rating.levels import bought_per_hour
 from billing.rating.terms import Meter, PriceList, SizeSpan
 from billing.rating.tiers import charges
+from tenants.currencies import rounded
 
 HOURS_PER_MONTH = 730
-UNIT = Decimal("0.0001")
-CENT = Decimal("0.01")
 # What a quote calls the meters that are bought, and their units.
 NAMES = {Meter.INSTANCE: ("base", "instance"), Meter.BANDWIDTH: ("bandwidth", "MB/s"), Meter.STORAGE: ("storage", "GB")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuoteLine:
-    """One component: `quantity` of `unit` at `unit_price` an hour gives `per_hour` (rounded to 4 decimals)."""
+    """One component: `quantity` of `unit` at `unit_price` an hour is `per_hour`, exactly."""
 
     component: str
     quantity: int
@@ -32,7 +31,7 @@ class QuoteLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """The lines and their sums; `per_hour` is exactly the sum of the shown lines, `per_month` 730 times that."""
+    """The lines and their sums; `per_hour` is exactly the sum of the lines, `per_month` 730 times that, rounded."""
 
     currency: str
     lines: tuple[QuoteLine, ...]
@@ -61,8 +60,8 @@ def quote(prices: PriceList, *, bandwidth_mb_s: int, storage_gb: int) -> Quote:
             per_hour = sum((charge.exact for charge in charges(component, quantity)), Decimal(0))
             lines.append(
                 QuoteLine(
-                    component=name, quantity=int(quantity), unit=unit, unit_price=unit_price.quantize(UNIT),
-                    per_hour=per_hour.quantize(UNIT, ROUND_HALF_UP),
+                    component=name, quantity=int(quantity), unit=unit, unit_price=unit_price,
+                    per_hour=per_hour,
                 )
             )  # fmt: skip
     per_hour = sum((line.per_hour for line in lines), Decimal(0))
@@ -70,5 +69,5 @@ def quote(prices: PriceList, *, bandwidth_mb_s: int, storage_gb: int) -> Quote:
         currency=prices.currency,
         lines=tuple(lines),
         per_hour=per_hour,
-        per_month=(per_hour * HOURS_PER_MONTH).quantize(CENT, ROUND_HALF_UP),
+        per_month=rounded(per_hour * HOURS_PER_MONTH, prices.currency),
     )

@@ -52,7 +52,7 @@ class Component:
 
     `included` is free: per hour for levels, per billing period for the others. `commit` is the least quantity that is
     charged per period (`BANDWIDTH_P95`: what was committed to); what exceeds it is charged at `overage_price` where one
-    is given.
+    is given. What belongs to a period is that of a whole one, and is prorated by the hours on the plan.
     """
 
     meter: Meter
@@ -154,6 +154,7 @@ class RatedLine:
 
     `kind` is `usage`, `discount`, `minimum` or `adjustment`. `instance_id` and `plan` are empty in lines that concern
     the whole bill. `unit_price` has as many decimals as the price list gives; in a tier it is the price of the tier.
+    `hours` is set where terms of a month are prorated: hours the instance was on the plan.
     """
 
     kind: str
@@ -166,6 +167,7 @@ class RatedLine:
     unit: str
     unit_price: Decimal
     amount: Decimal
+    hours: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from billing.rating.terms import Period
 from billing.selectors import price_of, with_prices
 from instances.lifecycle.phases import COUNTED
 from instances.models import Instance
+from tenants.currencies import rounded
 
 MONTHS_SHOWN = 12
 # Bars of so many currencies are drawn, those with the most revenue first.
@@ -88,7 +89,7 @@ class RunningRate:
 
     @property
     def per_month(self) -> Decimal:
-        return (self.per_hour * HOURS_PER_MONTH).quantize(Decimal("0.01"))
+        return rounded(self.per_hour * HOURS_PER_MONTH, self.currency)
 
 
 def months_until(now: datetime, count: int = MONTHS_SHOWN) -> list[Period]:

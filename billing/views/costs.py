@@ -72,11 +72,19 @@ def costs_csv(request: HttpRequest) -> HttpResponse:
     found, _running, _trouble = _money(tenant, month, by, now)
     rows = _shown(found, tenant) if found else []
     lines = (
-        (csv_files.inert(label), row.instance_id, row.bytes, row.amount, tenant.currency, int(row.is_allocated))
+        (
+            csv_files.inert(label),
+            row.instance_id,
+            row.bytes,
+            row.amount,
+            tenant.currency,
+            int(row.is_allocated),
+            "" if row.hours is None else row.hours,
+        )
         for row, label, _percent in rows
     )
     name = f"costs-{month.start:%Y-%m}-{by}.csv"
-    head = (by, "instance_id", "bytes", "amount", "currency", "is_allocated")
+    head = (by, "instance_id", "bytes", "amount", "currency", "is_allocated", "hours")
     return csv_files.response(name, head, lines)  # type: ignore[return-value]
 
 
@@ -103,7 +111,7 @@ def _money(tenant: Tenant, month: Period, by: costs.GroupBy, now: datetime) -> t
     is_running = month.end > now
     try:
         call_limits.charge_costs(tenant)
-        found = costs.costs(tenant, month.start, min(now, month.end), by)
+        found = costs.costs(tenant, month.start, min(now, month.end), by, now)
         return found, draft(tenant, now) if is_running else None, ""
     except NoPrice as missing:
         return None, None, str(missing)

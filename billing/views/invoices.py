@@ -16,6 +16,7 @@ from billing.forms import CouponForm
 from billing.invoices import expansion
 from billing.invoices.charging import draft
 from billing.invoices.periods import month_of
+from billing.invoices.printing import period_hours
 from billing.invoices.recompute import recompute
 from billing.lake.replay import LakeBroken
 from billing.rating.hours import NoPrice
@@ -31,7 +32,7 @@ LINES_SHOWN_MAX = 500
 DISCOUNTS_SHOWN_MAX = 50
 HEAD = (
     "invoice", "position", "kind", "instance_id", "plan", "meter", "from", "until", "quantity", "unit", "unit_price",
-    "amount", "currency",
+    "amount", "currency", "hours", "period_hours",
 )  # fmt: skip
 
 
@@ -77,7 +78,7 @@ def invoice_page(request: HttpRequest, invoice_id: str) -> HttpResponse:
     context = {
         "invoice": found, "state": found.shown_state(), "recomputed": result, "trouble": trouble,
         "lines": [(line, names.get(line.instance_id, line.instance_id)) for line in lines],
-        "more": billing_access.lines_of(found).count() - len(lines),
+        "more": billing_access.lines_of(found).count() - len(lines), "period_hours": period_hours(found),
     }  # fmt: skip
     crumbs = [(_("Invoices"), "/invoices/"), (found.number, None)]
     return render_page(request, "billing/invoice.html", context, section="invoices", crumbs=crumbs)
@@ -91,7 +92,7 @@ def line_page(request: HttpRequest, invoice_id: str, position: int) -> HttpRespo
     line = billing_access.line(found, position)
     hours = expansion.hours_of(line)
     crumbs = [(_("Invoices"), "/invoices/"), (found.number, f"/invoices/{found.pk}/"), (str(line.position), None)]
-    context = {"invoice": found, "line": line, "hours": hours}
+    context = {"invoice": found, "line": line, "hours": hours, "period_hours": period_hours(found)}
     return render_page(request, "billing/invoice_line.html", context, section="invoices", crumbs=crumbs)
 
 
@@ -104,7 +105,7 @@ def invoice_csv(request: HttpRequest, invoice_id: str) -> HttpResponse:
         (
             found.number, line.position, line.kind, line.instance_id, line.plan, csv_files.inert(line.meter),
             line.start.isoformat(), line.end.isoformat(), line.quantity, line.unit, line.unit_price, line.amount,
-            found.currency,
+            found.currency, "" if line.hours is None else line.hours, period_hours(found),
         )
         for line in billing_access.lines_of(found).iterator(chunk_size=500)
     )  # fmt: skip

@@ -24,7 +24,7 @@ from brokers.limits import (
     OVERVIEW_CLUSTERS_MAX,
 )
 from brokers.models import Broker, Cluster
-from brokers.monitoring import attention, cluster_overview, incidents
+from brokers.monitoring import attention, cluster_overview, incidents, interfaces
 from brokers.monitoring.attention import Need
 from brokers.monitoring.cluster_overview import ClusterMap
 from brokers.selectors import Room
@@ -55,7 +55,11 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     if not request.user.has_perm("brokers.view_cluster"):
         return context
     now = timezone.now()
-    summaries, needs = overview(now, with_instances=request.user.has_perm("instances.view_instance"))
+    summaries, needs = overview(
+        now,
+        with_instances=request.user.has_perm("instances.view_instance"),
+        with_usage=request.user.has_perm("billing.view_usageproblem"),
+    )
     return context | {
         "title": _("Overview"),
         "looks": summaries,
@@ -64,7 +68,9 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def overview(now: datetime, *, with_instances: bool = True) -> tuple[list[ClusterSummary], list[Need]]:
+def overview(
+    now: datetime, *, with_instances: bool = True, with_usage: bool = True
+) -> tuple[list[ClusterSummary], list[Need]]:
     """Every cluster, and what needs a person, the most urgent first. As many queries for many clusters as for one."""
     clusters = list(selectors.clusters()[:OVERVIEW_CLUSTERS_MAX])
     brokers: dict[str, list[Broker]] = defaultdict(list)
@@ -82,6 +88,8 @@ def overview(now: datetime, *, with_instances: bool = True) -> tuple[list[Cluste
             needs += attention.of_broker(row, now, known)
     needs += _of_hosts(now)
     needs += _of_work()
+    if with_usage:
+        needs += interfaces.usage_needs.it(NEEDS_OF_A_KIND_MAX)
     if with_instances:
         needs += _of_instances(now)
     return summaries, sorted(needs, key=lambda need: not need.is_now)

@@ -62,13 +62,19 @@ def from_ms(timestamp_ms: int | None) -> datetime | None:
 
 @register.filter
 def unit_price(amount: Decimal | None, currency: str) -> str:
-    """A price with 4 decimals."""
-    return formatting.money(amount, currency, 4)
+    """A price with all its decimals, and at least 4."""
+    return formatting.unit_price(amount, currency)
+
+
+@register.filter
+def quantity(value: Decimal | None) -> str:
+    """A quantity with all its decimals."""
+    return formatting.quantity(value)
 
 
 @register.filter
 def money(amount: Decimal | None, currency: str) -> str:
-    """A sum with 2 decimals."""
+    """A sum with the decimals of its currency."""
     return formatting.money(amount, currency)
 
 

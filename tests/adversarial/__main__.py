@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +24,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from brokers.contract.routes import PLAINTEXT
 from config.embedded.java import find_java
-from tests.adversarial.attacks import ATTACKS, FIVE_TENANTS, KINDS_OF_FIVE, SMALLEST_BESIDE_LARGEST, security_of
+from tests.adversarial.attacks import (
+    ATTACKS,
+    BY_MANY,
+    FIVE_TENANTS,
+    KINDS_OF_FIVE,
+    SMALLEST_BESIDE_LARGEST,
+    TOGETHER,
+    security_of,
+)
 from tests.adversarial.hostile import TOPIC
 from tests.adversarial.test_coordinators import GROUP, TRANSACTION, coordinated
 from tests.adversarial.test_long_produces import WIDE
@@ -112,10 +121,23 @@ def turns(statuses: list[dict[str, Any]]) -> dict[str, int]:
     return counts
 
 
+def instances_of_one_tenant(cluster: EngineCluster) -> list[TestInstance]:
+    """Returns the instances of the tenant that attacks with several, coordinators made."""
+    instances = []
+    for number in range(TOGETHER):
+        instance = cluster.create_instance(
+            f"ins-dddddd{number:02}", produce_bps=BANDWIDTH_BPS, consume_bps=BANDWIDTH_BPS, tenant_id="ten-hostile"
+        )
+        for port in instance.document.ports.values():
+            asyncio.run(coordinated(port, GROUP))
+        instances.append(instance)
+    return instances
+
+
 def one(
-    name: str, seconds: float, cluster: EngineCluster, hostile: list[TestInstance], neighbour: TestInstance
+    name: str, seconds: float, cluster: EngineCluster, hostile: Sequence[TestInstance], neighbour: TestInstance
 ) -> list[str]:
-    """Prints the line of one attack; what does not hold."""
+    """Prints the line of one attack by these instances. Returns what does not hold."""
     alone = Neighbour(neighbour.bootstrap)
     threading.Event().wait(seconds / 2)
     figures_alone = alone.figures()
@@ -179,8 +201,9 @@ def main() -> int:
             for number, security in enumerate(sorted({security_of(name) for name in names} - {PLAINTEXT})):
                 hostile[security] = cluster.create_instance(f"ins-cccccc{number:02}", security=security)
             neighbour = with_topics(cluster, "ins-bbbbbbbb", {TOPIC: 3})
+            many = instances_of_one_tenant(cluster) if not BY_MANY.keys().isdisjoint(names) else []
             for name in names:
-                attackers, attacked = [hostile[security_of(name)]], neighbour
+                attackers, attacked = many if name in BY_MANY else [hostile[security_of(name)]], neighbour
                 if name == FIVE_TENANTS:
                     attackers = [with_topics(cluster, f"ins-ddddddd{n}", {TOPIC: 3}) for n in range(len(KINDS_OF_FIVE))]
                 elif name == SMALLEST_BESIDE_LARGEST:

@@ -237,6 +237,10 @@ def _all() -> dict[str, Attack]:
 
 
 ATTACKS: Final = _all()
+# Attacks that several instances of one tenant make together: as many connections as of one, spread over all of them.
+TOGETHER: Final = 8
+BY_MANY: Final = {f"{name}, {TOGETHER} instances": name for name in ("1,000 connections, tiny", "coordinators, join")}
+ATTACKS |= {name: ATTACKS[single] for name, single in BY_MANY.items()}
 
 
 def security_of(name: str) -> str:

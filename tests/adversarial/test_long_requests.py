@@ -9,11 +9,11 @@ from typing import Final
 
 import pytest
 
+from brokers.engine.handlers.api_table import limit_of
 from brokers.engine.protocol import codec, headers
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.messages.produce import PartitionProduceData
 from brokers.engine.protocol.messages.topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from brokers.engine.protocol.request_limits import limit_of
 from tests.adversarial.hostile import TOPIC, Neighbour, attack, has_long_requests, longest_requests
 from tests.testkit import depth
 from tests.testkit.engine import EngineCluster

@@ -20,19 +20,16 @@ from brokers.contract.instance_limits import QUOTA_ENTITIES_MAX, USERS_BYTES_MAX
 from brokers.contract.users import USERS_MAX
 from brokers.engine.coordinators.groups import limits as groups
 from brokers.engine.coordinators.transactions import limits as transactions
-from brokers.engine.handlers.auditing.audited import AUDITED
+from brokers.engine.handlers.api_table import API_TABLE, FAST_CODEC_HANDLERS
 from brokers.engine.handlers.auth import acls, user_calls
 from brokers.engine.handlers.auth.tenant_sasl import AUTHENTICATION_MS_MAX
 from brokers.engine.handlers.common import background, chunked_encoding, duplicate_limits, turns
 from brokers.engine.handlers.configs import client_quotas, describe_configs
-from brokers.engine.handlers.dispatch import FAST_CODEC_HANDLERS, SHAPES
 from brokers.engine.handlers.fetch import legacy as old_fetch
 from brokers.engine.handlers.fetch import list_offsets, list_offsets_legacy
 from brokers.engine.handlers.groups import describe_groups, find_coordinator
 from brokers.engine.handlers.offsets import deletion, offsets
 from brokers.engine.handlers.produce import long_produce
-from brokers.engine.handlers.required_rights import REQUIRED_RIGHTS
-from brokers.engine.handlers.topic_lists import TOPIC_LISTS
 from brokers.engine.handlers.topics import delete_records, metadata, topics
 from brokers.engine.handlers.transactions import describe_producers, listing
 from brokers.engine.protocol.apis import (
@@ -46,7 +43,6 @@ from brokers.engine.protocol.compile_decode import ITEMS_PER_PIECE
 from brokers.engine.protocol.fields import fields_of
 from brokers.engine.protocol.framing import UNAUTHENTICATED_FRAME_BYTES_MAX
 from brokers.engine.protocol.registry import message_class
-from brokers.engine.protocol.request_limits import limit_of
 from brokers.engine.records.validation import INFLATED_AT_ONCE_BYTES_MAX, INFLATED_PER_REQUEST_MAX
 from brokers.engine.request_turns import DECODED_BYTES_PER_INSTANCE_MAX
 from brokers.engine.throttling.request_time import REQUEST_TIME_PERCENT
@@ -320,7 +316,7 @@ def _sections() -> Iterator[str]:
 def _section(api_key: ApiKey, row: Row) -> str:
     low, high = row.versions
     title = "".join(word.capitalize() for word in api_key.name.split("_"))
-    limit, asked = limit_of(api_key), TOPIC_LISTS[api_key]
+    limit, asked = API_TABLE[api_key].limit, API_TABLE[api_key].topic_list
     shown = f" {low}" if low == high else f"s {low} to {high}"
     lines = []
     if row.denied:
@@ -334,7 +330,7 @@ def _section(api_key: ApiKey, row: Row) -> str:
     lines.append(f"A request: {size}, {limit.items_max:,} items; {_price(api_key)}")
     if row.bounds:
         lines.append(f"Beside that: {'; '.join(row.bounds)}")
-    if int(api_key) in AUDITED:
+    if API_TABLE[api_key].audit is not None:
         lines.append(f"In the audit log: {audit_events.ITEMS_MAX} things a request at most, the rest counted")
     lines.append(f"Turns: {_turns(api_key, row)}")
     lines.append(f"Attacked: {', '.join(attacks_on(api_key))}")
@@ -342,7 +338,7 @@ def _section(api_key: ApiKey, row: Row) -> str:
 
 
 def _rights(api_key: ApiKey) -> str:
-    required = REQUIRED_RIGHTS[api_key]
+    required = API_TABLE[api_key].rights
     asked = [f"{operation.name} on {_words(kind)}" for kind, operation in required.asked.items()]
     also = [f"{operation.name} on {_words(kind)}" for operation, kind in required.also]
     named = ", ".join(asked) or "none"
@@ -361,7 +357,7 @@ def _price(api_key: ApiKey) -> str:
 
 
 def _turns(api_key: ApiKey, row: Row) -> str:
-    if api_key in SHAPES:
+    if API_TABLE[api_key].split is not None:
         return _LINES
     of_row = [bound for bound in row.bounds if "turn" in bound or "at a time" in bound or "at once" in bound]
     if of_row:

@@ -6,7 +6,7 @@ from typing import Any
 
 from brokers.contract.acls import AclOperation, PatternType, Permission, ResourceType
 from brokers.engine.access.principals import Principal
-from brokers.engine.handlers.dispatch import DISPATCH_TABLE
+from brokers.engine.handlers.api_table import DISPATCH_TABLE
 from brokers.engine.handlers.session import Session
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.messages.acls import (

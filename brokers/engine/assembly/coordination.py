@@ -71,7 +71,7 @@ class Coordination:
         led = LedGroups(lambda: self._groups.partitions)
         self._groups: Runtime[GroupMachine] = Runtime(
             topic=settings.groups_topic.name,
-            make=lambda log: CountedGroups(self.counts, settings.groups, known, led),
+            make=lambda log: CountedGroups(self.counts, lambda: engine.coordination.groups, known, led),
             loop=loop,
             commit_timeout_ms=settings.commit_timeout_ms,
             on_append=charging_owners(engine),

@@ -155,13 +155,14 @@ def plug(dynamic: DynamicSettings, engine: Engine, replication: Replication, con
         settings = engine.coordination
         engine.coordination = replace(settings, transactions=replace(settings.transactions, verifies_partitions=is_on))
 
+    def use_groups(groups: coordinator_settings.GroupSettings) -> None:
+        engine.coordination = replace(engine.coordination, groups=groups)
+
     dynamic.give(topic_defaults, use_defaults)
     dynamic.give(lambda effective: tuple(int(effective.get(key, UNLIMITED)) for key in _RATES), use_rates)
     dynamic.give(policy.from_overrides, controller.use_policy)
-    dynamic.give(
-        lambda effective: coordinator_settings.from_overrides(effective).transactions.verifies_partitions,
-        use_verification,
-    )
+    dynamic.give(coordinator_settings.verifies_partitions, use_verification)
+    dynamic.give(coordinator_settings.group_settings, use_groups)
 
 
 def plug_disk_floor(dynamic: DynamicSettings, floor: DiskFloor) -> None:

@@ -18,10 +18,10 @@ from brokers.engine.access import external
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage
 from brokers.engine.config import EngineConfig
 from brokers.engine.errors import StartFailed
+from brokers.engine.handlers.api_table import DISPATCH_TABLE
 from brokers.engine.handlers.auth.certificate_session import CertificateSession, UnwelcomeSession
 from brokers.engine.handlers.auth.sasl import SaslSession
 from brokers.engine.handlers.context import Engine
-from brokers.engine.handlers.dispatch import DISPATCH_TABLE
 from brokers.engine.handlers.session import Session
 from brokers.engine.network import endings
 from brokers.engine.network.connection import Connection

@@ -10,10 +10,10 @@ from brokers.engine.access.authorizer import AddressList, compile_list, peer_add
 from brokers.engine.access.principals import of_tenant_port
 from brokers.engine.assembly.tls_contexts import TlsContexts
 from brokers.engine.assembly.tls_routes import RouteRefused, TlsRoute
+from brokers.engine.handlers.api_table import DISPATCH_TABLE
 from brokers.engine.handlers.auth.certificate_sessions import CertificateRoute
 from brokers.engine.handlers.auth.tenant_sasl import ReportFailure, SaslRoute, TenantSaslSession
 from brokers.engine.handlers.context import Engine
-from brokers.engine.handlers.dispatch import DISPATCH_TABLE
 from brokers.engine.handlers.session import Session
 from brokers.engine.network.connection import Connection
 from brokers.engine.network.listener_rules import ListenerRules, MakeSession

@@ -71,7 +71,7 @@ def from_overrides(overrides: Mapping[str, str]) -> CoordinatorSettings:
     def number(key: str, default: int, at_least: int = 1) -> int:
         return _number(overrides, key, default, at_least)
 
-    groups, transactions = GroupSettings(), TransactionSettings()
+    transactions = TransactionSettings()
     return CoordinatorSettings(
         groups_topic=StateTopic(
             name=GROUPS_TOPIC,
@@ -90,19 +90,7 @@ def from_overrides(overrides: Mapping[str, str]) -> CoordinatorSettings:
             },
         ),
         commit_timeout_ms=number("offsets.commit.timeout.ms", 5_000),
-        groups=GroupSettings(
-            initial_rebalance_delay_ms=number(
-                "group.initial.rebalance.delay.ms", groups.initial_rebalance_delay_ms, at_least=0
-            ),
-            session_timeout_ms_min=number("group.min.session.timeout.ms", groups.session_timeout_ms_min),
-            session_timeout_ms_max=number("group.max.session.timeout.ms", groups.session_timeout_ms_max),
-            members_max=number("group.max.size", groups.members_max),
-            metadata_bytes_max=number("offset.metadata.max.bytes", groups.metadata_bytes_max, at_least=0),
-            retention_ms=number("offsets.retention.minutes", groups.retention_ms // 60_000) * 60_000,
-            retention_check_interval_ms=number(
-                "offsets.retention.check.interval.ms", groups.retention_check_interval_ms
-            ),
-        ),
+        groups=group_settings(overrides),
         transactions=TransactionSettings(
             timeout_ms_max=number("transaction.max.timeout.ms", transactions.timeout_ms_max),
             timeout_check_interval_ms=number(
@@ -113,9 +101,48 @@ def from_overrides(overrides: Mapping[str, str]) -> CoordinatorSettings:
                 "transaction.remove.expired.transaction.cleanup.interval.ms",
                 transactions.id_expiration_check_interval_ms,
             ),
-            verifies_partitions=_flag(overrides, "transaction.partition.verification.enable", True),
+            verifies_partitions=verifies_partitions(overrides),
         ),
     )
+
+
+def group_settings(overrides: Mapping[str, str]) -> GroupSettings:
+    """The settings of groups among a broker's keys.
+
+    Raises:
+        SettingsWrong: a value that cannot be, or session timeouts of which none is allowed.
+    """
+
+    def number(key: str, default: int, at_least: int = 1) -> int:
+        return _number(overrides, key, default, at_least)
+
+    defaults = GroupSettings()
+    result = GroupSettings(
+        initial_rebalance_delay_ms=number(
+            "group.initial.rebalance.delay.ms", defaults.initial_rebalance_delay_ms, at_least=0
+        ),
+        session_timeout_ms_min=number("group.min.session.timeout.ms", defaults.session_timeout_ms_min),
+        session_timeout_ms_max=number("group.max.session.timeout.ms", defaults.session_timeout_ms_max),
+        members_max=number("group.max.size", defaults.members_max),
+        metadata_bytes_max=number("offset.metadata.max.bytes", defaults.metadata_bytes_max, at_least=0),
+        retention_ms=number("offsets.retention.minutes", defaults.retention_ms // 60_000) * 60_000,
+        retention_check_interval_ms=number("offsets.retention.check.interval.ms", defaults.retention_check_interval_ms),
+    )
+    if result.session_timeout_ms_min > result.session_timeout_ms_max:
+        raise SettingsWrong(
+            f"group.min.session.timeout.ms ({result.session_timeout_ms_min}) is above "
+            f"group.max.session.timeout.ms ({result.session_timeout_ms_max})"
+        )
+    return result
+
+
+def verifies_partitions(overrides: Mapping[str, str]) -> bool:
+    """True if a transaction's records are taken only where its coordinator knows of the partition.
+
+    Raises:
+        SettingsWrong: a value that cannot be.
+    """
+    return _flag(overrides, "transaction.partition.verification.enable", True)
 
 
 def _config(segment_bytes: int) -> dict[str, str]:

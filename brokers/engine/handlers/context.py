@@ -34,8 +34,8 @@ from brokers.engine.handlers.authentication import Authentication
 from brokers.engine.handlers.broker_layers import BrokerLayers
 from brokers.engine.handlers.change_turns import ChangeTurns, TopicsBeingCreated
 from brokers.engine.handlers.fair_share import LoopShare
-from brokers.engine.handlers.required_rights import DENIALS, REQUIRED_RIGHTS
-from brokers.engine.handlers.topic_lists import TOPIC_LISTS
+from brokers.engine.handlers.required_rights import DENIALS
+from brokers.engine.handlers.served_api import ServedApi
 from brokers.engine.handlers.topic_looks import TopicLooks
 from brokers.engine.handlers.waiting_calls import WaitingCalls
 from brokers.engine.loop_turns import LoopTurns
@@ -414,7 +414,7 @@ class Call:
 
     engine: Engine
     view: View
-    api_key: int
+    api: ServedApi
     version: int
     client_id: str
     address: Address
@@ -428,6 +428,10 @@ class Call:
     paused_ms: int = 0
     # What things were before it changed them, and are after it, where a handler knows it exactly; None: nobody asks.
     noted: dict[str, tuple[Mapping[str, str], Mapping[str, str]]] | None = None
+
+    @property
+    def api_key(self) -> int:
+        return self.api.key
 
     @property
     def source(self) -> Source:
@@ -456,7 +460,7 @@ class Call:
         the call asks nothing of resources of this kind. `name` is the client's. `operation`: one of those that the
         call asks besides (`RequiredRights.also`).
         """
-        required = REQUIRED_RIGHTS[self.api_key]
+        required = self.api.rights
         if operation is None:
             operation = required.asked.get(resource_type)
             if operation is None:
@@ -474,7 +478,7 @@ class Call:
         it, None if that has none; `name` is the client's. A long call outlives its view, and what is in force is asked.
         Who has no right is not told whether there is such a topic.
         """
-        operation = TOPIC_LISTS[self.api_key].operation
+        operation = self.api.topic_list.operation
         assert operation is not None, "a call that names topics asks one of their lists"
         if self.view.state == DELETING:
             return UNKNOWN_TOPIC_OR_PARTITION

@@ -13,10 +13,10 @@ from brokers.engine.access.authorizer import Address, owners_address, peer_addre
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers import mutation_quota, state_writes
 from brokers.engine.handlers.client import Client
-from brokers.engine.handlers.context import Call, Channel, Engine, Handler, View
+from brokers.engine.handlers.context import Call, Channel, Engine, View
 from brokers.engine.handlers.logins import Login
 from brokers.engine.handlers.raw_request import RawRequest
-from brokers.engine.handlers.state_writes import STATE_WRITES
+from brokers.engine.handlers.served_api import ServedApi
 from brokers.engine.loop_turns import LONG_TURN_S, timed
 from brokers.engine.protocol.apis import APIS, ApiKey, is_served
 from brokers.engine.protocol.codec import (
@@ -31,7 +31,7 @@ from brokers.engine.protocol.errors import UnsupportedApi
 from brokers.engine.protocol.fast_codec_produce import PARTITIONS_MAX
 from brokers.engine.protocol.framing import check_frame_size
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
-from brokers.engine.protocol.request_limits import limit_of
+from brokers.engine.protocol.request_limits import FETCH, LISTS, PRODUCE
 from brokers.engine.request_turns import Place
 from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 from brokers.engine.scheduling.time_slice import yield_to_others
@@ -59,12 +59,14 @@ class FastCodec(NamedTuple):
 
 
 class DispatchTable(NamedTuple):
-    """Which function answers which call, by api key. Handed in, because handlers name the session they answer."""
+    """Calls that a session answers, by api key. Handed in, because handlers name the session they answer."""
 
     fast_codec: Mapping[int, FastCodec]
     # The same calls in the versions before: their record sets are converted on the way.
     legacy: Mapping[int, Callable[..., None]]
-    handlers: Mapping[int, Handler]
+    apis: Mapping[int, ServedApi]
+    # Answers a call of `apis`: the response, or an awaitable of it.
+    answer: Callable[[Call, Any], Any]
 
 
 class Session:
@@ -75,9 +77,10 @@ class Session:
     __slots__ = (
         "_address",
         "_advertised",
+        "_answer",
+        "_apis",
         "_client",
         "_fast_codec_handlers",
-        "_handlers",
         "_legacy_handlers",
         "_route_name",
         "_uncharged_since_s",
@@ -111,14 +114,14 @@ class Session:
         self.principal = principal
         self.frame_bytes_max = engine.frame_bytes_max
         # Topics and partitions of one request, for decoders of their own.
-        self.produce_items_max = PARTITIONS_MAX if principal.internal else limit_of(ApiKey.PRODUCE).items_max
-        self.fetch_items_max = PARTITIONS_MAX if principal.internal else limit_of(ApiKey.FETCH).items_max
+        self.produce_items_max = PARTITIONS_MAX if principal.internal else PRODUCE.items_max
+        self.fetch_items_max = PARTITIONS_MAX if principal.internal else FETCH.items_max
         self.cancel: Callable[[], object] | None = None
         self.hurry: Callable[[], object] | None = None
         # What it was signed in with, where that was asked for.
         self.login: Login | None = None
         self._advertised = dict(advertised)
-        self._fast_codec_handlers, self._legacy_handlers, self._handlers = dispatch_table
+        self._fast_codec_handlers, self._legacy_handlers, self._apis, self._answer = dispatch_table
         self._address: Address
         if principal.internal and address is None:
             self._address = owners_address(channel.peer_host)
@@ -155,7 +158,8 @@ class Session:
         """What a request of this API may weigh, known before all of it is received."""
         if self.principal.internal:
             return self.frame_bytes_max
-        return min(self.frame_bytes_max, limit_of(api_key).bytes_max)
+        api = self._apis.get(api_key)
+        return min(self.frame_bytes_max, (LISTS if api is None else api.limit).bytes_max)
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         began_s = perf_counter()
@@ -235,10 +239,11 @@ class Session:
             self._legacy_handlers[api_key](self, raw)
             return
         check_frame_size(raw.size_bytes, self.frame_bytes_max_of(api_key))
-        items_max = REQUEST_ITEMS_MAX if self.principal.internal else limit_of(api_key).items_max
+        api = self._apis[api_key]
+        items_max = REQUEST_ITEMS_MAX if self.principal.internal else api.limit.items_max
         if _is_decoded_in_pieces(api_key, raw):
             self.channel.hold(raw.size_bytes)
-            self.cancel = self.engine.spawn(self._decode_and_answer(api_key, raw.copy(), items_max)).cancel
+            self.cancel = self.engine.spawn(self._decode_and_answer(api, raw.copy(), items_max)).cancel
             return
         began_s = perf_counter()
         version, request = raw.version, None
@@ -246,8 +251,8 @@ class Session:
             request = decode_request(api_key, version, raw.buffer, raw.body, raw.end, items_max)
         else:
             version, request = decode_api_versions(version, raw.buffer, raw.body, raw.end)
-        call = Call(self.engine, self.view(), api_key, version, raw.client_id or "", self._address)
-        answer = self._handlers[api_key](call, request)
+        call = Call(self.engine, self.view(), api, version, raw.client_id or "", self._address)
+        answer = self._answer(call, request)
         spent_s = perf_counter() - began_s + NETWORK_S
         if hasattr(answer, "__await__"):
             self._charge(call, spent_s)
@@ -255,32 +260,34 @@ class Session:
         else:
             self._respond(call, raw.correlation_id, answer, spent_s)
 
-    async def _decode_and_answer(self, api_key: int, raw: RawRequest, items_max: int) -> None:
+    async def _decode_and_answer(self, api: ServedApi, raw: RawRequest, items_max: int) -> None:
         place = None
         instance_id = self.principal.instance_id
         try:
             if instance_id is not None and not self.principal.internal:
                 place = await self.engine.decoded_places.enter(instance_id, raw.size_bytes)
-            await self._decode_and_answer_now(api_key, raw, items_max, place)
+            await self._decode_and_answer_now(api, raw, items_max, place)
         finally:
             if place is not None:
                 place.leave()
 
-    async def _decode_and_answer_now(self, api_key: int, raw: RawRequest, items_max: int, place: Place | None) -> None:
+    async def _decode_and_answer_now(
+        self, api: ServedApi, raw: RawRequest, items_max: int, place: Place | None
+    ) -> None:
         try:
-            call = Call(self.engine, self.view(), api_key, raw.version, raw.client_id or "", self._address)
+            call = Call(self.engine, self.view(), api, raw.version, raw.client_id or "", self._address)
             self._charge(call, raw.size_bytes / RECEIVED_BYTES_PER_S)
-            decoding = decode_in_pieces(api_key, raw, items_max)
+            decoding = decode_in_pieces(api.key, raw, items_max)
             request = await timed(decoding, partial(self._on_turn, call), self._take_turn(call), self.turn_to_resume)
             raw.buffer.release()  # the copy: what is not held any more is not to be kept either
             self.channel.release()
-            if place is not None and api_key in WAIT_FOR_OTHERS:
+            if place is not None and api.key in WAIT_FOR_OTHERS:
                 place.leave()
             paused_ms = call.paused_ms
-            call = Call(self.engine, self.view(), api_key, raw.version, raw.client_id or "", self._address)
+            call = Call(self.engine, self.view(), api, raw.version, raw.client_id or "", self._address)
             call.paused_ms, call.request_bytes = paused_ms, raw.size_bytes
             began_s = perf_counter()
-            answer = self._handlers[api_key](call, request)
+            answer = self._answer(call, request)
             self._on_turn(call, perf_counter() - began_s)
         except Exception as error:  # as in `_finish`; a malformed request among them
             self.cancel = None
@@ -387,7 +394,7 @@ class Session:
         delay_ms = self._charge(call, spent_s)
         if delay_ms or call.paused_ms:
             self._remember_delay(call, delay_ms + call.paused_ms)
-        if call.api_key in STATE_WRITES:
+        if call.api.throttled_first:
             owed_ms = state_writes.delay_ms(call, response)
             if owed_ms > delay_ms:
                 delay_ms = owed_ms

@@ -10,48 +10,27 @@ told that the coordinator is not available, and try again.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import replace
 from typing import Any, Final
 
 from brokers.engine.access.authorizer import Owners
-from brokers.engine.handlers.context import Call, Engine, Handler
-from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.handlers.context import Call, Engine
 from brokers.engine.protocol.codec import Encoded
 from brokers.engine.throttling.shares import InstanceShares
 
-STATE_WRITES: Final = frozenset(
-    int(api_key)
-    for api_key in (
-        ApiKey.JOIN_GROUP,
-        ApiKey.SYNC_GROUP,
-        ApiKey.LEAVE_GROUP,
-        ApiKey.OFFSET_COMMIT,
-        ApiKey.OFFSET_DELETE,
-        ApiKey.DELETE_GROUPS,
-        ApiKey.TXN_OFFSET_COMMIT,
-        ApiKey.INIT_PRODUCER_ID,
-        ApiKey.ADD_PARTITIONS_TO_TXN,
-        ApiKey.ADD_OFFSETS_TO_TXN,
-        ApiKey.END_TXN,
-    )
-)
 # A request waits before it is handled while its instance owes more than this.
 DEBT_MS_MAX: Final = 1_000
 # Of one instance on this broker.
 WAITING_MAX: Final = 8
 
 
-def paid_first(handler: Handler) -> Handler:
-    """`handler`, which waits while its instance owes too much for what was written."""
-
-    def handle(call: Call, request: Any) -> Any:
-        shares = _shares(call)
-        if shares is None or shares.state_debt_ms(call.engine.clock.monotonic_ms()) <= DEBT_MS_MAX:
-            return handler(call, request)
-        return _handle_when_paid(handler, call, request, shares, _queue(call))
-
-    return handle
+def owes_too_much(call: Call) -> bool:
+    """Returns True if the request has to wait until its instance has paid for what was written."""
+    shares = _shares(call)
+    return shares is not None and shares.state_debt_ms(call.engine.clock.monotonic_ms()) > DEBT_MS_MAX
 
 
 class WriteQueue:
@@ -80,12 +59,21 @@ def _without_coordinators(engine: Engine) -> Engine:
     return result
 
 
-async def _handle_when_paid(
-    handler: Handler, call: Call, request: Any, shares: InstanceShares, queue: WriteQueue
-) -> Any:
+@asynccontextmanager
+async def paid(call: Call) -> AsyncIterator[Call]:
+    """Waits until the instance owes little enough, and holds its place while the request is handled.
+
+    Yields the call to handle. Where too many requests wait already it is a call without coordinators, which is answered
+    with COORDINATOR_NOT_AVAILABLE.
+    """
+    shares = _shares(call)
+    if shares is None or shares.state_debt_ms(call.engine.clock.monotonic_ms()) <= DEBT_MS_MAX:
+        yield call
+        return
+    queue = _queue(call)
     if queue.waiting >= WAITING_MAX:
-        answer = handler(replace(call, engine=_without_coordinators(call.engine)), request)
-        return await answer if hasattr(answer, "__await__") else answer
+        yield replace(call, engine=_without_coordinators(call.engine))
+        return
     queue.waiting += 1
     try:
         async with queue.lock:
@@ -94,10 +82,9 @@ async def _handle_when_paid(
                 if debt_ms <= DEBT_MS_MAX:
                     break
                 await asyncio.sleep((debt_ms - DEBT_MS_MAX) / 1000)
-            answer = handler(call, request)
+            yield call
     finally:
         queue.waiting -= 1
-    return await answer if hasattr(answer, "__await__") else answer
 
 
 def delay_ms(call: Call, response: Any) -> int:

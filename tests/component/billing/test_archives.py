@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import escape
 
-from billing.archives import address, limits, running, services
+from billing.archives import address, limits, running, selectors, services
 from billing.models import Archive, ArchiveFile, ArchivePartition, ArchiveState, UsageMinute
 from tenants.actors import member_actor
 from tenants.choices import Scope
@@ -268,6 +268,34 @@ def test_a_tenant_whose_archives_fill_its_share_of_our_disks_is_told(
     running.run_due(no_session, timezone.now())
     archive.refresh_from_db()
     assert "which is the most" in archive.error and archive.next_run_at > timezone.now()
+
+
+def test_an_archive_of_very_many_small_files_is_not_run_either(owner: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = make_archive(owner)
+    for number in range(3):
+        ArchiveFile.objects.create(
+            archive=archive,
+            path=f"x{number}",
+            partition=0,
+            first_offset=0,
+            last_offset=0,
+            rows=1,
+            bytes=1,
+            content_sum=1,
+        )  # fmt: skip
+    monkeypatch.setattr(limits, "FILES_PER_TENANT_MAX", 3)
+    running.run_due(no_session, timezone.now())
+    archive.refresh_from_db()
+    assert "3 files, which is the most" in archive.error and archive.next_run_at > timezone.now()
+
+
+def test_lag_of_a_topic_that_was_made_anew_is_all_of_the_new_one(owner: Member) -> None:
+    archive = make_archive(owner)
+    ArchivePartition.objects.create(
+        archive=archive, partition=0, next_offset=100, end_offset=60, is_of_deleted=True, error="Why"
+    )
+    (shown,) = Api.of(owner).get(f"/archives/{archive.pk}").json()["partitions"]
+    assert shown["lag"] == 60 == selectors.progress_of(archive).lag
 
 
 def test_progress_and_errors_are_shown_for_each_partition(owner: Member) -> None:

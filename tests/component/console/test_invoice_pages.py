@@ -57,6 +57,31 @@ def test_an_invoice_is_listed_with_what_is_open_and_opens_to_lines_and_hours(ida
     assert "100,000,000,000" in hours and f"{LAST_MONTH.start:%Y-%m-%d} 01:00" in hours
 
 
+def test_pages_say_how_many_hours_of_the_month_a_line_and_a_cost_are_for(ida: Client, instance: Instance) -> None:
+    price = Price.objects.create(
+        plan_id=instance.plan, effective_from=LAST_MONTH.start, base_per_hour=Decimal("0.06"),
+        per_mb_s_hour=Decimal("0.009"), per_gb_hour=Decimal("0.000207"),
+    )  # fmt: skip
+    tiers = [[None, "0.000142", "0"]]
+    PriceComponent.objects.create(price=price, meter="bytes_in", tiers=tiers, commit=Decimal(50_000))
+    Operation.objects.filter(instance=instance).delete()
+    ran(instance, LAST_MONTH.start, LAST_MONTH.start + timedelta(hours=24))
+    made = issuing.issue(acting=system_actor("test"), tenant=instance.tenant, period=LAST_MONTH, now=NOW)
+    assert made is not None
+    month = (LAST_MONTH.end - LAST_MONTH.start) // timedelta(hours=1)
+    words = f"24 of {month} hours"
+
+    opened = ida.get(reverse("page-invoice", args=[made.pk])).content.decode()
+    line = ida.get(reverse("page-invoice-line", args=[made.pk, 2])).content.decode()
+    costs = ida.get(reverse("page-account-usage"), {"month": f"{LAST_MONTH.start:%Y-%m}"}).content.decode()
+    file = ida.get(reverse("page-invoice-csv", args=[made.pk])).getvalue().decode()  # type: ignore[attr-defined]
+
+    assert words in opened and words in line and words in costs
+    # All decimals of quantity and price: their product is the amount.
+    assert "€ 0.000142" in opened and "€ 0.000142" in line
+    assert file.splitlines()[2].endswith(f",24,{month}")
+
+
 def test_recompute_says_equal_to_the_cent_or_names_what_came_late(ida: Client, invoice: Invoice) -> None:
     at = reverse("page-invoice", args=[invoice.pk]) + "?recompute"
     assert "equal to the cent" in ida.get(at).content.decode()

@@ -1,5 +1,5 @@
 """Two real broker processes, set while they run by the admin client of librdkafka: a copy that is under way becomes
-slower and faster with the rate (QUO-7, QUO-60 to QUO-62).
+slower and faster with the rate (QUO-7, QUO-60 to QUO-62), and groups wait and are bounded as operators say.
 """
 
 from __future__ import annotations
@@ -17,6 +17,14 @@ from brokers.contract import paths
 from brokers.contract.documents import PartitionStateDocument
 from brokers.contract.process import CLUSTER_USER
 from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
+from brokers.engine.protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol
 from brokers.engine.protocol.messages.reassignment import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -143,6 +151,90 @@ def test_a_tenants_admin_client_is_told_that_brokers_are_not_its_own(instance: T
 
     with pytest.raises(KafkaException, match="POLICY_VIOLATION"):
         alter(admin, ResourceType.BROKER, "1", {LEADER: "5"})
+
+
+DELAY, SESSION_MIN = "group.initial.rebalance.delay.ms", "group.min.session.timeout.ms"
+DELAY_MS = 1_500
+SESSION_MS = 10_000
+# A version in which a member need not come back with the id that it is given.
+JOIN_VERSION = 3
+
+
+def set_for_all(cluster: EngineCluster, key: str, value: str) -> None:
+    """Sets the default of all brokers, which librdkafka's client cannot name."""
+    config = IncrementalAlterableConfig(name=key, config_operation=0, value=value)
+    resource = IncrementalAlterConfigsResource(resource_type=4, resource_name="", configs=[config])
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    broker = cluster.brokers[0]
+    with Player(Address(HOST, broker.settings.internal_port), login=(CLUSTER_USER, broker.secret)) as player:
+        answer = player.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
+    assert answer.responses[0].error_code == 0, answer
+
+
+def until_shown(operator: AdminClient, **shown: str) -> None:
+    """Waits until each broker shows these values as those in force."""
+
+    def are_in_force(resource: ConfigResource) -> bool:
+        entries = operator.describe_configs([resource])[resource].result(TIMEOUT_S)
+        return all(entries[key.replace("_", ".")].value == value for key, value in shown.items())
+
+    for broker in ("1", "2"):
+        resource = ConfigResource(ResourceType.BROKER, broker)
+        eventually(lambda resource=resource: are_in_force(resource), f"broker {broker} has {shown}")
+
+
+def join(instance: TestInstance, group: str, session_ms: int = SESSION_MS) -> tuple[int, float]:
+    """Joins a new group. The error code, and the seconds that the answer took once the group had a coordinator."""
+    protocols = [JoinGroupRequestProtocol(name="range", metadata=b"m")]
+    request = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=30_000,
+        protocol_type="consumer",
+        protocols=protocols,
+    )
+    not_yet = (
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    )
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        # The first question for a coordinator makes the topic of offsets.
+        with Player(Address(HOST, instance.document.ports[1])) as player:
+            found = player.call(ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key=group, key_type=0))
+        with Player(Address(HOST, instance.document.ports[max(found.node_id, 1)])) as player:
+            began = time.monotonic()
+            answer = player.call(ApiKey.JOIN_GROUP, JOIN_VERSION, request)
+        if answer.error_code not in not_yet:
+            return int(answer.error_code), time.monotonic() - began
+        assert began < deadline, answer
+
+
+def test_the_next_group_waits_and_is_bounded_as_operators_say(
+    cluster: EngineCluster, instance: TestInstance, operator: AdminClient
+) -> None:
+    admin = AdminClient({"bootstrap.servers": instance.bootstrap})
+    code, took_s = join(instance, "before")
+    assert (code, took_s < DELAY_MS / 1000) == (0, True), took_s
+
+    for broker in ("1", "2"):
+        alter(operator, ResourceType.BROKER, broker, {DELAY: str(DELAY_MS)})
+    until_shown(operator, group_initial_rebalance_delay_ms=str(DELAY_MS))
+    code, took_s = join(instance, "after")
+    assert (code, took_s >= DELAY_MS / 1000) == (0, True), took_s
+
+    for broker in ("1", "2"):
+        alter(operator, ResourceType.BROKER, broker, {DELAY: None})
+    set_for_all(cluster, SESSION_MIN, str(SESSION_MS + 1))
+    until_shown(operator, group_initial_rebalance_delay_ms="0", group_min_session_timeout_ms=str(SESSION_MS + 1))
+    assert join(instance, "short")[0] == ErrorCode.INVALID_SESSION_TIMEOUT
+    assert join(instance, "long", SESSION_MS + 1)[0] == 0
+    with pytest.raises(KafkaException, match="POLICY_VIOLATION"):
+        alter(admin, ResourceType.BROKER, "1", {SESSION_MIN: "1"})
+    seen = admin.describe_configs([ConfigResource(ResourceType.BROKER, "1")])
+    (entries,) = (future.result(TIMEOUT_S) for future in seen.values())
+    assert not {DELAY, SESSION_MIN} & entries.keys()
 
 
 def test_an_operators_admin_client_sees_what_it_set_and_is_refused_what_cannot_change(operator: AdminClient) -> None:

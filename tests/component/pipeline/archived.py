@@ -15,7 +15,8 @@ from django.utils import timezone
 from pyspark.sql import SparkSession
 
 from billing.archives import job, running, services
-from billing.archives.files import SUM_MODULUS, row_sum
+from billing.archives.files import SUM_MODULUS, TIMESTAMP_MS, row_sum
+from billing.archives.placing import UNDATED
 from billing.models import Archive, ArchiveFile
 from instances.models import Instance
 from tenants.actors import member_actor
@@ -37,7 +38,9 @@ class Sender:
     records: list[Record]
     codec: str = "lz4"
 
-    def send(self, count: int, producer: Producer | None = None, *, keeps: bool = True, **options: Any) -> None:
+    def send(
+        self, count: int, producer: Producer | None = None, *, keeps: bool = True, flushes: bool = True, **options: Any
+    ) -> None:
         mine = producer or Producer({"bootstrap.servers": self.bootstrap, "compression.type": self.codec})
 
         def accepted(number: int, failure: Any, message: Any) -> None:
@@ -52,7 +55,7 @@ class Sender:
                 self.topic, value, key, number % 3, on_delivery=partial(accepted, number),
                 timestamp=self.timestamp_ms(number, **options), headers=list(headers),
             )  # fmt: skip
-        assert mine.flush(30) == 0
+        assert not flushes or mine.flush(30) == 0
 
     @staticmethod
     def timestamp_ms(number: int, *, first_ms: int = BEFORE_ELEVEN_MS) -> int:
@@ -81,18 +84,28 @@ def folder_of(archive: Archive, root: Path) -> Path:
 
 def table_of(archive: Archive, root: Path) -> pa.Table:
     """All there is in the folder, as the page says that it is read."""
-    return ds.dataset(folder_of(archive, root), format="parquet", partitioning="hive").to_table()
+    found = ds.dataset(folder_of(archive, root), format="parquet", partitioning="hive")
+    if UNDATED.path in "".join(found.files) and TIMESTAMP_MS not in found.schema.names:
+        found = found.replace_schema(found.schema.append(pa.field(TIMESTAMP_MS, pa.int64())))
+    return found.to_table()
 
 
 def records_of(table: pa.Table) -> list[Record]:
     rows = table.to_pylist()
     return sorted(
         (
-            row["partition"], row["offset"], int(row["timestamp"].timestamp() * 1_000), row["key"], row["value"],
+            row["partition"], row["offset"], at_ms_of(row), row["key"], row["value"],
             tuple((each["key"], each["value"]) for each in row["headers"]),
         )
         for row in rows
     )  # fmt: skip
+
+
+def at_ms_of(row: dict[str, Any]) -> int:
+    """In files without a date the timestamp as it was written."""
+    if row.get(TIMESTAMP_MS) is not None:
+        return int(row[TIMESTAMP_MS])
+    return round(row["timestamp"].timestamp() * 1_000)
 
 
 def content_sum(records: list[Record]) -> int:

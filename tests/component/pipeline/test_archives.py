@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import random
 import signal
 import ssl
 import subprocess
@@ -12,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -19,17 +22,20 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 from django.db import connection
 from django.utils import timezone
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from pyarrow import parquet
 from pyarrow.fs import S3FileSystem
 from pyspark.sql import SparkSession
 from werkzeug.serving import make_server
 
-from billing.archives import limits, reading, running, services
+from billing.archives import limits, reading, running, selectors, services
+from billing.archives.placing import UNDATED
 from billing.archives.plan import Pace, Range
 from billing.models import Archive, ArchiveFile, ArchivePartition
+from brokers.engine.records.builder import Record, build_batch
 from config.embedded.java import Java
 from config.environment import BASE_DIR
 from instances.models import Instance
@@ -37,6 +43,7 @@ from tenants.actors import member_actor
 from tests.component.pipeline.archived import (
     BEFORE_ELEVEN_MS,
     INSTANCE,
+    InThisProcess,
     Sender,
     assert_holds,
     folder_of,
@@ -47,8 +54,10 @@ from tests.component.pipeline.archived import (
     table_of,
 )
 from tests.testkit.api_cases import owner_of
-from tests.testkit.engine import EngineCluster
+from tests.testkit.engine import EngineCluster, eventually
+from tests.testkit.records import produce as produce_batch
 from tests.testkit.tls import make_certificate
+from tests.testkit.wire import WireClient
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600), pytest.mark.usefixtures("root")]
 
@@ -190,21 +199,25 @@ def test_records_of_aborted_and_open_transactions_are_not_archived(
     assert_holds(archive, root, sender.records)
 
 
-def test_a_record_whose_timestamp_names_no_hour_is_skipped_and_counted_or_stops_its_partition(
+def test_records_without_an_hour_are_kept_in_a_folder_of_their_own(
     instance: Instance, sender: Sender, spark: SparkSession, root: Path
 ) -> None:
+    """No timestamp, one before 1970, after 9999, and the largest that there is."""
     archive = make_archive(instance, sender.topic, on_bad_record="fail")
     sender.send(3)
-    sender.send(1, keeps=False, first_ms=253_402_300_800_000)
+    for at_ms in (-1, -86_400_000, 253_402_300_800_000, 2**63 - 200_000):
+        sender.send(1, first_ms=at_ms)
     sender.send(3)
     report = run(archive, spark)
-    assert "names no hour" in report.error and not report.caught_up
-    # The other partitions are not held up.
-    assert_holds(archive, root, [record for record in sender.records if record[0] != 0])
-    services.change(acting=member_actor(owner_of(instance.tenant)), archive=archive, changes={"on_bad_record": "skip"})
-    assert run(archive, spark).caught_up
+    assert (report.records, report.caught_up, report.error) == (10, True, "")
     assert_holds(archive, root, sender.records)
-    assert [row.skipped_records for row in ArchivePartition.objects.filter(archive=archive)] == [1, 0, 0]
+    undated = folder_of(archive, root) / UNDATED.path
+    rows = [row for file in undated.glob("*.parquet") for row in parquet.read_table(file).to_pylist()]
+    assert [row["timestamp"] for row in rows] == [None] * 4
+    assert {row["timestamp_ms"] for row in rows} == {-1, -86_400_000, 253_402_300_800_000, 2**63 - 200_000}
+    frame = spark.read.parquet(str(folder_of(archive, root)))
+    assert frame.count() == 10 and frame.where("date = '0001-01-01' AND hour = -1").count() == 4
+    assert len(frame.select("timestamp").collect()) == 10, "whatever was written, readers can read it"
 
 
 def test_very_many_hours_large_files_and_long_backlogs_are_cut_and_nothing_is_lost(
@@ -212,7 +225,8 @@ def test_very_many_hours_large_files_and_long_backlogs_are_cut_and_nothing_is_lo
 ) -> None:
     """The tasks run here, so that their limits can be small."""
     monkeypatch.setattr(limits, "RECORDS_PER_TASK_MAX", 40)
-    monkeypatch.setattr(limits, "HOURS_PER_TASK_MAX", 2)
+    monkeypatch.setattr(limits, "OPEN_FILES_MAX", 2)
+    monkeypatch.setattr(limits, "OWN_FILE_BYTES_MIN", 1)
     monkeypatch.setattr(limits, "FILE_BYTES_MAX", 2_000)
     monkeypatch.setattr(limits, "BUFFERED_BYTES_MAX", 500)
     archive = make_archive(instance, sender.topic)
@@ -222,8 +236,151 @@ def test_very_many_hours_large_files_and_long_backlogs_are_cut_and_nothing_is_lo
     while not (report := run_here(archive)).caught_up:
         assert report.records and not report.error
         runs += 1
-    assert runs >= 3
+    assert runs >= 2
     assert_holds(archive, root, sender.records)
+
+
+def test_records_of_a_year_come_in_few_files_and_in_one_run(
+    instance: Instance, sender: Sender, spark: SparkSession, root: Path
+) -> None:
+    """5,000 records over 8,760 hours, in no order."""
+    archive = make_archive(instance, sender.topic)
+    drawn = random.Random(7)
+    producer = Producer({"bootstrap.servers": sender.bootstrap, "compression.type": "lz4"})
+    for _ in range(5_000):
+        sender.send(1, producer, first_ms=BEFORE_ELEVEN_MS - drawn.randrange(8_760) * MS_PER_HOUR, flushes=False)
+    assert producer.flush(30) == 0
+    began_s = time.monotonic()
+    report = run_here(archive)
+    assert (report.records, report.caught_up, report.error) == (5_000, True, "")
+    assert time.monotonic() - began_s < 60
+    assert report.files <= 3 * limits.OPEN_FILES_MAX
+    assert_holds(archive, root, sender.records)
+    assert spark.read.parquet(str(folder_of(archive, root))).where("timestamp >= '2026-01-01'").count() == sum(
+        record[2] >= datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1_000 for record in sender.records
+    )
+
+
+def make_anew(bootstrap: str, topic: str, partitions: int) -> None:
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    client.delete_topics([topic])[topic].result(30)
+
+    def is_made() -> bool:
+        new = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
+        failure = client.create_topics([new])[topic].exception(30)
+        return failure is None
+
+    eventually(is_made, "the topic is made anew")
+
+
+def test_progress_is_of_a_topic_and_not_of_its_name(
+    instance: Instance, sender: Sender, bootstrap: str, root: Path
+) -> None:
+    """It is deleted, and made again with more records than were archived of the old one, and another partition."""
+    archive = make_archive(instance, sender.topic)
+    sender.send(99)
+    assert run_here(archive).caught_up
+    sender.send(30, keeps=False)
+    old = list(sender.records)
+    make_anew(bootstrap, sender.topic, 4)
+    sender.records.clear()
+    sender.send(150)
+
+    report = run_here(archive)
+
+    assert (report.records, report.caught_up) == (0, False) and "made again" in report.error
+    assert selectors.progress_of(archive).lag == 150
+    assert [row.lag for row in archive.partitions.all()] == [50, 50, 50, 0]
+    assert_holds(archive, root, old)
+    acting = member_actor(owner_of(instance.tenant))
+    services.change(acting=acting, archive=Archive.objects.get(pk=archive.pk), changes={"on_gap": "skip"})
+    report = run_here(archive)
+    assert (report.records, report.caught_up, report.error) == (150, True, "")
+    assert_holds(archive, root, [*old, *sender.records])
+    assert selectors.progress_of(archive).lag == 0
+    sender.send(30)
+    assert run_here(archive).records == 30
+    assert_holds(archive, root, [*old, *sender.records])
+
+
+def test_what_was_seen_of_a_deleted_topic_and_not_archived_is_counted_as_missed(
+    instance: Instance, sender: Sender, bootstrap: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "RECORDS_PER_TASK_MAX", 10)
+    archive = make_archive(instance, sender.topic, on_gap="skip")
+    sender.send(60)
+    assert run_here(archive).records == 30
+    old = [record for record in sender.records if record[1] < 10]
+    make_anew(bootstrap, sender.topic, 3)
+    sender.records.clear()
+    sender.send(24)
+    assert run_here(archive).caught_up
+    assert_holds(archive, root, [*old, *sender.records])
+    assert [row.missed_offsets for row in archive.partitions.all()] == [10, 10, 10]
+
+
+def test_a_topic_that_is_made_anew_while_it_is_read_is_no_continuation_of_the_old_one(
+    instance: Instance, sender: Sender, bootstrap: str, root: Path
+) -> None:
+    archive = make_archive(instance, sender.topic, on_gap="skip")
+    sender.send(60)
+
+    def make_it_anew(point: str) -> None:
+        if point == "written":
+            make_anew(bootstrap, sender.topic, 3)
+
+    session: Any = InThisProcess()
+    report = running.run_one(lambda: session, archive, timezone.now(), at_point=make_it_anew)
+    assert "made anew" in report.error and not ArchiveFile.objects.exists()
+    sender.records.clear()
+    sender.send(90)
+    assert run_here(archive).caught_up
+    assert_holds(archive, root, sender.records)
+
+
+def test_header_names_that_are_not_utf_8_are_archived(
+    instance: Instance, sender: Sender, bootstrap: str, spark: SparkSession, root: Path
+) -> None:
+    """And the records around them; by Spark's tasks as well, for librdkafka is called there."""
+    archive = make_archive(instance, sender.topic, on_bad_record="fail")
+    producer = Producer({"bootstrap.servers": bootstrap})
+    sender.send(30)
+    produce_raw(bootstrap, sender.topic, [
+        [(b"\xff\xfename", b"one"), (b"plain", b"\x00"), (b"\xed\xa0\x80", None)], [("größe".encode(), b"")],
+        [(b"\xc3", b"two")],
+    ])  # fmt: skip
+    sender.send(30, producer)
+    report = run(archive, spark)
+    assert (report.records, report.caught_up, report.error) == (63, True, "")
+    found = {row["value"]: row["headers"] for row in table_of(archive, root).to_pylist()}
+    assert [(each["key"], each["value"]) for each in found[b"raw-0"]] == [
+        ("\\xff\\xfename", b"one"), ("plain", b"\x00"), ("\\xed\\xa0\\x80", None),
+    ]  # fmt: skip
+    assert [(each["key"], each["value"]) for each in found[b"raw-1"]] == [("größe", b"")]
+    assert [(each["key"], each["value"]) for each in found[b"raw-2"]] == [("\\xc3", b"two")]
+
+
+class RawName(bytes):
+    """A header's name that is no text, for a builder of batches that encodes names."""
+
+    def encode(self) -> bytes:
+        return bytes(self)
+
+
+def produce_raw(bootstrap: str, topic: str, headers: list[list[tuple[bytes, bytes | None]]]) -> None:
+    """Records `raw-0`, … of partition 0 with these headers, whose names no client of Python sends."""
+    named: Any = [tuple((RawName(name), value) for name, value in each) for each in headers]
+    batch = build_batch([
+        Record(BEFORE_ELEVEN_MS, b"key", b"raw-%d" % number, headers=each) for number, each in enumerate(named)
+    ])  # fmt: skip
+
+    async def produce() -> None:
+        client = await WireClient.connect(int(bootstrap.rpartition(":")[2]))
+        answer = await produce_batch(client, topic, bytes(batch))
+        assert answer.error_code == 0, answer
+        await client.close()
+
+    asyncio.run(produce())
 
 
 @pytest.fixture()

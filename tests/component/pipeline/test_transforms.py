@@ -16,7 +16,7 @@ KEY = ("ins-aaaaaaaa", "orders", "ANONYMOUS", "etl", "produce")
 
 
 def event(sequence: int, total: int, *, at_ms: int = 0, offset: int = 0, broker: int = 1, epoch: int = 7, key=KEY):
-    return (0, offset, broker, epoch, sequence, at_ms, *key, total, total // 100)
+    return (0, offset, broker, epoch, sequence, at_ms, *key, total, total // 100, None, None)
 
 
 def minutes_of(spark, events, counters=()):
@@ -63,13 +63,27 @@ def test_a_run_continues_from_the_stored_counter_and_ignores_what_it_already_cov
     assert minutes_of(spark, events, stored)[0] == {(0, "orders", "produce"): 200}
 
 
+def test_a_report_that_is_said_again_with_larger_counters_counts_for_the_rest(spark):
+    """It was appended in part, and said again under its sequence ten seconds later: 150, not 100."""
+    first, last = minutes_of(spark, [event(5, 100, at_ms=10_000)])
+    again, last = minutes_of(spark, [event(5, 150, at_ms=20_000)], [(*key, *value) for key, value in last.items()])
+    assert first[0, "orders", "produce"] + again[0, "orders", "produce"] == 150
+    assert last == {(1, 7, *KEY): (5, 150, 1)}
+    assert minutes_of(spark, [event(5, 120, at_ms=30_000)], [(1, 7, *KEY, 5, 150, 1)]) == ({}, {})
+
+
+def test_sums_of_whatever_brokers_say_stay_within_a_table(spark):
+    huge = [event(1, 10**18, at_ms=10, broker=broker) for broker in range(20)]
+    assert minutes_of(spark, huge)[0] == {(0, "orders", "produce"): transforms.MINUTE_MAX}
+
+
 def test_a_restarted_broker_counts_from_zero_again(spark):
     stored = [(1, 7, *KEY, 2, 1500, 15)]
     assert minutes_of(spark, [event(1, 300, at_ms=10_000, epoch=9)], stored)[0] == {(0, "orders", "produce"): 300}
 
 
 def test_records_that_are_no_usage_events_are_left_out(spark):
-    malformed = (0, 5, *[None] * 11)
+    malformed = (0, 5, *[None] * 11, schema.MALFORMED, "{}")
     assert minutes_of(spark, [malformed, event(1, 10, at_ms=5)])[0] == {(0, "orders", "produce"): 10}
 
 

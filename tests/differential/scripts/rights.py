@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from brokers.contract.acls import CLUSTER_NAME, AclOperation, Permission, ResourceType
-from brokers.engine.handlers.required_rights import DENIALS, REQUIRED_RIGHTS
+from brokers.engine.handlers.api_table import API_TABLE
+from brokers.engine.handlers.required_rights import DENIALS
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
 from brokers.engine.protocol.registry import message_class
@@ -60,7 +61,7 @@ def script(player: Player) -> None:
 
 def situations(api_key: ApiKey) -> Iterator[tuple[str, list[Right], list[Right]]]:
     """A name, what is granted, and what is denied besides."""
-    required = REQUIRED_RIGHTS[api_key]
+    required = API_TABLE[api_key].rights
     asked: list[Right] = [(operation, kind) for kind, operation in required.asked.items()]
     each = list(dict.fromkeys([*asked, *required.also]))
     yield "without a right", [], []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from brokers.contract.process import CLUSTER_USER
 from brokers.engine.access.principals import of_internal_login
-from brokers.engine.handlers.dispatch import DISPATCH_TABLE
+from brokers.engine.handlers.api_table import DISPATCH_TABLE
 from brokers.engine.handlers.session import Session
 from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.archives.columns import COLUMNS_MAX, SchemaRefused
+from billing.archives.json_columns import members
 from billing.archives.values import AVRO, FRAMED_AVRO, JSON, RAW, columns_of
 
 COLUMNS = [
@@ -57,7 +60,7 @@ def avro_bytes(row: dict[str, Any]) -> bytes:
 )  # fmt: skip
 def test_a_json_object_that_fits_is_read_as_it_was_written(written: dict[str, Any]) -> None:
     columns = columns_of(JSON, COLUMNS)
-    found = columns.array([columns.row(json.dumps(written).encode())]).to_pylist()[0]
+    found = columns.array([columns.row(json.dumps(written).encode())])[0].to_pylist()[0]
     for name in ("id", "price", "paid", "who"):
         assert found[name] == written.get(name)
     assert found["at"] == (datetime.fromisoformat(written["at"]) if "at" in written else None)
@@ -76,7 +79,7 @@ def test_a_json_object_that_fits_is_read_as_it_was_written(written: dict[str, An
 def test_an_avro_record_that_fits_is_read_as_it_was_written(written: dict[str, Any], framed: bool) -> None:
     columns = columns_of(FRAMED_AVRO if framed else AVRO, RECORD)
     value = (b"\x00\x00\x00\x00\x07" if framed else b"") + avro_bytes(written)
-    assert columns.array([columns.row(value)]).to_pylist() == [written]
+    assert columns.array([columns.row(value)])[0].to_pylist() == [written]
     assert columns.row(value + b"\x00") is None and columns.row(value[:-1]) is None
 
 
@@ -84,8 +87,9 @@ def test_an_avro_record_that_fits_is_read_as_it_was_written(written: dict[str, A
 def test_any_bytes_are_a_row_or_none_and_become_an_array(value: bytes, declared: tuple[str, Any]) -> None:
     columns = columns_of(*declared)
     row = columns.row(value)
-    found = columns.array([row, None])
-    assert len(found) == 2 and found[0].is_valid == (row is not None) and not found[1].is_valid
+    found, unfit = columns.array([row, None])
+    assert len(found) == 2 and not found[1].is_valid
+    assert unfit == 2 - found[0].is_valid and (row is not None or unfit == 2)
 
 
 @given(JSON_VALUES)
@@ -93,22 +97,114 @@ def test_any_json_is_a_row_or_none_and_becomes_an_array(value: Any) -> None:
     columns = columns_of(JSON, COLUMNS)
     for each in (value, {"id": value}, {"at": value}, {"who": value, "price": value}):
         row = columns.row(json.dumps(each).encode())
-        assert len(columns.array([row])) == 1
+        assert len(columns.array([row])[0]) == 1
 
 
 @pytest.mark.parametrize(
     "value",
     [
         b"[" * 1_000_000, b'{"id":' * 100_000, b'{"id":%s}' % (b"9" * 1_000_000), b'{"price":1e999}', b'{"price":NaN}',
+        b'{"price":9007199254740993}', b'{"price":%s}' % (b"9" * 400),
         b'{"who":"\\ud800"}', b'{"id":1.0}', b'{"id":true}', b'{"paid":1}', b'{"at":"yesterday"}',
         b'{"at":99999999999999999}', b'{"at":"0001-01-01T00:00:00+14:00"}', b"\xff\xfe{}", b"7", b"",
     ],
 )  # fmt: skip
 def test_json_that_fits_no_column_has_none(value: bytes) -> None:
     columns = columns_of(JSON, COLUMNS)
-    row = columns.row(value)
-    assert row is None or row[1] == float("inf")
-    columns.array([row])
+    assert columns.row(value) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "12345678901234567890.25", "1e400", "-0", "1.10", '{"a" : [1e400,\t0.10]}', '"\\ud800"',
+        "9" * 4_000, '"\\u0041"', "[ ]", "true",
+    ],
+)  # fmt: skip
+def test_a_json_column_has_the_text_that_was_written(text: str) -> None:
+    columns = columns_of(JSON, COLUMNS)
+    row = columns.row(f' {{ "id" : 7, "lines" :{text} , "more": 1 }} '.encode())
+    assert columns.array([row])[0].to_pylist()[0]["lines"] == text
+
+
+@given(JSON_VALUES | st.dictionaries(st.sampled_from(["a", "b"]) | TEXTS, JSON_VALUES, max_size=4), st.data())
+def test_an_object_that_is_read_member_by_member_is_the_object(value: Any, data: st.DataObject) -> None:
+    text = json.dumps(value, ensure_ascii=data.draw(st.booleans()), indent=data.draw(st.sampled_from([None, 1])))
+    if data.draw(st.booleans()):
+        at = data.draw(st.integers(0, len(text)))
+        text = text[:at] + data.draw(st.sampled_from(["", ",", "{", "}", '"', " ", "\x0b"])) + text[at + 1 :]
+    try:
+        expected = json.loads(text)
+    except ValueError:
+        expected = None
+    if not isinstance(expected, dict) or "NaN" in text or "Infinity" in text:
+        with pytest.raises(ValueError):
+            members(text)
+        return
+    found = members(text)
+    assert {name: each for name, (each, _) in found.items()} == expected
+    assert {name: json.loads(written) for name, (_, written) in found.items()} == expected
+
+
+def zigzag(number: int) -> bytes:
+    """A whole number of any size as Avro writes it."""
+    number = number * 2 if number >= 0 else -number * 2 - 1
+    result = bytearray()
+    while number > 0x7F:
+        result.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*result, number])
+
+
+WORST = st.binary(max_size=24) | st.integers(-(2**70), 2**70).map(zigzag) | st.sampled_from(
+    [3_000_000_000, -3_000_000_000, 2**63 - 1, -(2**63), 2**31, 253_402_300_800_000_000]
+).map(zigzag)  # fmt: skip
+
+
+@given(st.sampled_from(AVRO_FIELDS), st.lists(WORST, min_size=1, max_size=6), st.booleans())
+def test_the_worst_value_of_each_type_of_avro_is_a_column_or_unfit(
+    field: dict[str, Any], values: list[bytes], nullable: bool
+) -> None:
+    """And takes none of its neighbours along."""
+    kind = ["null", field["type"]] if nullable and not isinstance(field["type"], list) else field["type"]
+    columns = columns_of(AVRO, {"type": "record", "name": "R", "fields": [{"name": "f", "type": kind}]})
+    rows = [columns.row(value) for value in values]
+    found, unfit = columns.array(rows)
+    assert len(found) == len(values) and unfit == found.null_count
+    for row, each in zip(rows, found, strict=True):
+        assert each.is_valid == (row is not None and columns.array([row])[1] == 0)
+
+
+def test_an_avro_value_beyond_its_type_is_unfit_and_no_other() -> None:
+    """An `int` has 32 bits; a writer of `long` sends more."""
+    columns = columns_of(AVRO, {"type": "record", "name": "R", "fields": [{"name": "f", "type": "int"}]})
+    found, unfit = columns.array([columns.row(zigzag(number)) for number in (7, 3_000_000_000, -(2**31))])
+    assert (found.to_pylist(), unfit) == ([{"f": 7}, None, {"f": -(2**31)}], 1)
+
+
+JSON_WORST = st.sampled_from(
+    ["1e400", "-1e400", "1e-400", "9007199254740993", "12345678901234567890.25", "9" * 400, "9" * 5_000, "1E+2", "-0.0",
+     '"\\ud800"', '"\\u0000"', '"0001-01-01T00:00:00+14:00"', '"9999-12-31T23:59:59.999-14:00"', "253402300800000",
+     "-62135596800001", "[[[[]]]]", "{}", "null", "true"]
+) | JSON_VALUES.map(json.dumps)  # fmt: skip
+
+
+@given(st.sampled_from([each["type"] for each in COLUMNS]), st.lists(JSON_WORST, min_size=1, max_size=6))
+def test_the_worst_value_of_each_type_of_json_is_a_column_or_unfit(kind: str, texts: list[str]) -> None:
+    columns = columns_of(JSON, [{"name": "f", "type": kind}])
+    rows = [columns.row(f'{{"f":{text}}}'.encode()) for text in texts]
+    found, unfit = columns.array(rows)
+    assert unfit == found.null_count == sum(row is None for row in rows)
+    for text, each in zip(texts, found.to_pylist(), strict=True):
+        if each is None or kind not in ("number", "json") or text == "null":
+            continue
+        if kind == "json":
+            assert each["f"] == text
+        else:
+            number = Decimal(text)
+            assert math.isfinite(each["f"]) and (
+                number != number.to_integral_value() or "." in text or "e" in text.lower() or each["f"] == number
+            )
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """billing.rating.quotes: quotes are exact, add up, and never fall when more is bought."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -79,6 +80,20 @@ def test_lines_add_up_and_more_never_costs_less(mb_s: int, gb: int, more_mb_s: i
     assert large.per_hour >= small.per_hour
 
 
+def test_a_price_of_six_decimals_is_quoted_with_all_of_them_and_a_month_is_rounded_once() -> None:
+    lists = replace(PRICE, components=(component(Meter.STORAGE, "0.000207", 100),))
+    result = quote(lists, bandwidth_mb_s=20, storage_gb=177)
+    (line,) = result.lines
+    assert (line.unit_price, line.per_hour) == (Decimal("0.000207"), Decimal("0.015939"))
+    # 0.0159 an hour would be 11.61.
+    assert result.per_month == Decimal("11.64")
+
+
+def test_a_month_in_a_currency_without_decimals_is_quoted_in_whole_units() -> None:
+    lists = replace(PRICE, currency="JPY", components=(component(Meter.INSTANCE, "19.3", 0),))
+    assert str(quote(lists, bandwidth_mb_s=20, storage_gb=100).per_month) == "14089"
+
+
 @given(st.integers(1, 100_000), st.integers(1, 1_000_000))
 def test_a_quote_is_what_an_invoice_of_that_size_charges(mb_s: int, gb: int) -> None:
     """Over a thousand hours, so that the cent of each line hides no difference."""
@@ -88,4 +103,4 @@ def test_a_quote_is_what_an_invoice_of_that_size_charges(mb_s: int, gb: int) -> 
     bill = rate(period, [InstanceUsage(instance_id="ins-aaaaaaaa", spans=[span])], [PRICE], Agreement(currency="EUR"))
 
     quoted = quote(PRICE, bandwidth_mb_s=mb_s, storage_gb=gb)
-    assert abs(bill.subtotal - quoted.per_hour * 1_000) <= len(quoted.lines) * Decimal("0.06")
+    assert abs(bill.subtotal - quoted.per_hour * 1_000) <= len(quoted.lines) * Decimal("0.005")

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.rating.engine import rate, rounded
+from billing.rating.engine import rate
 from billing.rating.hours import NoPrice
 from billing.rating.percentile import percentile_95
 from billing.rating.terms import (
@@ -34,6 +34,7 @@ from billing.rating.terms import (
     Tier,
 )
 from billing.rating.tiers import charges
+from tenants.currencies import rounded
 
 D = Decimal
 GOLDEN = Path(__file__).parents[2] / "golden" / "billing" / "scenarios.json"

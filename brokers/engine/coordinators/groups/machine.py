@@ -55,12 +55,18 @@ class GroupMachine:
     the limits of an instance count over all of them.
     """
 
-    def __init__(self, settings: GroupSettings, known: Known = EVERYTHING, led: LedGroups | None = None) -> None:
-        self.settings = settings
+    def __init__(
+        self, current_settings: Callable[[], GroupSettings], known: Known = EVERYTHING, led: LedGroups | None = None
+    ) -> None:
         led = LedGroups() if led is None else led
-        self.groups = GroupRegistry(settings, led.groups)
+        self.groups = GroupRegistry(current_settings, led.groups)
         self.offsets = ShardOffsets(self.groups, led.offsets)
         self.removals = OffsetRemovals(self.offsets, known)
+
+    @property
+    def settings(self) -> GroupSettings:
+        """The settings in force now."""
+        return self.groups.settings
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 

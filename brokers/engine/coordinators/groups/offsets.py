@@ -31,6 +31,7 @@ from brokers.engine.coordinators.groups.registry import GroupRegistry
 from brokers.engine.coordinators.groups.result_builder import ResultBuilder
 from brokers.engine.coordinators.led_shards import LedShards
 from brokers.engine.coordinators.result import NO_PRODUCER, NO_VERIFICATION_TOKEN, CoordinatorResult, Now, StateRecord
+from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 from instances.naming import split_internal
 
@@ -151,7 +152,6 @@ class ShardOffsets:
         self.groups = groups
         self.shards: LedShards[ShardOffsets] = LedShards() if shards is None else shards
         self.shards.add(self)
-        self.settings = groups.settings
         self.position = -1
         self.by_group: dict[str, GroupOffsets] = {}
         # Groups in which a producer's open transaction has commits.
@@ -159,8 +159,13 @@ class ShardOffsets:
         # By instance: how many offsets, and the bytes that they take.
         self._usage: dict[str | None, tuple[int, int]] = {}
 
+    @property
+    def settings(self) -> GroupSettings:
+        """The settings in force now."""
+        return self.groups.settings
+
     def __len__(self) -> int:
-        """How many offsets are committed."""
+        """Number of committed offsets."""
         return sum(held.count for held in self.by_group.values())
 
     def usage(self, instance_id: str | None) -> tuple[int, int]:

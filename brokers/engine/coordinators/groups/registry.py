@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from brokers.contract import coordinator_limits
@@ -41,19 +41,27 @@ class _InstanceGroups:
 
 
 class GroupRegistry:
-    """Ids are internal. `dropped_at` is the log offset of the last record after which some group was gone. `shards` are
-    those that this broker leads, this one among them.
+    """Groups of one shard, by internal id. `dropped_at` is the log offset of the last record after which some group was
+    gone. `shards` are those that this broker leads, this one among them. `current_settings` returns the settings in
+    force: operators change some of them while the broker runs.
     """
 
-    __slots__ = ("_by_id", "_by_instance", "dropped_at", "settings", "shards")
+    __slots__ = ("_by_id", "_by_instance", "_current_settings", "dropped_at", "shards")
 
-    def __init__(self, settings: GroupSettings, shards: LedShards[GroupRegistry] | None = None) -> None:
-        self.settings = settings
+    def __init__(
+        self, current_settings: Callable[[], GroupSettings], shards: LedShards[GroupRegistry] | None = None
+    ) -> None:
+        self._current_settings = current_settings
         self.shards: LedShards[GroupRegistry] = LedShards() if shards is None else shards
         self.shards.add(self)
         self.dropped_at = NO_RECORD
         self._by_id: dict[str, Group] = {}
         self._by_instance: dict[str | None, _InstanceGroups] = {}
+
+    @property
+    def settings(self) -> GroupSettings:
+        """The settings in force now."""
+        return self._current_settings()
 
     def __iter__(self) -> Iterator[Group]:
         """A group may be dropped meanwhile."""

@@ -1,7 +1,8 @@
 """The broker's settings that are not defaults of topics: names, types, defaults, what they mean.
 
-Those that can change while it runs are the ones that can in Kafka and that a running broker takes over as a whole: what
-bounds connections stays as it was started, because a wrong number would lock out the one who could correct it.
+Those that can change while it runs are the ones that can in Kafka and that a running broker takes over as a whole, and
+bounds of groups. What bounds connections stays as it was started, because a wrong number would lock out the operator
+who could correct it.
 """
 
 from __future__ import annotations
@@ -82,6 +83,34 @@ CHANGEABLE: Final = (
         "`follower.replication.throttled.replicas`.",
         _whole(0),
     ),
+    Row(
+        "group.initial.rebalance.delay.ms",
+        _INT,
+        "3000",
+        "How long a group's first members wait for others.",
+        _whole(0, INT_MAX),
+    ),
+    Row(
+        "group.max.session.timeout.ms",
+        _INT,
+        "1800000",
+        "The longest session a member of a group may ask for.",
+        _whole(1, INT_MAX),
+    ),
+    Row(
+        "group.max.size",
+        _INT,
+        "1000",
+        "The most members of a group; a larger one loses those above it when it next rebalances.",
+        _whole(1, INT_MAX),
+    ),
+    Row(
+        "group.min.session.timeout.ms",
+        _INT,
+        "6000",
+        "The shortest session a member of a group may ask for.",
+        _whole(1, INT_MAX),
+    ),
     Row("log.cleaner.backoff.ms", _LONG, "15000", "How long the cleaner waits when no log is due.", _whole(1)),
     Row(
         "log.cleaner.dedupe.buffer.size",
@@ -153,10 +182,6 @@ FIXED: Final = (
     Row("controller.quota.window.size.seconds", _INT, str(WINDOW_MS // 1000), "How long each of them is."),
     Row("controlled.shutdown.timeout.ms", _LONG, str(CONTROLLED_SHUTDOWN_TIMEOUT_MS), "How long a stop hands over."),
     Row("fetch.max.bytes", _INT, str(FETCH_BYTES_MAX), "The most that one fetch is answered with."),
-    Row("group.initial.rebalance.delay.ms", _INT, "3000", "How long a group's first members wait for others."),
-    Row("group.max.session.timeout.ms", _INT, "1800000", "The longest session a member of a group may ask for."),
-    Row("group.max.size", _INT, "1000", "The most members of a group."),
-    Row("group.min.session.timeout.ms", _INT, "6000", "The shortest session a member of a group may ask for."),
     Row("leader.imbalance.check.interval.seconds", _LONG, "300", "How often the controller looks at leaderships."),
     Row("leader.imbalance.per.broker.percentage", _INT, "10", "The imbalance of a broker that is left alone."),
     Row("log.cleaner.enable", _BOOLEAN, "true", "Whether compacted topics are cleaned."),

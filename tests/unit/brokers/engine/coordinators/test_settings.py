@@ -45,6 +45,8 @@ def test_limits_and_intervals_are_kafkas() -> None:
         ("offsets.topic.num.partitions", "0"),
         ("transaction.state.log.min.isr", "two"),
         ("transaction.partition.verification.enable", "perhaps"),
+        ("group.min.session.timeout.ms", "1800001"),
+        ("group.max.session.timeout.ms", "5999"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(key: str, value: str) -> None:

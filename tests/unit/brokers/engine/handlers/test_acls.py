@@ -21,11 +21,11 @@ from brokers.contract.users import UserDocument
 from brokers.engine.cluster import acl_writes
 from brokers.engine.cluster.instance_documents import USERS, change_of
 from brokers.engine.cluster.tree import Create
+from brokers.engine.handlers.api_table import limit_of
 from brokers.engine.handlers.auth import acls
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.acls import AclCreation
-from brokers.engine.protocol.request_limits import limit_of
 from tests.testkit.rights import acl, acl_filter, client_as, create_acls, delete_acls, describe_acls
 from tests.testkit.wire import WireClient
 from tests.unit.brokers.engine.handlers.conftest import MINE, THEIRS, House

@@ -187,6 +187,39 @@ async def test_transactions_are_verified_as_operators_say(house: House) -> None:
     assert not engine.coordination.transactions.verifies_partitions
 
 
+async def test_groups_are_bounded_as_operators_say(house: House) -> None:
+    client, engine = await operator(house), house.broker.broker.engine
+    before = engine.coordination.groups
+
+    values = (("group.initial.rebalance.delay.ms", "7"), ("group.max.size", "3"))
+    assert await alter(client, ALL, *values, ("group.min.session.timeout.ms", "20000")) == 0
+    assert await alter(client, OWN, ("group.max.session.timeout.ms", "30000")) == 0
+    groups = engine.coordination.groups
+    assert (groups.initial_rebalance_delay_ms, groups.members_max) == (7, 3)
+    assert (groups.session_timeout_ms_min, groups.session_timeout_ms_max) == (20_000, 30_000)
+    (line,) = (await config_of(client, OWN, "group.min.session.timeout.ms", kind=4)).configs
+    assert (line.value, line.config_source, line.read_only) == ("20000", 3, False)
+
+    assert await alter(client, ALL, ("group.min.session.timeout.ms", "30001")) == ErrorCode.INVALID_REQUEST
+    assert engine.coordination.groups == groups, "no session could be both"
+    assert await alter(client, OWN, ("group.max.session.timeout.ms", None)) == 0
+    assert await replace(client, ALL) == 0
+    assert engine.coordination.groups == before
+
+
+WRONG_GROUPS = [("group.initial.rebalance.delay.ms", "-1"), ("group.min.session.timeout.ms", "0")]
+WRONG_GROUPS += [("group.max.session.timeout.ms", str(2**31)), ("group.max.size", "0"), ("group.max.size", "many")]
+
+
+@pytest.mark.parametrize(("key", "value"), WRONG_GROUPS)
+async def test_bounds_of_groups_that_make_no_sense_are_refused(house: House, key: str, value: str) -> None:
+    before = house.broker.broker.engine.coordination
+
+    assert await alter(await operator(house), ALL, (key, value)) == ErrorCode.INVALID_REQUEST
+
+    assert house.broker.broker.engine.coordination is before
+
+
 async def test_values_that_cannot_be_together_are_refused_and_change_nothing(house: House) -> None:
     client = await operator(house)
 

@@ -6,7 +6,8 @@ import pytest
 
 from brokers.contract.acl_decisions import OPEN_CLUSTER_OPERATIONS
 from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
-from brokers.engine.handlers.required_rights import DENIALS, REQUIRED_RIGHTS
+from brokers.engine.handlers.api_table import API_TABLE
+from brokers.engine.handlers.required_rights import DENIALS
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.messages.configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResource
 from tests.testkit.records import batch, produce
@@ -22,8 +23,9 @@ ADMINISTRATION = (AclOperation.ALTER, AclOperation.ALTER_CONFIGS, AclOperation.C
 ADMINISTERING = [
     api_key
     for api_key in ADVERTISED_TENANT
-    if REQUIRED_RIGHTS[api_key].asked.get(CLUSTER) in ADMINISTRATION and len(REQUIRED_RIGHTS[api_key].asked) == 1
+    if API_TABLE[api_key].rights.asked.get(CLUSTER) in ADMINISTRATION and len(API_TABLE[api_key].rights.asked) == 1
 ]
+RIGHTS = [api.rights for api in API_TABLE.values()]
 BROKER = 4
 # Versions of AddPartitionsToTxn from this one on are for brokers alone.
 ASKED_BY_BROKERS = 4
@@ -35,8 +37,8 @@ WITHOUT_A_DENIAL = {
 
 
 def test_each_operation_on_the_cluster_is_open_or_administers() -> None:
-    every = {operation for required in REQUIRED_RIGHTS.values() for operation, kind in required.also if kind is CLUSTER}
-    every |= {required.asked[CLUSTER] for required in REQUIRED_RIGHTS.values() if CLUSTER in required.asked}
+    every = {operation for required in RIGHTS for operation, kind in required.also if kind is CLUSTER}
+    every |= {required.asked[CLUSTER] for required in RIGHTS if CLUSTER in required.asked}
     assert every - OPEN_CLUSTER_OPERATIONS <= set(ADMINISTRATION)
     assert not OPEN_CLUSTER_OPERATIONS & set(ADMINISTRATION)
     assert set(ADMINISTERING) == {
@@ -62,7 +64,7 @@ async def test_a_user_given_nothing_is_refused_each_call_of_a_closed_instance(
     house: House, api_key: ApiKey, user: str
 ) -> None:
     """In every version, by name and by id; and nothing is other than before."""
-    required = REQUIRED_RIGHTS[api_key]
+    required = API_TABLE[api_key].rights
     topic_id = await a_topic_with_a_group(house)
     assert (await produce(house.mine, "orders", batch(b"kept"))).error_code == 0
     await house.broker.update_instance(MINE, allow_everyone_if_no_acl=False)
@@ -93,7 +95,7 @@ async def test_administering_an_open_instance_takes_a_rule(house: House, api_key
     assert await create_acls(owner, everything) == [0]
     assert all(DENIED_CLUSTER in found for found in await codes(alice))
 
-    operation = REQUIRED_RIGHTS[api_key].asked[CLUSTER]
+    operation = API_TABLE[api_key].rights.asked[CLUSTER]
     assert await create_acls(owner, acl("User:alice", operation, CLUSTER, CLUSTER_NAME)) == [0]
     assert not any(DENIED_CLUSTER in found for found in await codes(alice))
     assert all(DENIED_CLUSTER in found for found in await codes(house.mine))
@@ -107,7 +109,7 @@ async def test_an_open_instance_serves_stock_clients_without_a_rule(house: House
     topic_id = await a_topic_with_a_group(house)
     alice = await client_as(house.broker, MINE, "alice")
     for api_key in ADVERTISED_TENANT:
-        if REQUIRED_RIGHTS[api_key].asked.get(CLUSTER) in ADMINISTRATION or api_key is ApiKey.DELETE_TOPICS:
+        if API_TABLE[api_key].rights.asked.get(CLUSTER) in ADMINISTRATION or api_key is ApiKey.DELETE_TOPICS:
             continue
         for question in asking(api_key, topic_id):
             if api_key is not ApiKey.ADD_PARTITIONS_TO_TXN or question.version < ASKED_BY_BROKERS:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from brokers.engine.handlers.api_table import limit_of
 from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, parts_of
 from brokers.engine.handlers.fetch import long_fetch
 from brokers.engine.handlers.fetch.long_fetch import READ_AT_ONCE_BYTES_MAX
@@ -18,7 +19,6 @@ from brokers.engine.protocol.fast_codec import FetchResponseEncoder
 from brokers.engine.protocol.fields import UUID_ZERO
 from brokers.engine.protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, FetchTopic
 from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from brokers.engine.protocol.request_limits import limit_of
 from brokers.engine.request_turns import DECODED_BYTES_PER_INSTANCE_MAX
 from tests.testkit.records import batch, fetch_request, produce, values
 from tests.unit.brokers.engine.handlers.conftest import MINE, House

@@ -23,6 +23,7 @@ from brokers.engine.access.authorizer import peer_address
 from brokers.engine.access.principals import Principal
 from brokers.engine.cluster.image import ClusterImage, PartitionImage, TopicImage
 from brokers.engine.cluster.instance_documents import InstanceDocuments
+from brokers.engine.handlers.api_table import API_TABLE
 from brokers.engine.handlers.context import Call, View
 from brokers.engine.handlers.topics.metadata import metadata
 from brokers.engine.protocol.apis import ApiKey
@@ -80,7 +81,7 @@ def test_metadata_of_ten_thousand_topics_is_decided_in_short_turns() -> None:
     present = image()
     engine: Any = SimpleNamespace(current=SimpleNamespace(image=present), acl_indexes=AclIndexes())
     view = View(object(), present, Principal("alice", MINE))
-    call = Call(engine, view, ApiKey.METADATA, 12, "", peer_address("127.0.0.1"))
+    call = Call(engine, view, API_TABLE[ApiKey.METADATA], 12, "", peer_address("127.0.0.1"))
     began_s = process_time()
     view.rights(engine.acl_indexes, call.address)
     indexed_s = process_time() - began_s

@@ -36,21 +36,24 @@ async def test_a_fetch_brings_a_seconds_worth_and_the_next_one_waits_for_it(hous
     assert 500 < second.throttle_time_ms < 800
 
 
-async def test_a_debt_is_the_clients_and_not_its_connections(house: House) -> None:
-    """A client that connects anew for each request would else produce as much as it likes."""
+async def milliseconds_of_new_connections(house: House) -> int:
+    """Returns the time that four produces take, of 500 ms of the client's quota each and on a new connection each."""
     await house.topic()
     await house.broker.set_quota(MINE, {"producer_byte_rate": "100000"}, client_id=None)
     monotonic_ms = house.broker.broker.clock.monotonic_ms
     began_ms = monotonic_ms()
-
     for _ in range(4):
         client = await house.broker.client(house.my_port)
         answer = await client.call(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"x" * 50_000)))
         assert answer.responses[0].partition_responses[0].error_code == 0
         await client.close()
+    return monotonic_ms() - began_ms
 
+
+async def test_a_debt_is_the_clients_and_not_its_connections(house: House) -> None:
+    """A client that connects anew for each request would else produce as much as it likes."""
     # The last one is admitted when the three before it are paid.
-    assert 1_500 - BURST_MS - 50 <= monotonic_ms() - began_ms < 2_500
+    assert 1_500 - BURST_MS - 50 <= await milliseconds_of_new_connections(house) < 2_500
 
 
 async def test_old_clients_wait_for_what_their_instance_owes_as_well(house: House) -> None:
@@ -111,14 +114,4 @@ async def test_without_asking_for_debts_new_connections_would_pass_at_once(
 ) -> None:
     """Shows that `test_a_debt_is_the_clients_and_not_its_connections` fails where the mend is switched off."""
     monkeypatch.setattr(request, "in_debt", lambda limiters, now_ms: None)
-    await house.topic()
-    await house.broker.set_quota(MINE, {"producer_byte_rate": "100000"}, client_id=None)
-    monotonic_ms = house.broker.broker.clock.monotonic_ms
-    began_ms = monotonic_ms()
-
-    for _ in range(4):
-        client = await house.broker.client(house.my_port)
-        await client.call(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"x" * 50_000)))
-        await client.close()
-
-    assert monotonic_ms() - began_ms < 1_000
+    assert await milliseconds_of_new_connections(house) < 1_000

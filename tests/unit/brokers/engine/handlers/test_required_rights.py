@@ -13,9 +13,10 @@ from brokers.contract.acl_decisions import IMPLIED
 from brokers.contract.acls import CLUSTER_NAME, AclOperation, PatternType, Permission, ResourceType
 from brokers.engine.access.authorizer import peer_address
 from brokers.engine.access.principals import Principal
+from brokers.engine.handlers.api_table import API_TABLE
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.context import View
-from brokers.engine.handlers.required_rights import DENIALS, REQUIRED_RIGHTS
+from brokers.engine.handlers.required_rights import DENIALS
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO
@@ -62,15 +63,16 @@ INSTEAD: Final = {
     (ApiKey.CREATE_TOPICS, TOPIC): (CLUSTER, AclOperation.CREATE),
     (ApiKey.INIT_PRODUCER_ID, CLUSTER): (TOPIC, AclOperation.WRITE),
 }
+RIGHTS: Final = [api.rights for api in API_TABLE.values()]
 # From these versions on only brokers ask; before those the answer has no place for the error.
 UNTIL: Final = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}
 SINCE: Final = {ApiKey.DESCRIBE_LOG_DIRS: 3}
 
 
 def test_every_api_that_is_served_says_which_rights_it_asks() -> None:
-    assert {int(api_key) for api_key in ADVERTISED_INTERNAL} <= REQUIRED_RIGHTS.keys()
-    assert all(required.why for required in REQUIRED_RIGHTS.values())
-    assert {kind for required in REQUIRED_RIGHTS.values() for kind in required.asked} == DENIALS.keys()
+    assert {int(api_key) for api_key in ADVERTISED_INTERNAL} <= API_TABLE.keys()
+    assert all(required.why for required in RIGHTS)
+    assert {kind for required in RIGHTS for kind in required.asked} == DENIALS.keys()
 
 
 async def allow_all_but(owner: WireClient, user: str, kind: ResourceType, *without: AclOperation) -> None:
@@ -109,7 +111,7 @@ async def test_each_call_asks_the_right_that_is_for_it(house: House, kind: Resou
                 topic_id = await house.broker.create_topic(owner, "orders")
 
     for api_key in ADVERTISED_TENANT:
-        operation = REQUIRED_RIGHTS[api_key].asked.get(kind)
+        operation = API_TABLE[api_key].rights.asked.get(kind)
         if operation is None or (api_key, kind) in APART:
             continue
         right = acl("User:alice", operation, kind, _any(kind))

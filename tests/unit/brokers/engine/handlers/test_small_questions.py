@@ -11,13 +11,13 @@ import pytest
 
 from brokers.engine.access.authorizer import peer_address
 from brokers.engine.access.principals import of_tenant_port
+from brokers.engine.handlers.api_table import API_TABLE, DISPATCH_TABLE
 from brokers.engine.handlers.common import chunked_encoding
 from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, parts_of
 from brokers.engine.handlers.common.chunked_encoding import encoded_in_chunks
 from brokers.engine.handlers.common.duplicate_limits import DuplicateLimits
 from brokers.engine.handlers.configs import describe_configs
 from brokers.engine.handlers.context import Call, View
-from brokers.engine.handlers.dispatch import DISPATCH_TABLE
 from brokers.engine.handlers.fetch import legacy, list_offsets_legacy
 from brokers.engine.handlers.fetch.delayed_fetch import DELAYED_UNCOUNTED_MAX
 from brokers.engine.handlers.fetch.fetch_errors import refused
@@ -229,7 +229,7 @@ async def test_what_was_found_of_very_many_topics_without_partitions_is_put_toge
 async def test_offsets_in_zookeeper_of_very_many_partitions_are_looked_up_in_turns(house: House) -> None:
     engine = house.broker.broker.engine
     view = View(object(), engine.current.image, of_tenant_port(MINE))
-    call = Call(engine, view, ApiKey.OFFSET_FETCH, 0, "", peer_address("127.0.0.1"))
+    call = Call(engine, view, API_TABLE[ApiKey.OFFSET_FETCH], 0, "", peer_address("127.0.0.1"))
     for wanted in ([("orders", list(range(20_000)))], [(name, []) for name in HOLLOW], [("orders", [0] * 10_000)]):
         async with counted_turns() as turns:
             found = await old_offsets.fetch(call, "g", wanted)
@@ -324,7 +324,7 @@ async def test_a_topic_that_is_named_again_and_again_is_looked_at_in_turns(house
     assert len((await house.mine.call(ApiKey.METADATA, 12, again)).topics) == 1
     engine = house.broker.broker.engine
     view = View(object(), engine.current.image, of_tenant_port(MINE))
-    call = Call(engine, view, ApiKey.METADATA, 12, "", peer_address("127.0.0.1"))
+    call = Call(engine, view, API_TABLE[ApiKey.METADATA], 12, "", peer_address("127.0.0.1"))
     assert len(list(metadata._topics(call, again))) == 20_000
 
 

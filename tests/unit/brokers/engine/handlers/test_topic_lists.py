@@ -13,8 +13,8 @@ import pytest
 
 from brokers.engine.access.authorizer import Operation, peer_address
 from brokers.engine.access.principals import of_tenant_port
+from brokers.engine.handlers.api_table import API_TABLE
 from brokers.engine.handlers.context import Call, View
-from brokers.engine.handlers.topic_lists import TOPIC_LISTS
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.codec import encode_response
 from brokers.engine.protocol.errors import ErrorCode
@@ -43,7 +43,9 @@ LISTS: Final = {
     Operation.ADMINISTER: "administer_ips",
 }
 ASKING: Final = [
-    api_key for api_key in ADVERTISED_TENANT if TOPIC_LISTS[api_key].operation is not None and api_key not in SILENT
+    api_key
+    for api_key in ADVERTISED_TENANT
+    if API_TABLE[api_key].topic_list.operation is not None and api_key not in SILENT
 ]
 
 
@@ -53,8 +55,8 @@ def lists_without(*closed: Operation) -> dict[str, tuple[str, ...]]:
 
 
 def test_every_api_that_is_served_says_which_list_it_asks() -> None:
-    assert TOPIC_LISTS.keys() == {int(api_key) for api_key in ADVERTISED_INTERNAL}
-    assert all(asked.why for asked in TOPIC_LISTS.values())
+    assert API_TABLE.keys() == {int(api_key) for api_key in ADVERTISED_INTERNAL}
+    assert all(api.topic_list.why for api in API_TABLE.values())
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ async def a_topic_with_a_group(house: House) -> bytes:
 async def test_a_call_is_refused_by_the_list_that_is_for_it_and_by_no_other(house: House, api_key: ApiKey) -> None:
     """In every version, by name and by id."""
     topic_id = await a_topic_with_a_group(house)
-    operation = TOPIC_LISTS[api_key].operation
+    operation = API_TABLE[api_key].topic_list.operation
     closing = list(LISTS) if operation is Operation.DESCRIBE else [operation]
     assert closing[0] is not None
 
@@ -174,7 +176,7 @@ async def test_a_long_call_asks_the_lists_of_the_moment(house: House) -> None:
     await house.topic()
     engine = house.broker.broker.engine
     session_view = View(object(), engine.current.image, of_tenant_port(MINE))
-    call = Call(engine, session_view, ApiKey.DELETE_TOPICS, 6, "", peer_address("127.0.0.1"))
+    call = Call(engine, session_view, API_TABLE[ApiKey.DELETE_TOPICS], 6, "", peer_address("127.0.0.1"))
     topic = session_view.namespace.topics[b"orders"]
     assert call.refusal(topic, "orders") == 0
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX, Shape, in_turns
-from brokers.engine.handlers.context import Call
-from brokers.engine.handlers.dispatch import SHAPES
+from brokers.engine.handlers.api_rows.shared import BY_PARTITION
+from brokers.engine.handlers.api_table import API_TABLE
+from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX, answer_in_turns, is_long
+from brokers.engine.handlers.served_api import ListField
 from brokers.engine.handlers.session import NETWORK_S, RECEIVED_BYTES_PER_S
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.fields import fields_of
@@ -27,22 +27,15 @@ from brokers.engine.protocol.registry import message_class
 from tests.testkit.turns import counted_turns
 from tests.unit.brokers.engine.handlers.conftest import MINE, House
 
-SHAPE = Shape("topics", "topics", "partitions", "partitions")
-NO_CALL = cast(Call, None)
-
 
 class Handler:
     """Answers each line with its own offset; knows how many lines it was given at a time."""
 
-    def __init__(self, is_async: bool) -> None:
-        self.is_async = is_async
+    def __init__(self) -> None:
         self.lines: list[int] = []
 
-    def __call__(self, _call: Call, request: DeleteRecordsRequest) -> Any:
+    async def __call__(self, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
         self.lines.append(sum(1 + len(topic.partitions) for topic in request.topics))
-        return self._later(request) if self.is_async else self._answer(request)
-
-    async def _later(self, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
         await asyncio.sleep(0)
         return self._answer(request)
 
@@ -63,16 +56,11 @@ class Handler:
         )
 
 
-async def answered(handler: Any, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    answer = handler(NO_CALL, request)
-    return cast(DeleteRecordsResponse, await answer if hasattr(answer, "__await__") else answer)
-
-
 sizes = st.lists(st.one_of(st.integers(0, 3), st.integers(0, 3 * LINES_PER_TURN_MAX)), max_size=12)
 
 
-@given(sizes, st.booleans())
-async def test_an_answer_in_turns_is_the_answer_at_once(sizes: list[int], is_async: bool) -> None:
+@given(sizes)
+async def test_an_answer_in_turns_is_the_answer_at_once(sizes: list[int]) -> None:
     request = DeleteRecordsRequest(
         topics=[
             DeleteRecordsTopic(
@@ -83,29 +71,48 @@ async def test_an_answer_in_turns_is_the_answer_at_once(sizes: list[int], is_asy
         ],
         timeout_ms=0,
     )
-    handler = Handler(is_async)
-    assert await answered(in_turns(handler, SHAPE), request) == await answered(Handler(False), request)
+    handler = Handler()
+    response = await (
+        answer_in_turns(BY_PARTITION, request, handler) if is_long(BY_PARTITION, request) else handler(request)
+    )
+    assert response == await Handler()(request)
     assert all(lines <= LINES_PER_TURN_MAX + 1 for lines in handler.lines)
 
 
 async def test_others_get_a_turn_between_the_parts() -> None:
     topic = DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=0)] * 5_000)
-    handler = Handler(False)
+    handler = Handler()
     async with counted_turns() as turns:
-        await answered(in_turns(handler, SHAPE), DeleteRecordsRequest(topics=[topic], timeout_ms=0))
+        await answer_in_turns(BY_PARTITION, DeleteRecordsRequest(topics=[topic], timeout_ms=0), handler)
     assert turns() >= len(handler.lines) - 1 >= 5_000 // LINES_PER_TURN_MAX
 
 
-def test_every_shape_names_fields_that_its_messages_have() -> None:
-    for api_key, shape in SHAPES.items():
+class _Marked:
+    """An object that shows which attribute was set."""
+
+
+def test_each_split_list_is_a_list_of_its_message() -> None:
+    """Reading and writing name one field, which the message of that direction has."""
+    for api in API_TABLE.values():
+        if api.split is None:
+            continue
         for direction, field, inner in (
-            ("request", shape.items, shape.lines),
-            ("response", shape.results, shape.result_lines),
+            ("request", api.split.items, api.split.lines),
+            ("response", api.split.results, api.split.result_lines),
         ):
-            specs = {name: spec for name, spec, _ in fields_of(message_class(api_key, direction))}
-            assert specs[field].kind == "array", (api_key, field)
+            specs = {name: spec for name, spec, _ in fields_of(message_class(api.key, direction))}
+            name = _name_of(field)
+            assert specs[name].kind == "array", (api.key, name)
             if inner is not None:
-                assert inner in {name for name, _, _ in fields_of(specs[field].of.of)}, (api_key, inner)
+                assert _name_of(inner) in {name for name, _, _ in fields_of(specs[name].of.of)}, api.key
+
+
+def _name_of(field: ListField) -> str:
+    marked = _Marked()
+    field.set(marked, [1])
+    (name,) = vars(marked)
+    assert field.get(marked) == [1], name
+    return str(name)
 
 
 async def test_who_hangs_up_while_its_request_is_decoded_pays_for_what_was_done(house: House) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from brokers.engine.assembly import route_sessions
-from brokers.engine.handlers.dispatch import DISPATCH_TABLE
+from brokers.engine.handlers.api_table import DISPATCH_TABLE
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.cluster import DescribeClusterRequest, DescribeClusterResponse
 from brokers.engine.protocol.messages.metadata import MetadataRequest
@@ -40,7 +41,8 @@ async def an_answer_that_does_not_fit(call: Any, request: Any) -> DescribeCluste
 async def test_a_mistake_of_ours_ends_one_connection_only(
     broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch, handler: Callable[..., Any]
 ) -> None:
-    broken = DISPATCH_TABLE._replace(handlers={**DISPATCH_TABLE.handlers, int(ApiKey.DESCRIBE_CLUSTER): handler})
+    api = replace(DISPATCH_TABLE.apis[ApiKey.DESCRIBE_CLUSTER], handle=handler)
+    broken = DISPATCH_TABLE._replace(apis={**DISPATCH_TABLE.apis, int(api.key): api})
     monkeypatch.setattr(route_sessions, "DISPATCH_TABLE", broken)
     port = await broker.create_instance("ins-aaaaaaaa")
     unlucky, other = await broker.client(port), await broker.client(port)

@@ -19,7 +19,7 @@ Message = tuple[int, int, Direction]
 # kio starts where Kafka 4 starts, kafka-python has no calls between brokers.
 WITHOUT_ORACLE = {(56, 0, "request"), (56, 0, "response"), (56, 1, "request"), (56, 1, "response")}
 # Of our brokers among themselves, and of the control plane.
-OURS = ((20_001, 0), (20_001, 1), (20_002, 0), (20_003, 0), (20_004, 0))
+OURS = ((20_001, 0), (20_001, 1), (20_002, 0), (20_003, 0), (20_004, 0), (20_005, 0))
 WITHOUT_ORACLE |= {(key, version, direction) for key, version in OURS for direction in ("request", "response")}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from brokers.engine.handlers.api_table import limit_of
 from brokers.engine.protocol import codec
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.errors import MalformedRequest
@@ -13,7 +14,6 @@ from brokers.engine.protocol.messages.offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from brokers.engine.protocol.request_limits import limit_of
 
 VERSION = 8
 

@@ -87,10 +87,10 @@ async def test_connections_that_ask_nothing_keep_nobody_out(sent: bytes, strange
             held.append((reader, writer))
         for _ in range(3):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            held.append((reader, writer))
             writer.write(b"GET /mine HTTP/1.1\r\n\r\n")
             async with asyncio.timeout(REQUEST_TIMEOUT_S / 2):
                 assert (await reader.readline()) == b"HTTP/1.1 200 OK\r\n"
-            writer.close()
     finally:
         await server.stop()
         for _, writer in held:

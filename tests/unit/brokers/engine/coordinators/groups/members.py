@@ -30,7 +30,7 @@ class Shard:
         self.settings = GroupSettings(**{"initial_rebalance_delay_ms": 0, **settings})
         self.runtime: Runtime[GroupMachine] = Runtime(
             topic="__consumer_offsets",
-            make=lambda _: GroupMachine(self.settings),
+            make=lambda _: GroupMachine(lambda: self.settings),
             loop=self.loop,
             commit_timeout_ms=COMMIT_MS,
         )

@@ -87,7 +87,7 @@ def test_an_instance_has_so_many_groups_and_others_have_theirs() -> None:
 
 
 def test_groups_that_are_gone_make_room_and_leave_nothing_behind() -> None:
-    groups = GroupRegistry(GroupSettings())
+    groups = GroupRegistry(GroupSettings)
     for number in range(GROUPS_PER_INSTANCE_MAX):
         groups.obtain(f"ins-aaaaaaaa.{number}", 0)
     assert not groups.has_room("ins-aaaaaaaa.x")
@@ -102,7 +102,7 @@ def test_groups_that_are_gone_make_room_and_leave_nothing_behind() -> None:
 def test_the_limits_of_an_instance_count_over_all_shards_of_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_limits, "GROUPS_PER_INSTANCE_MAX", 4)
     led = LedGroups(lambda: 4)
-    one, two = (GroupMachine(GroupSettings(), led=led) for _ in range(2))
+    one, two = (GroupMachine(GroupSettings, led=led) for _ in range(2))
     one.groups.obtain("ins-aaaaaaaa.a", 0)
     assert two.groups.has_room("ins-aaaaaaaa.b")
     two.groups.obtain("ins-aaaaaaaa.b", 0)
@@ -110,7 +110,7 @@ def test_the_limits_of_an_instance_count_over_all_shards_of_the_broker(monkeypat
     # Half of the partitions are led here, and another broker grants the other half.
     assert not one.groups.has_room("ins-aaaaaaaa.c")
     assert one.groups.has_room("ins-bbbbbbbb.c")
-    third = GroupMachine(GroupSettings(), led=led)
+    third = GroupMachine(GroupSettings, led=led)
     assert one.groups.has_room("ins-aaaaaaaa.c")
     third.unload()
     two.unload()

@@ -249,7 +249,7 @@ def seeing(cluster_image: Image) -> Shard:
 
     class Seeing(Shard):
         def lead(self) -> None:
-            make: Any = lambda _: GroupMachine(self.settings, cluster_image)  # noqa: E731
+            make: Any = lambda _: GroupMachine(lambda: self.settings, cluster_image)  # noqa: E731
             self.runtime._make = make
             super().lead()
 

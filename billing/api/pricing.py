@@ -1,0 +1,152 @@
+"""Prices of plans and currencies of tenants, set by operators: `/operator/plans/{code}/prices`,
+`/operator/tenants/{id}/currency`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from billing import pricing
+from billing.api.serializers import UnitPrice
+from billing.models import Plan, Price, PriceComponent
+from billing.rating.tiers import LONGEST_NUMBER, TIERS_MAX
+from tenants import access
+from tenants.actors import Actor
+from tenants.api.base import ApiView, endpoint
+from tenants.api.endpoint import Endpoint
+from tenants.api.strict import Choice, Instant, StrictSerializer, Text
+from tenants.choices import Scope
+from tenants.errors import NotFound, PermissionDenied
+from tenants.models import Tenant
+
+METERS = [meter for meter, _ in PriceComponent.MEASURED]
+
+
+class ComponentOut(serializers.ModelSerializer[PriceComponent]):
+    """The price of a measured meter. Each tier is `[up to, unit price, flat fee]`."""
+
+    tiers = serializers.ListField(child=serializers.ListField(child=serializers.CharField(allow_null=True)))
+    overage_price = UnitPrice(allow_null=True)
+
+    class Meta:
+        model = PriceComponent
+        fields = ("meter", "scheme", "tiers", "included", "commit", "overage_price")
+
+
+class PlanPriceOut(serializers.ModelSerializer[Price]):
+    """A price of a plan in one currency, from an instant on; that of a later instant follows it."""
+
+    components = ComponentOut(many=True)
+
+    class Meta:
+        model = Price
+        fields = ("currency", "effective_from", "base_per_hour", "per_mb_s_hour", "per_gb_hour", "components")
+
+
+class ComponentIn(StrictSerializer):
+    meter = Choice(choices=METERS)
+    scheme = Choice(
+        choices=[scheme for scheme, _ in PriceComponent._meta.get_field("scheme").choices], default="graduated"
+    )
+    tiers = serializers.ListField(
+        child=serializers.ListField(
+            child=Text(max_length=LONGEST_NUMBER, allow_null=True), min_length=3, max_length=3
+        ),
+        min_length=1, max_length=TIERS_MAX,
+        help_text="`[up to, unit price, flat fee]` each, numbers as strings; only the last one has null as its end.",
+    )  # fmt: skip
+    included = serializers.DecimalField(20, 6, min_value=Decimal(0), default=Decimal(0))
+    commit = serializers.DecimalField(20, 6, min_value=Decimal(0), default=Decimal(0))
+    overage_price = serializers.DecimalField(12, 6, min_value=Decimal(0), allow_null=True, default=None)
+
+
+class PlanPriceIn(StrictSerializer):
+    """The next price of a plan, or its first one in a currency."""
+
+    currency = Text(max_length=3, min_length=3, help_text="ISO 4217.")
+    effective_from = Instant(help_text="In the future, unless it is the first price in the currency.")
+    base_per_hour = serializers.DecimalField(12, 4, min_value=Decimal(0))
+    per_mb_s_hour = serializers.DecimalField(12, 4, min_value=Decimal(0))
+    per_gb_hour = serializers.DecimalField(12, 6, min_value=Decimal(0))
+    components = serializers.ListField(child=ComponentIn(), max_length=len(METERS), default=list)
+
+
+class CurrencyIn(StrictSerializer):
+    currency = Text(max_length=3, min_length=3, help_text="ISO 4217.")
+
+
+class CurrencyOut(serializers.ModelSerializer[Tenant]):
+    class Meta:
+        model = Tenant
+        fields = ("id", "slug", "currency")
+
+
+class _PricingView(ApiView):
+    """Staff with the permissions of the panel."""
+
+    tag = "Operator"
+    may_read = "billing.view_plan"
+    may_write = "billing.change_plan"
+
+    @property
+    def actor(self) -> Actor:
+        """In no tenant, as in the panel."""
+        return replace(super().actor, tenant=None)
+
+    def run_endpoint(self, declared: Endpoint, handle: Callable[[], Response]) -> Response:
+        access.require(self.actor, declared.scope)
+        needed = self.may_read if self.request.method in ("GET", "HEAD") else self.may_write
+        if self.actor.user is None or not self.actor.user.has_perm(needed):
+            raise PermissionDenied("Your account may not do this in the operator panel.")
+        return super().run_endpoint(declared, handle)
+
+
+class PlanPriceCollection(_PricingView):
+    @endpoint("list_plan_prices", Scope.OPERATOR, page=PlanPriceOut)
+    def get(self, request: Request, plan: str) -> Response:
+        """List the prices of a plan.
+
+        Those that have begun, that follow, and of all currencies.
+        """
+        return self.page(pricing.prices_of(_plan(plan)), PlanPriceOut, order=("effective_from", "pk"))
+
+    @endpoint("add_plan_price", Scope.OPERATOR, body=PlanPriceIn, returns=PlanPriceOut, status=201, errors=(404, 422))
+    def post(self, request: Request, plan: str) -> Response:
+        """Add a price to a plan.
+
+        A price that has begun is never changed, only followed by the next one.
+        """
+        body: dict[str, Any] = dict(self.body)
+        components = [dict(each) for each in body.pop("components")]
+        made = pricing.add_price(acting=self.actor, plan=_plan(plan), fields=body, components=components)
+        return self.one(made, PlanPriceOut, status=201)
+
+
+class TenantCurrency(_PricingView):
+    may_write = "billing.change_billingprofile"
+
+    @endpoint("set_tenant_currency", Scope.OPERATOR, body=CurrencyIn, returns=CurrencyOut, errors=(404, 409, 422))
+    def put(self, request: Request, tenant_id: str) -> Response:
+        """Set what a tenant pays in.
+
+        Before it has had an instance, an invoice, or amounts that were agreed in another currency.
+        """
+        tenant = pricing.tenant_of_id(tenant_id)
+        if tenant is None:
+            raise NotFound()
+        changed = pricing.set_currency(acting=self.actor, tenant=tenant, currency=self.body["currency"])
+        return self.one(changed, CurrencyOut)
+
+
+def _plan(code: str) -> Plan:
+    found = pricing.plan_of_code(code)
+    if found is None:
+        raise NotFound()
+    return found

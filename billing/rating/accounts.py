@@ -1,0 +1,219 @@
+"""Month-wide terms of one meter under one plan: pure, exact, in Decimal.
+
+Included volumes, commitments, tiers and their fees belong to a plan and a billing period. They are prorated by the
+hours in which the instance was on the plan, and a new price list splits amounts, never terms (docs/decisions/0135).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Final, NamedTuple
+
+from billing.rating.terms import Component, Meter, Scheme
+
+ZERO: Final = Decimal(0)
+# What a line stores of a quantity and of a unit price. Bytes are exact in GB.
+QUANTITY_STEP: Final = Decimal("0.000000001")
+UNIT_PRICE_STEP: Final = Decimal("0.00000001")
+# Their included amount belongs to the billing period; that of other meters to each hour.
+VOLUMES: Final = (Meter.BYTES_IN, Meter.BYTES_OUT)
+TIER_UNIT: Final = "tier"
+
+
+@dataclass(slots=True)
+class Piece:
+    """Charged hours of an account under equal terms, in the order of time.
+
+    `hours` have passed, `entitled_hours` are those and the ones to come in the billing period.
+    """
+
+    component: Component
+    start: datetime
+    end: datetime
+    hours: int = 0
+    entitled_hours: int = 0
+    quantity: Decimal = ZERO
+
+    @property
+    def terms(self) -> tuple[object, ...]:
+        """Equal where the terms are."""
+        of = self.component
+        return of.scheme, tuple(of.tiers), of.included, of.commit, of.overage_price
+
+
+class Priced(NamedTuple):
+    """A charge: `quantity` at `unit_price`; `is_fee` where the unit is a tier that was entered."""
+
+    quantity: Decimal
+    unit_price: Decimal
+    is_fee: bool
+    start: datetime
+    end: datetime
+
+
+@dataclass(slots=True)
+class Account:
+    """Quantities of one meter of an instance while it was on one plan, in one billing period."""
+
+    meter: Meter
+    pieces: list[Piece] = field(default_factory=list)
+
+    def piece(self, component: Component, start: datetime, end: datetime) -> Piece:
+        """The piece that goes on from `start` under the terms of `component`."""
+        new = Piece(component, start, end)
+        if self.pieces and self.pieces[-1].terms == new.terms:
+            return self.pieces[-1]
+        self.pieces.append(new)
+        return new
+
+    @property
+    def hours(self) -> int:
+        return sum(piece.hours for piece in self.pieces)
+
+    @property
+    def is_monthly(self) -> bool:
+        """True if a term of the account belongs to the month and is prorated."""
+        return self.meter is Meter.BANDWIDTH_P95 or any(_is_monthly(self.meter, each.component) for each in self.pieces)
+
+    def priced(self, period_hours: int, mb_s: Decimal = ZERO) -> list[Priced]:
+        """Charges of equal prices are one. `mb_s` is the percentile of the hours of a `BANDWIDTH_P95` account."""
+        pieces = [piece for piece in self.pieces if piece.entitled_hours or piece.quantity]
+        if self.meter is Meter.BANDWIDTH_P95:
+            return _together(_of_percentile(pieces, mb_s), period_hours)
+        return _together(_of_volumes(self.meter, pieces, period_hours), period_hours)
+
+
+class _Part(NamedTuple):
+    """A charge of a piece; `hours` of the period are the divisor of a quantity that is given times hours."""
+
+    piece: Piece
+    quantity: Decimal
+    unit_price: Decimal
+    is_fee: bool = False
+    is_times_hours: bool = False
+
+
+def _is_monthly(meter: Meter, component: Component) -> bool:
+    has_tiers = len(component.tiers) > 1 or any(tier.flat for tier in component.tiers)
+    return bool(has_tiers or component.commit or (meter in VOLUMES and component.included))
+
+
+def _together(parts: Iterator[_Part], period_hours: int) -> list[Priced]:
+    """Sums by price. Quantities are rounded here, once; those times hours are divided by the hours of the period."""
+    sums: dict[tuple[bool, Decimal], tuple[Decimal, Decimal, datetime, datetime]] = {}
+    for part in parts:
+        key = part.is_fee, _printed_price(part.unit_price)
+        plain, times_hours, start, end = sums.get(key, (ZERO, ZERO, part.piece.start, part.piece.end))
+        if part.is_times_hours:
+            times_hours += part.quantity
+        else:
+            plain += part.quantity
+        sums[key] = plain, times_hours, min(start, part.piece.start), max(end, part.piece.end)
+    return [
+        Priced(quantity, unit_price, is_fee, start, end)
+        for (is_fee, unit_price), (plain, times_hours, start, end) in sums.items()
+        if (quantity := _rounded(plain + times_hours / period_hours))
+    ]
+
+
+def _printed_price(unit_price: Decimal) -> Decimal:
+    stored = unit_price.quantize(UNIT_PRICE_STEP, ROUND_HALF_UP)
+    return unit_price if unit_price == stored else stored
+
+
+def _rounded(quantity: Decimal) -> Decimal:
+    return quantity.quantize(QUANTITY_STEP, ROUND_HALF_UP)
+
+
+def _of_percentile(pieces: Sequence[Piece], mb_s: Decimal) -> Iterator[_Part]:
+    """A level: each piece is charged the month's price of the level, times its hours."""
+    for piece in pieces:
+        component, level = piece.component, max(ZERO, mb_s - piece.component.included)
+        if component.overage_price is not None and level > component.commit:
+            tiered, overage = component.commit, level - component.commit
+        else:
+            tiered, overage = max(level, component.commit), ZERO
+        for inside, unit_price, flat, is_entered in _in_tiers(component, ZERO, tiered, tiered, 1, 1):
+            yield _Part(piece, inside * piece.hours, unit_price, is_times_hours=True)
+            if is_entered and flat:
+                yield _Part(piece, Decimal(piece.hours), flat, is_fee=True, is_times_hours=True)
+        if overage:
+            assert component.overage_price is not None
+            yield _Part(piece, overage * piece.hours, component.overage_price, is_times_hours=True)
+
+
+def _of_volumes(meter: Meter, pieces: Sequence[Piece], period_hours: int) -> Iterator[_Part]:
+    """A sum over the hours: the first units are free, the next fill the tiers, up to the commitment or for ever."""
+    entitled = sum(piece.entitled_hours for piece in pieces)
+    billable = _billable(meter, pieces, period_hours)
+    tiered = _below_overage(pieces, billable, period_hours)
+    total, position = sum(tiered, ZERO), ZERO
+    for piece, all_units, units in zip(pieces, billable, tiered, strict=True):
+        found = _in_tiers(piece.component, position, units, total, entitled, period_hours)
+        for inside, unit_price, flat, is_entered in found:
+            yield _Part(piece, inside, unit_price)
+            if is_entered and flat:
+                yield _Part(piece, Decimal(piece.hours), flat, is_fee=True, is_times_hours=True)
+        if all_units > units:
+            assert piece.component.overage_price is not None
+            yield _Part(piece, all_units - units, piece.component.overage_price)
+        position += units
+
+
+def _billable(meter: Meter, pieces: Sequence[Piece], period_hours: int) -> list[Decimal]:
+    """Units of each piece: without what is included, with what a commitment lacks (by its hours in each piece). Sums
+    are rounded, not parts, so that they do not depend on how many parts there are.
+    """
+    free = ZERO
+    if meter in VOLUMES:
+        free = sum((each.component.included * each.entitled_hours for each in pieces), ZERO) / period_hours
+    exact = []
+    for piece in pieces:
+        off = min(free, piece.quantity)
+        free -= off
+        exact.append(piece.quantity - off)
+    commits = [each.component.commit * each.hours for each in pieces]
+    committed = sum(commits, ZERO)
+    missing = committed / period_hours - sum(exact, ZERO)
+    if missing > 0:
+        exact = [units + missing * commit / committed for units, commit in zip(exact, commits, strict=True)]
+    result, so_far, before = [], ZERO, ZERO
+    for units in exact:
+        so_far += units
+        result.append(_rounded(so_far) - before)
+        before = _rounded(so_far)
+    return result
+
+
+def _below_overage(pieces: Sequence[Piece], billable: Sequence[Decimal], period_hours: int) -> list[Decimal]:
+    """Units of each piece that tiers price. Beyond the commitment a price of overage does, where there is one."""
+    limit = _rounded(sum((each.component.commit * each.entitled_hours for each in pieces), ZERO) / period_hours)
+    result, position = [], ZERO
+    for piece, units in zip(pieces, billable, strict=True):
+        has_overage = piece.component.overage_price is not None
+        result.append(max(ZERO, min(units, limit - position)) if has_overage else units)
+        position += units
+    return result
+
+
+def _in_tiers(
+    component: Component, position: Decimal, units: Decimal, total: Decimal, hours: int, period_hours: int
+) -> Iterator[tuple[Decimal, Decimal, Decimal, bool]]:
+    """Rows of a tier's units that stand behind `position`, its unit price, its fee, and if `total` entered the tier.
+    Bounds are those of a month, times `hours` of the period's. A last tier with an end goes on behind it.
+    """
+    low = ZERO
+    for tier in component.tiers:
+        is_last = tier.up_to is None or tier is component.tiers[-1]
+        high = total if is_last or tier.up_to is None else _rounded(tier.up_to * hours / period_hours)
+        if component.scheme is Scheme.VOLUME:
+            is_entered = low < total and (is_last or total <= high)
+            inside = units if is_entered else ZERO
+        else:
+            is_entered = low < total
+            inside = max(ZERO, min(position + units, high) - max(position, low))
+        yield inside, tier.unit_price, tier.flat, is_entered
+        low = high

@@ -1,0 +1,167 @@
+"""Amounts of a bill by the hours they are for: pure. Parts of any two spans that meet sum to the part of both.
+
+What is bought is spread by size and time, what is measured by the units of each hour, what a commitment lacks by the
+hours on the plan. A discount follows what it is taken off, a minimum the hours of the period.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from itertools import accumulate
+
+from billing.rating.accounts import TIER_UNIT
+from billing.rating.engine import KEPT, ZERO, measured_units
+from billing.rating.hours import HOUR, Segment, segments
+from billing.rating.levels import BOUGHT, bought_per_hour
+from billing.rating.terms import Bill, Component, HourUsage, InstanceUsage, Meter, Period, PriceList, RatedLine
+from tenants.currencies import rounded
+
+Run = tuple[datetime, datetime, Decimal]
+Key = tuple[str, str, str]
+
+
+class Spread:
+    """Weights by time: evenly over each run, and at single hours."""
+
+    def __init__(self, runs: Iterable[Run], hours: Sequence[tuple[datetime, Decimal]] = ()) -> None:
+        self._runs = [(start, end, (end - start) // HOUR * weight) for start, end, weight in runs if start < end]
+        self._hours = [hour for hour, _ in hours]
+        self._sums = list(accumulate((weight for _, weight in hours), initial=ZERO))
+        self.total = sum((weight for *_, weight in self._runs), self._sums[-1])
+
+    def before(self, instant: datetime) -> Decimal:
+        """Share of the weight that lies before a full hour."""
+        weight = self._sums[bisect_left(self._hours, instant)]
+        for start, end, of_run in self._runs:
+            if instant >= end:
+                weight += of_run
+            elif instant > start:
+                weight += of_run * ((instant - start) // HOUR) / ((end - start) // HOUR)
+        return weight / self.total
+
+
+class SpreadBill:
+    """A bill of a billing period, `between` any of its hours."""
+
+    def __init__(self, bill: Bill, usage: Sequence[InstanceUsage], prices: Sequence[PriceList]) -> None:
+        lists = [each for each in prices if each.currency == bill.currency]
+        charged = _charged_quantities(bill.lines)
+        instances = {each.instance_id: _Instance(bill.period, each, lists, charged) for each in usage}
+        self._bill = bill
+        self._instances = instances
+        self._evenly = Spread([(bill.period.start, bill.period.end, Decimal(1))])
+        self._spreads = {
+            number: instances[line.instance_id].spread(line) or self._evenly
+            for number, line in enumerate(bill.lines)
+            if line.kind == "usage"
+        }
+        self._known: dict[datetime, list[Decimal]] = {}
+
+    def between(self, start: datetime, end: datetime) -> list[Decimal]:
+        """The part of each line, in the order of the lines, that is for `[start, end)`."""
+        return [after - before for before, after in zip(self._before(start), self._before(end), strict=True)]
+
+    def hours(self, instance_id: str, start: datetime, end: datetime) -> int:
+        """Charged hours of an instance in `[start, end)`."""
+        of = self._instances.get(instance_id)
+        return of.hours(start, end) if of is not None else 0
+
+    def _before(self, instant: datetime) -> list[Decimal]:
+        """The amount of each line for the hours before. Parts sum to the whole, since each is a difference of two."""
+        period = self._bill.period
+        instant = min(max(instant, period.start), period.end)
+        if instant not in self._known:
+            shares = {number: self._share(spread, instant) for number, spread in self._spreads.items()}
+            of_usage = self._share_of_usage(shares, instant)
+            self._known[instant] = [
+                rounded(line.amount * shares.get(number, of_usage[line.kind == "discount"]), self._bill.currency)
+                for number, line in enumerate(self._bill.lines)
+            ]
+        return self._known[instant]
+
+    def _share(self, spread: Spread, instant: datetime) -> Decimal:
+        period = self._bill.period
+        if instant in (period.start, period.end):
+            return Decimal(instant == period.end)
+        return spread.before(instant)
+
+    def _share_of_usage(self, shares: Mapping[int, Decimal], instant: datetime) -> tuple[Decimal, Decimal]:
+        """Shares by time, and by what is charged for usage."""
+        by_time = self._share(self._evenly, instant)
+        amounts = {number: self._bill.lines[number].amount for number in shares}
+        total = sum(amounts.values(), ZERO)
+        if not total or instant == self._bill.period.end:
+            return by_time, by_time
+        return by_time, sum((amounts[number] * share for number, share in shares.items()), ZERO) / total
+
+
+class _Instance:
+    """Weights of one instance's lines."""
+
+    def __init__(
+        self, period: Period, usage: InstanceUsage, lists: Sequence[PriceList], charged: Mapping[Key, Decimal]
+    ) -> None:
+        self._usage = usage
+        self._charged = charged
+        self._period = period
+        self._segments = list(segments(period, usage.spans, lists, running_first=True))
+        self._starts = [segment.start for segment in self._segments]
+
+    def hours(self, start: datetime, end: datetime) -> int:
+        parts = ((max(start, segment.start), min(end, segment.end)) for segment in self._segments)
+        return sum((last - first) // HOUR for first, last in parts if first < last)
+
+    def spread(self, line: RatedLine) -> Spread | None:
+        """None where nothing says which hours it is for."""
+        runs = [
+            (max(segment.start, line.start), min(segment.end, line.end), _per_hour(component, segment))
+            for segment in self._segments
+            if segment.span.plan == line.plan
+            for component in segment.prices.components
+            if component.meter == line.meter
+        ]
+        if line.meter in BOUGHT or line.meter == Meter.BANDWIDTH_P95 or line.unit == TIER_UNIT:
+            found = Spread(runs)
+            return found if found.total > 0 else None
+        used = list(self._used(line))
+        hours = Spread(runs).total
+        missing = max(ZERO, self._charged[_key(line)] - sum((units for _, units in used), ZERO))
+        each_hour = missing / hours if hours else ZERO
+        found = Spread([(start, end, weight * each_hour) for start, end, weight in runs], used)
+        return found if found.total > 0 else None
+
+    def _used(self, line: RatedLine) -> Iterable[tuple[datetime, Decimal]]:
+        for hour in self._usage.hours:
+            if line.start <= hour.hour < line.end and self._period.start <= hour.hour < self._period.end:
+                segment = self._segments[max(0, bisect_right(self._starts, hour.hour) - 1)]
+                if segment.span.plan == line.plan:
+                    yield from _units(segment, line.meter, hour)
+
+
+def _units(segment: Segment, meter: str, hour: HourUsage) -> Iterable[tuple[datetime, Decimal]]:
+    for component in segment.prices.components:
+        if component.meter == meter:
+            yield hour.hour, measured_units(component, hour)
+
+
+def _per_hour(component: Component, segment: Segment) -> Decimal:
+    if component.meter in BOUGHT:
+        return bought_per_hour(component, segment.span)
+    return Decimal(not segment.span.only_storage or component.meter in KEPT)
+
+
+def _key(line: RatedLine) -> Key:
+    return line.instance_id, line.plan, line.meter
+
+
+def _charged_quantities(lines: Iterable[RatedLine]) -> dict[Key, Decimal]:
+    """Units that are charged, by instance, plan and meter."""
+    result: dict[Key, Decimal] = defaultdict(Decimal)
+    for line in lines:
+        if line.kind == "usage" and line.unit != TIER_UNIT:
+            result[_key(line)] += line.quantity
+    return result

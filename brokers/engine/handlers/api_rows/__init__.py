@@ -1,0 +1,1 @@
+"""Rows of the API table, a module for each family of calls."""

@@ -1,0 +1,198 @@
+"""Calls about consumer groups and their offsets. Rows of the API table."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from brokers.engine.handlers.api_rows.shared import (
+    BY_PARTITION,
+    CLUSTER,
+    COMMITS,
+    DELETE,
+    DESCRIBE,
+    GROUP,
+    POSITIONS_LIST,
+    READ,
+    TOPIC,
+    TRANSACTION,
+)
+from brokers.engine.handlers.auditing import groups as audit_groups
+from brokers.engine.handlers.common import fresh_topics
+from brokers.engine.handlers.common.turns import result_lines
+from brokers.engine.handlers.groups import coordinator_forwarding as forwarding
+from brokers.engine.handlers.groups import describe_groups, find_coordinator, membership
+from brokers.engine.handlers.groups.coordinator_forwarding import (
+    ByVersion,
+    ToAllCoordinators,
+    ToCoordinator,
+    ToEachCoordinator,
+)
+from brokers.engine.handlers.offsets import deletion, offsets
+from brokers.engine.handlers.required_rights import RequiredRights
+from brokers.engine.handlers.served_api import ListAsked, ListField, ServedApi, SplitLists
+from brokers.engine.protocol import request_limits as limits
+from brokers.engine.protocol.apis import ApiKey
+
+_K = ApiKey
+
+_MEMBER: Final = RequiredRights({GROUP: READ}, "members of a group read")
+_OPAQUE: Final = ListAsked(
+    None, "about members of a group: their subscriptions are opaque, and each topic is asked about when it is read"
+)
+
+
+def _set_groups(message: Any, items: list[Any]) -> None:
+    message.groups = items
+
+
+def _set_group_names(message: Any, items: list[Any]) -> None:
+    message.groups_names = items
+
+
+def _set_results(message: Any, items: list[Any]) -> None:
+    message.results = items
+
+
+def _set_coordinator_keys(message: Any, items: list[Any]) -> None:
+    message.coordinator_keys = items
+
+
+def _set_coordinators(message: Any, items: list[Any]) -> None:
+    message.coordinators = items
+
+
+_GROUPS: Final = ListField(lambda message: message.groups, _set_groups)
+_GROUP_NAMES: Final = ListField(lambda message: message.groups_names, _set_group_names)
+_RESULTS: Final = ListField(lambda message: message.results, _set_results)
+_COORDINATOR_KEYS: Final = ListField(lambda message: message.coordinator_keys, _set_coordinator_keys)
+_COORDINATORS: Final = ListField(lambda message: message.coordinators, _set_coordinators)
+
+# Ids of a request that are handled in one turn: each is hashed, which takes up to 0.1 ms.
+_IDS_PER_TURN_MAX: Final = 40
+_BY_COORDINATOR_KEY: Final = SplitLists(_COORDINATOR_KEYS, _COORDINATORS, None, None, _IDS_PER_TURN_MAX)
+_BY_GROUP_NAME: Final = SplitLists(_GROUP_NAMES, _RESULTS, None, None, _IDS_PER_TURN_MAX)
+
+_TO_GROUP: Final = ToCoordinator(find_coordinator.GROUP, forwarding.group_id)
+_TO_GROUP_OF_OFFSETS: Final = ToCoordinator(find_coordinator.GROUP, forwarding.group_id_with_offsets)
+_OFFSETS_OF_GROUPS: Final = ToEachCoordinator(
+    find_coordinator.GROUP, _GROUPS, lambda group: group.group_id, _GROUPS, lambda group: group.group_id
+)
+_DESCRIBED_GROUPS: Final = ToEachCoordinator(
+    find_coordinator.GROUP, _GROUPS, str, _GROUPS, lambda group: group.group_id
+)
+_DELETED_GROUPS: Final = ToEachCoordinator(
+    find_coordinator.GROUP, _GROUP_NAMES, str, _RESULTS, lambda result: result.group_id
+)
+
+ROWS: Final = (
+    ServedApi(
+        _K.FIND_COORDINATOR,
+        find_coordinator.find_coordinator,
+        RequiredRights({GROUP: DESCRIBE, TRANSACTION: DESCRIBE}, "by the kind of key"),
+        limit=limits.ADMINISTRATION,
+        split=_BY_COORDINATOR_KEY,
+        result_lines=result_lines(_BY_COORDINATOR_KEY),
+    ),
+    ServedApi(
+        _K.JOIN_GROUP,
+        membership.join_group,
+        _MEMBER,
+        topic_list=_OPAQUE,
+        limit=limits.JOIN,
+        throttled_first=True,
+        forwarding=_TO_GROUP,
+    ),
+    ServedApi(
+        _K.SYNC_GROUP,
+        membership.sync_group,
+        _MEMBER,
+        topic_list=_OPAQUE,
+        limit=limits.SYNC,
+        throttled_first=True,
+        forwarding=_TO_GROUP,
+    ),
+    ServedApi(
+        _K.HEARTBEAT,
+        membership.heartbeat,
+        _MEMBER,
+        topic_list=_OPAQUE,
+        limit=limits.ONE,
+        forwarding=_TO_GROUP,
+    ),
+    ServedApi(
+        _K.LEAVE_GROUP,
+        membership.leave_group,
+        _MEMBER,
+        topic_list=_OPAQUE,
+        limit=limits.LEAVE,
+        throttled_first=True,
+        forwarding=_TO_GROUP,
+    ),
+    ServedApi(
+        _K.DESCRIBE_GROUPS,
+        describe_groups.describe_groups,
+        RequiredRights({GROUP: DESCRIBE}, "each group for itself"),
+        topic_list=_OPAQUE,
+        limit=limits.ADMINISTRATION,
+        forwarding=_DESCRIBED_GROUPS,
+        result_lines=describe_groups.lines_described,
+    ),
+    ServedApi(
+        _K.LIST_GROUPS,
+        describe_groups.list_groups,
+        RequiredRights(
+            {GROUP: DESCRIBE},
+            "who may describe the cluster sees all groups, others those that they may describe",
+            ((DESCRIBE, CLUSTER),),
+        ),
+        limit=limits.ONE,
+        forwarding=ToAllCoordinators(_GROUPS, lambda group: group.group_id),
+        result_lines=lambda response: len(response.groups),
+    ),
+    ServedApi(
+        _K.DELETE_GROUPS,
+        deletion.delete_groups,
+        RequiredRights({GROUP: DELETE}, "each group for itself"),
+        topic_list=ListAsked(None, "deletes a group; positions of single topics are OffsetDelete's"),
+        limit=limits.ADMINISTRATION,
+        throttled_first=True,
+        forwarding=_DELETED_GROUPS,
+        split=_BY_GROUP_NAME,
+        audit=audit_groups.deleted,
+        result_lines=result_lines(_BY_GROUP_NAME),
+    ),
+    ServedApi(
+        _K.OFFSET_COMMIT,
+        offsets.offset_commit,
+        RequiredRights({GROUP: READ, TOPIC: READ}, "the group is asked first, for all of it"),
+        topic_list=POSITIONS_LIST,
+        throttled_first=True,
+        forwarding=_TO_GROUP_OF_OFFSETS,
+        split=COMMITS,
+        topics_named=fresh_topics.topics_with_partitions,
+        audit=audit_groups.offsets_committed,
+        result_lines=result_lines(COMMITS),
+    ),
+    ServedApi(
+        _K.OFFSET_FETCH,
+        offsets.offset_fetch,
+        RequiredRights(
+            {GROUP: DESCRIBE, TOPIC: DESCRIBE}, "of all topics those that may not be described are left out"
+        ),
+        topic_list=POSITIONS_LIST,
+        forwarding=ByVersion(forwarding.MANY_GROUPS_FROM, _TO_GROUP_OF_OFFSETS, _OFFSETS_OF_GROUPS),
+        result_lines=offsets.partitions_fetched,
+    ),
+    ServedApi(
+        _K.OFFSET_DELETE,
+        deletion.offset_delete,
+        RequiredRights({GROUP: DELETE, TOPIC: READ}, "the group is asked first, for all of it"),
+        topic_list=POSITIONS_LIST,
+        throttled_first=True,
+        forwarding=_TO_GROUP,
+        split=BY_PARTITION,
+        topics_named=fresh_topics.topics,
+        audit=audit_groups.offsets_deleted,
+        result_lines=result_lines(BY_PARTITION),
+    ),
+)

@@ -1,0 +1,66 @@
+"""Calls about records: their offsets, epochs and deletion. Rows of the API table."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.engine.access.authorizer import Operation
+from brokers.engine.handlers.api_rows.shared import BY_PARTITION, DELETE, DESCRIBE, READ, TOPIC, TRANSACTION, WRITE
+from brokers.engine.handlers.auditing import topics as audit_topics
+from brokers.engine.handlers.common import fresh_topics
+from brokers.engine.handlers.common.turns import result_lines
+from brokers.engine.handlers.fetch import list_offsets, offset_for_leader_epoch
+from brokers.engine.handlers.required_rights import RequiredRights
+from brokers.engine.handlers.served_api import ListAsked, ServedApi
+from brokers.engine.handlers.topics import delete_records
+from brokers.engine.protocol import request_limits as limits
+from brokers.engine.protocol.apis import ApiKey
+
+_K = ApiKey
+
+ROWS: Final = (
+    ServedApi(
+        _K.PRODUCE,
+        None,
+        RequiredRights(
+            {TOPIC: WRITE, TRANSACTION: WRITE}, "the transactional id is asked where a batch is of a transaction"
+        ),
+        topic_list=ListAsked(Operation.PRODUCE, "writes records"),
+        limit=limits.PRODUCE,
+    ),
+    ServedApi(
+        _K.FETCH,
+        None,
+        RequiredRights({TOPIC: READ}, "reads records"),
+        topic_list=ListAsked(Operation.CONSUME, "reads records"),
+        limit=limits.FETCH,
+    ),
+    ServedApi(
+        _K.LIST_OFFSETS,
+        list_offsets.list_offsets,
+        RequiredRights({TOPIC: DESCRIBE}, "says where records begin and end"),
+        topic_list=ListAsked(Operation.CONSUME, "says how many records there are, and when they came"),
+        split=BY_PARTITION,
+        topics_named=fresh_topics.topics,
+        result_lines=result_lines(BY_PARTITION),
+    ),
+    ServedApi(
+        _K.OFFSET_FOR_LEADER_EPOCH,
+        offset_for_leader_epoch.offset_for_leader_epoch,
+        RequiredRights({TOPIC: DESCRIBE}, "says where records end"),
+        topic_list=ListAsked(Operation.CONSUME, "says where records end"),
+        split=BY_PARTITION,
+        topics_named=fresh_topics.topics_of_epochs,
+        result_lines=result_lines(BY_PARTITION),
+    ),
+    ServedApi(
+        _K.DELETE_RECORDS,
+        delete_records.delete_records,
+        RequiredRights({TOPIC: DELETE}, "shortens the topic"),
+        topic_list=ListAsked(Operation.ADMINISTER, "shortens the topic"),
+        split=BY_PARTITION,
+        topics_named=fresh_topics.topics_with_partitions,
+        audit=audit_topics.records_deleted,
+        result_lines=result_lines(BY_PARTITION),
+    ),
+)

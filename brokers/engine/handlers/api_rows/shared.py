@@ -1,0 +1,53 @@
+"""Rights, allow-lists and lists of messages that several families of calls have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from brokers.contract.acls import AclOperation, ResourceType
+from brokers.engine.access.authorizer import Operation
+from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX
+from brokers.engine.handlers.required_rights import RequiredRights
+from brokers.engine.handlers.served_api import ListAsked, ListField, SplitLists
+
+READ, WRITE, CREATE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE
+ALTER, DESCRIBE = AclOperation.ALTER, AclOperation.DESCRIBE
+ALTER_CONFIGS, DESCRIBE_CONFIGS = AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS
+TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+TRANSACTION: Final = ResourceType.TRANSACTIONAL_ID
+_NOTHING: Final[Mapping[ResourceType, AclOperation]] = MappingProxyType({})
+
+
+def no_rights(why: str) -> RequiredRights:
+    return RequiredRights(_NOTHING, why)
+
+
+CLUSTERS_OWN: Final = no_rights("the cluster's own, refused to every tenant")
+CLUSTERS_OWN_LIST: Final = ListAsked(None, "the cluster's own, refused to every tenant")
+BEFORE_LOGIN: Final = no_rights("comes before anybody is known")
+POSITIONS_LIST: Final = ListAsked(Operation.CONSUME, "where a reader of the topic is")
+
+
+def _set_topics(message: Any, items: list[Any]) -> None:
+    message.topics = items
+
+
+def _set_partitions(message: Any, items: list[Any]) -> None:
+    message.partitions = items
+
+
+TOPICS: Final = ListField(lambda message: message.topics, _set_topics)
+PARTITIONS: Final = ListField(lambda message: message.partitions, _set_partitions)
+BY_PARTITION: Final = SplitLists(TOPICS, TOPICS, PARTITIONS, PARTITIONS, LINES_PER_TURN_MAX)
+# Lines of a commit are one record batch, which is written or refused as a whole.
+COMMITS: Final = BY_PARTITION._replace(lines_max=500)
+
+
+def response_count(response: Any) -> int:
+    return len(response.responses)
+
+
+def result_count(response: Any) -> int:
+    return len(response.results)
