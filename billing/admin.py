@@ -6,7 +6,9 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
+from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
+from django.forms import BaseInlineFormSet
 from django.http import HttpRequest
 from django.urls import URLPattern
 from django.utils import timezone
@@ -20,6 +22,7 @@ from billing.invoices import issuing
 from billing.models import (
     NO_BROKER,
     OF_CLUSTERS,
+    ActionItem,
     AlertFiring,
     AlertRule,
     BillingProfile,
@@ -29,6 +32,7 @@ from billing.models import (
     Invoice,
     InvoiceLine,
     InvoiceState,
+    LedgerEntry,
     Payment,
     Plan,
     Price,
@@ -47,10 +51,27 @@ from tenants.operator import NavigationPage, OperatorAdmin, acting_operator, ope
 from tenants.wording import localized
 
 
+class PriceFormSet(BaseInlineFormSet):
+    """Prices of one plan, which is on sale only with a price in force."""
+
+    def clean(self) -> None:
+        super().clean()
+        if not getattr(self.instance, "on_sale", False) or any(self.errors):
+            return
+        now = timezone.now()
+        added = [form.cleaned_data.get("effective_from") for form in self.extra_forms]
+        if any(each is not None and each <= now for each in added):
+            return
+        if self.instance.pk and selectors.has_price(self.instance, now):
+            return
+        raise ValidationError(_("A plan on sale needs a price that has begun. Add one, or take the plan off sale."))
+
+
 class PriceInline(TabularInline):
     """Prices of a plan: one that has begun is history, the next one is added with a later date."""
 
     model = Price
+    formset = PriceFormSet
     extra = 0
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -406,6 +427,7 @@ class InvoiceAdmin(OperatorAdmin):
         NavigationPage(_("Close a month"), "event_available", "billing_month"),
         NavigationPage(_("Revenue"), "bar_chart", "billing_revenue"),
         NavigationPage(_("Overdue"), "schedule", "billing_overdue"),
+        NavigationPage(_("Credit balances"), "account_balance_wallet", "billing_credits"),
         NavigationPage(_("Margins"), "percent", "billing_margins"),
     )
     inlines = (InvoiceLineInline,)
@@ -436,3 +458,40 @@ class InvoiceAdmin(OperatorAdmin):
         issuing.close(
             acting=acting, invoice=invoice, state=state, reference=f"by {acting.label}"[:120], now=timezone.now()
         )
+
+
+@admin.register(LedgerEntry)
+class LedgerEntryAdmin(OperatorAdmin):
+    """Entries of all tenants, which nobody changes; refunds are recorded on the page of credit balances."""
+
+    when_empty = _("No entry yet. The first invoice is the first entry.")
+    symbol = "menu_book"
+    list_display = ("posted_at", "tenant", "kind", "invoice", "amount", "balance", "currency", "reference")
+    list_filter = ("kind", "currency")
+    search_fields = ("tenant__name", "tenant__slug", "invoice__number", "document__number", "reference")
+    date_hierarchy = "posted_at"
+    ordering = ("-pk",)
+    list_select_related = ("tenant", "invoice")
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).defer("invoice__inputs")
+
+
+@admin.register(ActionItem)
+class ActionItemAdmin(OperatorAdmin):
+    """Faults of single tenants; an item goes when the next round succeeds."""
+
+    when_empty = _("Nothing failed.")
+    symbol = "assignment_late"
+    list_display = ("first_at", "tenant", "kind", "detail", "noted_at")
+    list_filter = ("kind",)
+    search_fields = ("tenant__name", "tenant__slug", "detail")
+    list_select_related = ("tenant",)
+    actions = ("mark_handled",)
+
+    @operator_action(_("Mark as looked after"))
+    def mark_handled(self, acting: Actor, item: ActionItem) -> Any:
+        after = {"kind": item.kind, "detail": item.detail}
+        audit.record(acting, "action_item.handled", item, None, after, tenant=item.tenant)
+        item.delete()
+        return _("looked after")

@@ -10,7 +10,9 @@ class BillingConfig(AppConfig):
 
     def ready(self) -> None:
         from billing.alerts import limits
+        from billing.notices import account_notices
         from billing.reporting import usage_problems
+        from billing.reporting.needs import money_needs
         from billing.selectors import plan_terms
         from billing.services import forget_usage_offset
         from brokers.monitoring import interfaces as monitoring_interfaces
@@ -19,5 +21,7 @@ class BillingConfig(AppConfig):
 
         limits.publish()
         instances_interfaces.plan_catalogue.plug(plan_terms)
+        instances_interfaces.account_notices.plug(account_notices)
+        monitoring_interfaces.money_needs.plug(money_needs)
         interfaces.usage_begins_anew.plug(forget_usage_offset)
         monitoring_interfaces.usage_needs.plug(usage_problems.needs)

@@ -20,6 +20,7 @@ from billing.invoices.adjustments import as_known_now
 from billing.invoices.charging import inputs_of, rated_so_far
 from billing.invoices.periods import month_of
 from billing.invoices.snapshot import Inputs, from_json
+from billing.invoices.unpriced import without_unpriced
 from billing.models import Invoice, InvoiceKind
 from billing.rating.allocation import CENT, shared_out
 from billing.rating.hours import HOUR, ceil_hour, floor_hour
@@ -55,12 +56,13 @@ class CostRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Costs of a period, before tax."""
+    """Costs of a period, before tax. `unpriced` are instances that are left out, since their plans have no price."""
 
     period: Period
     currency: str
     total: Decimal
     rows: Sequence[CostRow]
+    unpriced: Sequence[str] = ()
 
     @property
     def hours(self) -> int:
@@ -76,6 +78,7 @@ class _Part:
     usage: Sequence[InstanceUsage]
     bill: Bill
     spread: SpreadBill
+    unpriced: Sequence[str]
 
     def amounts(self) -> dict[str, Decimal]:
         """Amounts by instance; what concerns the whole bill is under the empty key."""
@@ -98,17 +101,18 @@ def costs(tenant: Tenant, start: datetime, end: datetime, group_by: GroupBy, now
     rows = {"instance": _by_instance, "day": _by_day}.get(group_by)
     found = rows(parts, period) if rows else _by_name(parts, period, cast(metered.GroupBy, group_by))
     total = sum((row.amount for row in found), ZERO)
-    return Costs(period=period, currency=tenant.currency, total=total, rows=found)
+    unpriced = sorted({id for part in parts for id in part.unpriced})
+    return Costs(period=period, currency=tenant.currency, total=total, rows=found, unpriced=unpriced)
 
 
 def _parts(tenant: Tenant, period: Period, now: datetime) -> Iterator[_Part]:
     """The part of each month of the period that has begun."""
     month = month_of(period.start)
     while month.start < period.end and month.start <= now:
-        inputs = _inputs(tenant, month)
+        inputs, unpriced = without_unpriced(_inputs(tenant, month))
         bill = rated_so_far(inputs, now)
         part = max(period.start, month.start), min(period.end, month.end)
-        yield _Part(*part, inputs.usage, bill, SpreadBill(bill, inputs.usage, inputs.prices))
+        yield _Part(*part, inputs.usage, bill, SpreadBill(bill, inputs.usage, inputs.prices), unpriced)
         month = month_of(month.end)
 
 

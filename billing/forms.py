@@ -18,7 +18,19 @@ from billing.alerts.limits import (
 )
 from billing.alerts.limits import NAME_CHARS_MAX as RULE_NAME_CHARS_MAX
 from billing.models import OF_TENANTS, Plan
-from billing.models.agreements import DISCOUNT_CODE_CHARS_MAX
+from billing.models.agreements import (
+    ADDRESS_CHARS_MAX,
+    DISCOUNT_CODE_CHARS_MAX,
+    EMAIL_CHARS_MAX,
+    EMAILS_MAX,
+    EMAILS_SEPARATOR,
+    PURCHASE_ORDER_CHARS_MAX,
+    TAX_ID_CHARS_MAX,
+    validate_address,
+    validate_emails,
+    validate_line,
+)
+from billing.models.agreements import NAME_CHARS_MAX as BILLING_NAME_CHARS_MAX
 from billing.models.budgets import NAME_CHARS_MAX as BUDGET_NAME_CHARS_MAX
 from billing.models.budgets import SMALLEST
 from billing.models.webhooks import URL_CHARS_MAX
@@ -142,6 +154,30 @@ class BudgetForm(forms.Form):
         super().__init__(*args, **more)
         chosen = cast(forms.ChoiceField, self.fields["instance_id"])
         chosen.choices = [("", _("All instances")), *sorted(instances.items(), key=lambda item: item[1])]
+
+
+class BillingDetailsForm(forms.Form):
+    """Billing details of a tenant."""
+
+    legal_name = forms.CharField(
+        label=_("Legal name"), max_length=BILLING_NAME_CHARS_MAX, required=False, validators=(validate_line,)
+    )
+    address = forms.CharField(
+        label=_("Address"), max_length=ADDRESS_CHARS_MAX, required=False, widget=forms.Textarea(attrs={"rows": 5}),
+        validators=(validate_address,),
+    )  # fmt: skip
+    tax_id = forms.CharField(
+        label=_("Tax id"), max_length=TAX_ID_CHARS_MAX, required=False, validators=(validate_line,)
+    )
+    email = forms.CharField(
+        label=_("Invoices go to"), required=False, validators=(validate_emails,),
+        max_length=EMAILS_MAX * (EMAIL_CHARS_MAX + len(EMAILS_SEPARATOR)),
+        help_text=_("Up to 5 addresses, with commas between them. Without one: owners and finance."),
+    )  # fmt: skip
+    purchase_order = forms.CharField(
+        label=_("Purchase order"), max_length=PURCHASE_ORDER_CHARS_MAX, required=False, validators=(validate_line,),
+        help_text=_("Your number of the order. It stands on each invoice."),
+    )  # fmt: skip
 
 
 class CouponForm(forms.Form):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from django.db.models import Count, Max, Min, OuterRef, Prefetch, Q, QuerySet, Subquery
+from django.db.models import Count, Exists, Max, Min, OuterRef, Prefetch, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
@@ -22,9 +22,14 @@ from instances.lifecycle.phases import COUNTED
 from instances.models import Instance
 
 
-def plans_on_sale(*, held: Iterable[str] = ()) -> QuerySet[Plan]:
-    """Also those `held` by instances, which keep them when they are sold no more."""
-    return Plan.objects.filter(Q(on_sale=True) | Q(code__in=held))
+def plans_on_sale(*, held: Iterable[str] = (), currency: str | None = None) -> QuerySet[Plan]:
+    """Plans on sale that have a price in force (in the currency, where one is named), and those `held` by instances,
+    which keep them when they are sold no more.
+    """
+    priced = Price.objects.filter(plan=OuterRef("pk"), effective_from__lte=timezone.now())
+    if currency is not None:
+        priced = priced.filter(currency=currency)
+    return Plan.objects.filter(Q(Exists(priced), on_sale=True) | Q(code__in=held))
 
 
 def plan_of(instance: Instance) -> Plan | None:
@@ -33,12 +38,17 @@ def plan_of(instance: Instance) -> Plan | None:
 
 
 def plan_for(
-    code: str | None, *, bandwidth_mb_s: int | None, storage_gb: int | None, held: str | None = None
+    code: str | None,
+    *,
+    bandwidth_mb_s: int | None,
+    storage_gb: int | None,
+    held: str | None = None,
+    currency: str | None = None,
 ) -> Plan | None:
     """The plan called `code`, if it is on sale or `held`; without a code the smallest on sale that can hold what is
     asked for, or None.
     """
-    plans = plans_on_sale(held=[held] if code and held else [])
+    plans = plans_on_sale(held=[held] if code and held else [], currency=currency)
     if code:
         return plans.filter(code=code).first()
     return plans.filter(bandwidth_mb_s_max__gte=bandwidth_mb_s or 0, storage_gb_max__gte=storage_gb or 0).first()
@@ -53,6 +63,11 @@ def _in_force(currency: str, instant: datetime | None = None) -> QuerySet[Price]
 def price_at(plan: Plan, currency: str, instant: datetime | None = None) -> Price | None:
     """The price in force at `instant` (default: at once) for who pays in `currency`."""
     return _in_force(currency, instant).filter(plan=plan).first()
+
+
+def has_price(plan: Plan, instant: datetime) -> bool:
+    """True if the plan has a price that has begun, in any currency."""
+    return Price.objects.filter(plan=plan, effective_from__lte=instant).exists()
 
 
 def with_prices(plans: QuerySet[Plan], currency: str) -> QuerySet[Plan]:
@@ -109,10 +124,15 @@ def _looked_at(instance_id: str, of: Min | Max) -> datetime | None:
 
 
 def plan_terms(
-    code: str | None, *, bandwidth_mb_s: int | None = None, storage_gb: int | None = None, held: str | None = None
+    code: str | None,
+    *,
+    bandwidth_mb_s: int | None = None,
+    storage_gb: int | None = None,
+    held: str | None = None,
+    currency: str | None = None,
 ) -> PlanTerms | None:
     """`instances.interfaces.PlanCatalogue`: the terms of `plan_for`."""
-    plan = plan_for(code, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb, held=held)
+    plan = plan_for(code, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb, held=held, currency=currency)
     if plan is None:
         return None
     return PlanTerms(

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from billing.views import alert_rules, archives, budgets, buying, costs, coupons, invoices, payments, usage, webhooks
+from billing.views import (
+    alert_rules,
+    archives,
+    budgets,
+    buying,
+    costs,
+    coupons,
+    details,
+    invoices,
+    ledger,
+    payments,
+    usage,
+    webhooks,
+)
 
 urlpatterns = [
     path("instances/new/", buying.create_page, name="page-instance-create"),
@@ -40,6 +53,9 @@ urlpatterns = [
         name="page-webhook-resend",
     ),
     path("invoices/", invoices.invoices_page, name="page-invoices"),
+    path("invoices/details/", details.details_page, name="page-billing-details"),
+    path("invoices/ledger/", ledger.ledger_page, name="page-ledger"),
+    path("invoices/ledger.csv", ledger.ledger_csv, name="page-ledger-csv"),
     path("invoices/redeem/", coupons.redeem_coupon, name="page-coupon-redeem"),
     path("invoices/<str:invoice_id>/", invoices.invoice_page, name="page-invoice"),
     path("invoices/<str:invoice_id>/lines.csv", invoices.invoice_csv, name="page-invoice-csv"),

@@ -11,12 +11,13 @@ class BrokersConfig(AppConfig):
 
     def ready(self) -> None:
         from brokers import limits, selectors, tasks
-        from brokers.dataplane import acls, client_quotas, groups, topics, transactions, users
+        from brokers.dataplane import acls, client_quotas, groups, messages, topics, transactions, users
         from brokers.monitoring import observe
         from brokers.placement import capacity
         from instances import interfaces as instances_interfaces
         from instances.acls.interfaces import acl_admin_client
         from instances.groups import interfaces
+        from instances.messages.interfaces import message_admin_client
         from instances.users.interfaces import user_admin_client
         from quotas import interfaces as quota_interfaces
 
@@ -32,3 +33,4 @@ class BrokersConfig(AppConfig):
         quota_interfaces.client_quotas.plug(client_quotas.QuotaAdminClient())
         user_admin_client.plug(users.UserAdminClient())
         acl_admin_client.plug(acls.AclAdminClient())
+        message_admin_client.plug(messages.Messages())

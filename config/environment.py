@@ -95,6 +95,14 @@ def positive(name: str, default: float) -> float:
     return number
 
 
+def https_template(variable: str) -> str:
+    """Address with placeholders in braces that a variable names; empty where it is not set. Raises `ValueError`."""
+    text = os.environ.get(variable, "")
+    if text and not (text.startswith("https://") and text.isascii() and text.isprintable() and " " not in text):
+        raise ValueError(f"{variable} must be an address that begins with https://, not {text!r}")
+    return text
+
+
 def whole_days(name: str, default: int, *, least: int) -> int:
     """A number of days out of the environment, `least` or more.
 

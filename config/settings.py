@@ -14,6 +14,7 @@ from config.environment import (
     PROCESS_VARIABLE,
     Environment,
     flag,
+    https_template,
     named_networks,
     positive,
     trusted_proxies,
@@ -275,6 +276,7 @@ SPECTACULAR_SETTINGS = tenants_conf.SPECTACULAR_SETTINGS | {
         "ClusterTypeEnum": "instances.choices.ClusterType",
         "StorageWhenFullEnum": "instances.choices.StorageWhenFull",
         "RouteSecurityEnum": "instances.routes.kinds.SECURITIES",
+        "SentFormatEnum": "instances.messages.content.SENT_AS",
         "UserStateEnum": "instances.api.user_serializers.STATES",
     },
 }
@@ -303,6 +305,8 @@ OUTBOUND_PRIVATE_ADDRESSES = named_networks("PENSTOCK_OUTBOUND_PRIVATE_ADDRESSES
 OUTBOUND_REFUSED_ADDRESSES = named_networks("PENSTOCK_OUTBOUND_REFUSED_ADDRESSES")
 # One, or two while it is rotated; without one no payment provider is connected.
 PAYMENTS_SECRETS = tuple(each for each in os.environ.get("PENSTOCK_PAYMENTS_SECRETS", "").split(",") if each)
+# Where an open invoice is paid, with {invoice}, {amount} and {currency} in it.
+PAYMENTS_LINK = https_template("PENSTOCK_PAYMENTS_LINK")
 OUTBOUND_CA_FILE = os.environ.get("PENSTOCK_OUTBOUND_CA_FILE", "")
 
 UNFOLD = tenants_conf.UNFOLD

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quotas.explain import BYTES_PER_S, UNITS
+from tenants.actors import Actor
 from tenants.cached_values import cacheable
 from tenants.interfaces import Interface
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from instances.models import Instance
 
 __all__ = [
+    "AccountNotice",
     "Bandwidth",
     "BrokerBandwidth",
     "BrokerUnresponsive",
@@ -63,11 +65,20 @@ class PlanCatalogue(Protocol):
         bandwidth_mb_s: int | None = None,
         storage_gb: int | None = None,
         held: str | None = None,
+        currency: str | None = None,
     ) -> PlanTerms | None:
         """The plan called `code`, if it is on sale or the one `held` by who asks; without a code the smallest on sale
-        that can hold what is asked for, or None.
+        that can hold what is asked for, or None. With a `currency` only plans that have a price in it are sold.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountNotice:
+    """Sentence about the account of a tenant, with the page it is about; no link for members who may not see that."""
+
+    text: str
+    link: str = ""
 
 
 # --- brokers: the data plane ----------------------------------------------------------------------------------------
@@ -307,6 +318,10 @@ class Capacity(Protocol):
 
 
 plan_catalogue: Interface[PlanCatalogue] = Interface("instances.interfaces.plan_catalogue")
+# (who looks): what is the matter with the tenant's account, such as an overdue invoice. Plugged by billing.
+account_notices: Interface[Callable[[Actor], Sequence[AccountNotice]]] = Interface(
+    "instances.interfaces.account_notices"
+)
 data_plane: Interface[DataPlane] = Interface("instances.interfaces.data_plane")
 observation: Interface[Observation] = Interface("instances.interfaces.observation")
 capacity: Interface[Capacity] = Interface("instances.interfaces.capacity")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from instances.messages import limits as message_limits
 from instances.oauth import limits as oauth_limits
 from instances.routes.certificate_entries import (
     CLIENT_CA_BYTES_MAX,
@@ -24,6 +25,7 @@ from tenants.limits import Limit, register, take_long_bodies
 
 # The end of its address in the API.
 REVOCATION_LIST = "revocation-list"
+MESSAGES = "messages"
 
 INSTANCES_PER_TENANT_MAX = 200
 OPERATIONS_OPEN_PER_INSTANCE_MAX = 20
@@ -113,7 +115,9 @@ BYTES_PER_GB = 1_000_000_000
 def publish() -> None:
     """Put the limits under `/limits`; called once from `AppConfig.ready`."""
     take_long_bodies(REVOCATION_LIST)
+    take_long_bodies(MESSAGES)
     register(*_of_tokens())
+    register(*_of_messages())
     register(
         Limit("instances_per_tenant_max", INSTANCES_PER_TENANT_MAX, "instances", "Instances of one tenant."),
         Limit("instance_name_chars_max", NAME_CHARS_MAX, "characters", "Length of an instance's name."),
@@ -234,4 +238,38 @@ def _of_tokens() -> tuple[Limit, ...]:
             "seconds",
             "How soon it may be fetched again because a token names a key that is not in it.",
         ),
+    )
+
+
+def _of_messages() -> tuple[Limit, ...]:
+    of = message_limits
+    return (
+        Limit("message_page_max", of.PAGE_MESSAGES_MAX, "messages", "Messages in one page of a topic."),
+        Limit(
+            "message_page_partitions_max",
+            of.PAGE_PARTITIONS_MAX,
+            "partitions",
+            "Partitions that one page reads; of a topic with more, one is named.",
+        ),
+        Limit("message_page_read_bytes_max", of.READ_BYTES_MAX, "bytes", "What brokers send for one page."),
+        Limit(
+            "message_page_inflated_bytes_max",
+            of.INFLATED_BYTES_MAX,
+            "bytes",
+            "What compressed batches of one page inflate to; a batch that is larger alone is not shown.",
+        ),
+        Limit("message_page_scanned_max", of.SCANNED_RECORDS_MAX, "messages", "Messages looked at for one page."),
+        Limit("message_page_milliseconds_max", int(of.READ_S_MAX * 1000), "ms", "How long one page is read."),
+        Limit(
+            "message_shown_bytes_max",
+            of.SHOWN_BYTES_MAX,
+            "bytes",
+            "Part of a key, value or header that a page shows; a page with `limit=1` shows more.",
+        ),
+        Limit(
+            "message_page_shown_bytes_max", of.PAGE_SHOWN_BYTES_MAX, "bytes", "Keys, values and headers of one page."
+        ),
+        Limit("sent_messages_max", of.SENT_MESSAGES_MAX, "messages", "Messages in one request that sends them."),
+        Limit("sent_key_chars_max", of.SENT_KEY_CHARS_MAX, "characters", "Key of such a message."),
+        Limit("sent_headers_max", of.SENT_HEADERS_MAX, "headers", "Headers of such a message."),
     )

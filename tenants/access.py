@@ -39,10 +39,8 @@ ROLE_SCOPES: dict[Role, frozenset[str]] = {
     Role.VIEWER: _ONLY_SEEING,
 }
 
-# Nothing asks for these yet: messages have neither routes nor pages.
-_ASKED_BY_NOTHING = frozenset({Scope.MESSAGES_READ, Scope.MESSAGES_WRITE})
 # What a token may be made for: each is asked for by a route of the API (tests/component/api/test_routes.py).
-TOKEN_SCOPES = frozenset(Scope.values) - _ASKED_BY_NOTHING
+TOKEN_SCOPES = frozenset(Scope.values)
 
 # Roles a member of a role may give or take away. Only an owner makes owners.
 MANAGED_ROLES: dict[Role, frozenset[Role]] = {
@@ -74,7 +72,7 @@ def may_give(actor: Actor, role: Role) -> bool:
         return True
     if actor.role is None or role not in MANAGED_ROLES.get(actor.role, frozenset()):
         return False
-    return actor.scopes is None or ROLE_SCOPES[role] - _ASKED_BY_NOTHING <= scopes_of(actor)
+    return actor.scopes is None or ROLE_SCOPES[role] <= scopes_of(actor)
 
 
 def permits(actor: Actor, scope: str) -> bool:

@@ -47,7 +47,7 @@ class Scope(models.TextChoices):
     TOPICS_READ = "topics:read", _("See topics")
     TOPICS_WRITE = "topics:write", _("Create, change and delete topics")
     MESSAGES_READ = "messages:read", _("Read messages")
-    MESSAGES_WRITE = "messages:write", _("Produce test messages")
+    MESSAGES_WRITE = "messages:write", _("Send messages")
     ARCHIVES_READ = "archives:read", _("See archives of topics")
     ARCHIVES_WRITE = "archives:write", _("Copy topics to Parquet files")
     USERS_READ = "users:read", _("See users of instances")

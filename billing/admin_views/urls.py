@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from billing.admin_views import margins, month, overdue, revenue
+from billing.admin_views import ledger, margins, month, overdue, revenue
 
 
 def money_urls() -> list[URLPattern]:
@@ -18,5 +18,7 @@ def money_urls() -> list[URLPattern]:
         path("month/", month.month_page, name="billing_month"),
         path("month/issue/", month.issue_month, name="billing_month_issue"),
         path("month/late/", month.find_late_usage, name="billing_month_late"),
+        path("credits/", ledger.credits_page, name="billing_credits"),
+        path("credits/<str:tenant_id>/<str:currency>/refund/", ledger.refund_page, name="billing_refund"),
         path("<str:invoice_id>/paid/", overdue.mark_paid, name="billing_mark_paid"),
     ]

@@ -11,6 +11,7 @@ from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
 from billing.models import OVERDUE, Invoice, InvoiceKind, InvoiceLine, InvoiceState
+from billing.payments import links
 from tenants.api.endpoint import PageQuery
 from tenants.api.strict import StrictSerializer
 from tenants.choices import Language
@@ -61,6 +62,10 @@ class CostsOut(serializers.Serializer):
     end = serializers.DateTimeField()
     currency = serializers.CharField()
     total = serializers.DecimalField(14, 2)
+    unpriced = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Ids of instances that are left out: their plans have no price, and their cost is not known.",
+    )
     items = CostItemOut(many=True)
     next_page_token = serializers.CharField(allow_null=True)
 
@@ -72,6 +77,10 @@ class InvoiceOut(serializers.ModelSerializer[Invoice]):
     open_amount = serializers.DecimalField(
         max_digits=14, decimal_places=2, help_text="What credit notes and payments leave of it; 0 once it is closed."
     )
+    from_balance = serializers.DecimalField(
+        max_digits=14, decimal_places=2, help_text="What of the total the credit balance covered when it was issued."
+    )
+    pay_url = serializers.SerializerMethodField(help_text="Where the open amount is paid; empty where nothing is open.")
     kind = serializers.ChoiceField(choices=InvoiceKind.choices)
     corrects = serializers.CharField(source="corrects_id", allow_null=True)
     seller = serializers.DictField(child=serializers.CharField(allow_blank=True))
@@ -81,8 +90,12 @@ class InvoiceOut(serializers.ModelSerializer[Invoice]):
         model = Invoice
         fields = (
             "id", "kind", "number", "corrects", "period_start", "period_end", "currency", "subtotal", "tax_percent",
-            "tax", "total", "open_amount", "seller", "buyer", "note", "issued_at", "due_at", "state", "closed_at",
+            "tax", "total", "from_balance", "open_amount", "pay_url", "seller", "buyer", "note", "issued_at", "due_at",
+            "state", "closed_at",
         )  # fmt: skip
+
+    def get_pay_url(self, invoice: Invoice) -> str:
+        return links.pay_url(invoice)
 
     @extend_schema_field(serializers.ChoiceField(choices=SHOWN_STATES))
     def get_state(self, invoice: Invoice) -> str:
@@ -131,6 +144,10 @@ class DraftOut(serializers.Serializer):
     tax = serializers.DecimalField(14, 2)
     total = serializers.DecimalField(14, 2)
     forecast = serializers.DecimalField(14, 2)
+    unpriced = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Ids of instances that are left out: their plans have no price, and their cost is not known.",
+    )
     lines = RatedLineOut(many=True)
 
 
@@ -190,7 +207,8 @@ class DifferenceOut(serializers.Serializer):
 class RecomputationOut(serializers.Serializer):
     """Equal to the cent where there are no differences. What differs from usage is a line of the next invoice."""
 
-    is_equal = serializers.BooleanField()
+    has_inputs = serializers.BooleanField(help_text="False for a credit note: there is nothing to work it out from.")
+    is_equal = serializers.BooleanField(allow_null=True, help_text="Null without inputs.")
     is_replayed = serializers.BooleanField(help_text="The lake has all of the period, and was read.")
     lines = serializers.IntegerField()
     subtotal = serializers.DecimalField(14, 2)

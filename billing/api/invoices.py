@@ -60,6 +60,7 @@ class CostCollection(ApiView):
                 "end": found.period.end,
                 "currency": found.currency,
                 "total": found.total,
+                "unpriced": found.unpriced,
                 "items": [row for _, row in result],
                 "next_page_token": token,
             },
@@ -101,6 +102,7 @@ class InvoiceDraft(ApiView):
                 "tax": bill.tax,
                 "total": bill.total,
                 "forecast": found.forecast.total,
+                "unpriced": found.unpriced,
                 "lines": bill.lines,
             },
             DraftOut,
@@ -193,7 +195,8 @@ class InvoiceRecomputation(ApiView):
             raise Conflict(f"The lake cannot be replayed: {broken}.", code="lake_broken") from None
         return self.one(
             {
-                "is_equal": result.is_equal,
+                "has_inputs": bool(found.inputs),
+                "is_equal": result.is_equal if found.inputs else None,
                 "is_replayed": result.is_replayed,
                 "lines": result.lines,
                 "subtotal": result.subtotal,

@@ -2,7 +2,18 @@
 
 from django.urls import path
 
-from billing.api import alert_rules, archives, budgets, discounts, invoices, pricing, views, webhooks
+from billing.api import (
+    alert_rules,
+    archives,
+    budgets,
+    details,
+    discounts,
+    invoices,
+    ledger,
+    pricing,
+    views,
+    webhooks,
+)
 
 urlpatterns = [
     path("plans", views.PlanCollection.as_view()),
@@ -29,6 +40,9 @@ urlpatterns = [
     path("archives/<str:archive_id>/run", archives.ArchiveRun.as_view()),
     path("archives/<str:archive_id>/files", archives.ArchiveFileCollection.as_view()),
     path("costs", invoices.CostCollection.as_view()),
+    path("billing-details", details.BillingDetails.as_view()),
+    path("ledger", ledger.LedgerCollection.as_view()),
+    path("ledger/balances", ledger.BalanceCollection.as_view()),
     path("invoices", invoices.InvoiceCollection.as_view()),
     path("invoices/draft", invoices.InvoiceDraft.as_view()),
     path("invoices/<str:invoice_id>", invoices.InvoiceDetail.as_view()),

@@ -28,7 +28,9 @@ class PlanCollection(ApiView):
 
         Smallest first, each with its price in force, in your tenant's currency.
         """
-        plans = selectors.with_prices(selectors.plans_on_sale(), _currency_of(self.actor))
+        plans = selectors.with_prices(
+            selectors.plans_on_sale(currency=_currency_of(self.actor)), _currency_of(self.actor)
+        )
         return self.page(plans, PlanOut, order=("position", "code"))
 
 

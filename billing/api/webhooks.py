@@ -72,7 +72,7 @@ class WebhookCollection(ApiView):
         """Create a webhook.
 
         It is told of `budget.alert` and of what becomes of invoices (`invoice.issued`, `.credited`, `.overdue`,
-        `.paid`, `.written_off`), signed as Standard Webhooks has it (`webhook-id`, `webhook-timestamp`,
+        `.paid`, `.settled`, `.written_off`), signed as Standard Webhooks has it (`webhook-id`, `webhook-timestamp`,
         `webhook-signature`). The answer holds the secret, once. Deliveries are tried nine times in two days; after
         five that came to nothing the webhook is turned off.
         """

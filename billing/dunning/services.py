@@ -4,7 +4,7 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -13,16 +13,25 @@ from typing import Any
 import structlog
 from django.db import IntegrityError, transaction
 
+from billing import action_items
 from billing.dunning import decide
 from billing.invoices import mailing
 from billing.invoices.open_amounts import with_open_amount
-from billing.models import Invoice, InvoiceKind, InvoiceReminder, InvoiceState, Seller, UnpaidSuspension, WebhookEvent
+from billing.models import (
+    ActionKind,
+    Invoice,
+    InvoiceKind,
+    InvoiceReminder,
+    InvoiceState,
+    Seller,
+    UnpaidSuspension,
+    WebhookEvent,
+)
 from billing.models.agreements import ONLY_SELLER
 from billing.webhooks.services import publish
 from tenants import services as tenant_services
 from tenants.actors import system_actor
 from tenants.choices import SuspensionReason
-from tenants.containment import contained
 from tenants.errors import Conflict
 from tenants.models import Tenant
 
@@ -34,15 +43,30 @@ WARNING = timedelta(days=1)
 
 
 def dun(now: datetime) -> None:
-    """All tenants: reminds, suspends, and resumes who owes nothing any more."""
+    """Reminds and suspends tenants, and resumes those that owe nothing any more. A tenant that fails is an action item
+    for operators and stops no other.
+    """
     terms = terms_in_force()
+    failed: set[str] = set()
+
+    def act(tenant: Tenant) -> None:
+        _remind(tenant, terms, now)
+        _suspend(tenant, terms, now)
+
     for tenant in _who_owes(now):
-        with contained("dunning_failed", tenant=tenant.pk):
-            _remind(tenant, terms, now)
-            _suspend(tenant, terms, now)
+        _contained(tenant, partial(act, tenant), failed, now)
     for tenant in Tenant.objects.filter(pk__in=UnpaidSuspension.objects.values("tenant_id")).order_by("pk"):
-        with contained("dunning_failed", tenant=tenant.pk):
-            resume_if_paid(tenant, now)
+        _contained(tenant, partial(resume_if_paid, tenant, now), failed, now)
+    action_items.clear_all_but(ActionKind.DUNNING, failed)
+
+
+def _contained(tenant: Tenant, act: Callable[[], Any], failed: set[str], now: datetime) -> None:
+    try:
+        act()
+    except Exception as failure:
+        log.exception("dunning_failed", tenant=tenant.pk, reason=type(failure).__name__)
+        failed.add(tenant.pk)
+        action_items.note(tenant, ActionKind.DUNNING, "", now)
 
 
 def terms_in_force() -> decide.Terms:
@@ -94,7 +118,7 @@ def _remind(tenant: Tenant, terms: decide.Terms, now: datetime) -> None:
             with transaction.atomic():
                 InvoiceReminder.objects.create(invoice=invoice, number=number, sent_at=now)
                 publish(tenant, WebhookEvent.INVOICE_OVERDUE, _payload(invoice, number), now)
-                transaction.on_commit(partial(mailing.send_reminder, invoice, terms.suspend_days))
+                mailing.after_commit(mailing.send_reminder, invoice, terms.suspend_days)
         except IntegrityError:
             continue  # another run sent it
 

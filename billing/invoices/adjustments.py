@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from decimal import Decimal
+
+import structlog
+from django.db.models import Sum
+from django.db.models.functions import TruncMonth
 
 from billing import consumption
 from billing.invoices.snapshot import Inputs, from_json
-from billing.models import Invoice, InvoiceKind, InvoiceLine
+from billing.models import Invoice, InvoiceKind, InvoiceLine, UsageCheck, UsageHour
+from billing.rating.hours import NoPrice
 from billing.rating.terms import Meter, RatedLine
+from instances.models import Operation
 from tenants.models import Tenant
 
-# How many invoices back are looked at.
-INVOICES_LOOKED_AT = 3
+log = structlog.get_logger(__name__)
+
+# The latest invoices are always compared with the usage, older ones when their usage has changed.
+ALWAYS_COMPARED = 3
 Key = tuple[str, str, str]
 
 
@@ -27,13 +37,73 @@ class Adjustment:
     line: RatedLine
 
 
-def adjustments_of(tenant: Tenant) -> Iterator[Adjustment]:
-    """Of the latest invoices, at the prices and the agreement they were made with. What was adjusted already is not
-    adjusted again.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateUsage:
+    """Adjustments of earlier invoices, however old. `compared` has the digest of the usage of each invoice that was
+    compared; `failed` has the numbers of invoices that could not be.
+    """
+
+    adjustments: Sequence[Adjustment]
+    compared: Mapping[str, str]
+    failed: Sequence[str]
+
+
+def adjustments_of(tenant: Tenant) -> Sequence[Adjustment]:
+    """Adjustments of all earlier invoices; nothing is written."""
+    return late_usage(tenant).adjustments
+
+
+def late_usage(tenant: Tenant) -> LateUsage:
+    """Late usage of all earlier invoices, at the prices and the agreement they were made with. What was adjusted
+    already is not adjusted again. An invoice that cannot be rated again keeps no other from being adjusted.
     """
     earlier = Invoice.objects.filter(tenant=tenant, kind=InvoiceKind.INVOICE).order_by("-period_start")
-    for invoice in earlier[:INVOICES_LOOKED_AT]:
-        yield from missing(invoice, as_known_now(invoice, from_json(invoice.inputs)))
+    rows = list(earlier.defer("inputs").select_related("usage_check"))
+    # Read before the usage: what comes meanwhile is looked at again.
+    digests = _digests(tenant, rows)
+    adjustments: list[Adjustment] = []
+    compared: dict[str, str] = {}
+    failed: list[str] = []
+    for position, row in enumerate(rows):
+        check = getattr(row, "usage_check", None)
+        if position >= ALWAYS_COMPARED and check is not None and check.digest == digests[row.pk]:
+            continue
+        if not row.inputs:
+            continue
+        try:
+            adjustments += missing(row, as_known_now(row, from_json(row.inputs)))
+        except (NoPrice, ValueError) as trouble:
+            log.warning("late_usage_not_rated", invoice=row.pk, reason=str(trouble))
+            failed.append(row.number)
+        else:
+            compared[row.pk] = digests[row.pk]
+    return LateUsage(adjustments=adjustments, compared=compared, failed=failed)
+
+
+def remember_compared(late: LateUsage, now: datetime) -> None:
+    """Keeps the digests, so that invoices without late usage are not compared again."""
+    UsageCheck.objects.bulk_create(
+        (UsageCheck(invoice_id=pk, digest=digest, checked_at=now) for pk, digest in late.compared.items()),
+        update_conflicts=True, unique_fields=["invoice"], update_fields=["digest", "checked_at"],
+    )  # fmt: skip
+
+
+def _digests(tenant: Tenant, invoices: Sequence[Invoice]) -> dict[str, str]:
+    """Digest of what all instances of the tenant used in the period of each invoice."""
+    if not invoices:
+        return {}
+    ids = Operation.objects.filter(tenant=tenant).order_by().values_list("instance_id", flat=True).distinct()
+    rows = (
+        UsageHour.objects.filter(instance_id__in=list(ids), hour__gte=min(each.period_start for each in invoices))
+        .annotate(month=TruncMonth("hour", tzinfo=UTC))
+        .order_by("month", "instance_id", "direction")
+        .values_list("month", "instance_id", "direction")
+        .annotate(Sum("bytes"))
+    )
+    by_month: dict[datetime, list[str]] = defaultdict(list)
+    for month, *values in rows:
+        by_month[month].append(" ".join(map(str, values)))
+    return {each.pk: hashlib.sha256("\n".join(by_month[each.period_start]).encode()).hexdigest() for each in invoices}
 
 
 def as_known_now(invoice: Invoice, inputs: Inputs) -> Inputs:

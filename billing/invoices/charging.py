@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -9,6 +10,7 @@ from decimal import Decimal
 from billing import consumption, prices
 from billing.invoices.periods import month_of
 from billing.invoices.snapshot import Inputs
+from billing.invoices.unpriced import without_unpriced
 from billing.rating.hours import HOUR, ceil_hour
 from billing.rating.terms import Bill, HourUsage, InstanceUsage, Period
 from tenants.models import Tenant
@@ -17,11 +19,13 @@ from tenants.models import Tenant
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """The bill of a month that runs: `so_far` until the hour that runs is over, `forecast` if everything goes on as it
-    is, with as many bytes in each hour to come as in those that passed.
+    is, with as many bytes in each hour to come as in those that passed. `unpriced` are instances that are in neither,
+    since their plans have no price.
     """
 
     so_far: Bill
     forecast: Bill
+    unpriced: Sequence[str] = ()
 
 
 def inputs_of(tenant: Tenant, period: Period) -> Inputs:
@@ -37,10 +41,10 @@ def inputs_of(tenant: Tenant, period: Period) -> Inputs:
 def draft(tenant: Tenant, now: datetime) -> Draft:
     """Raises `NoPrice`."""
     month = month_of(now)
-    inputs = inputs_of(tenant, month)
+    inputs, unpriced = without_unpriced(inputs_of(tenant, month))
     until = known_until(month, now)
     expected = [_going_on(each, until, month) for each in inputs.usage]
-    return Draft(so_far=rated_so_far(inputs, now), forecast=replace(inputs, usage=expected).rated())
+    return Draft(so_far=rated_so_far(inputs, now), forecast=replace(inputs, usage=expected).rated(), unpriced=unpriced)
 
 
 def known_until(month: Period, now: datetime) -> datetime:

@@ -9,9 +9,10 @@ from datetime import datetime
 import structlog
 from django.db.models import Q, QuerySet
 
+from billing import action_items
 from billing.invoices import issuing
 from billing.invoices.periods import month_before, month_of
-from billing.models import Invoice, InvoiceKind
+from billing.models import ActionKind, BillingProfile, Invoice, InvoiceKind
 from billing.rating.terms import Period
 from instances.models import Instance
 from tenants.actors import Actor, system_actor
@@ -21,6 +22,8 @@ from tenants.models import Tenant
 log = structlog.get_logger(__name__)
 
 FAILED = "It failed; the log says why."
+# Reasons that pass by themselves.
+PASSES = ("usage_incomplete", "period_not_over")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +41,17 @@ Progress = Callable[[int, int], None]
 
 
 def tenants_without_invoice(period: Period) -> QuerySet[Tenant]:
-    """Who had an instance in the period, or in the month before it (usage may come late), and has no invoice of it."""
+    """Tenants that have no invoice of the period and had an instance in it, or in the month before it (usage may come
+    late), or agreed on a minimum.
+    """
     since = month_before(period).start
     had = Instance.objects.filter(Q(deleted_at=None) | Q(deleted_at__gte=since), created_at__lt=period.end)
     invoiced = Invoice.objects.filter(kind=InvoiceKind.INVOICE, period_start=period.start).values("tenant_id")
-    return Tenant.objects.filter(pk__in=had.values("tenant_id")).exclude(pk__in=invoiced).order_by("pk")
+    agreed = BillingProfile.objects.filter(
+        Q(minimum_from=None) | Q(minimum_from__lt=period.end.date()), minimum__gt=0, tenant__created_at__lt=period.end
+    )
+    is_charged = Q(pk__in=had.values("tenant_id")) | Q(pk__in=agreed.values("tenant_id"))
+    return Tenant.objects.filter(is_charged).exclude(pk__in=invoiced).order_by("pk")
 
 
 def tenants_to_invoice(period: Period) -> Iterator[Tenant]:
@@ -53,10 +62,13 @@ def tenants_to_invoice(period: Period) -> Iterator[Tenant]:
 def close_month(
     now: datetime, *, acting: Actor | None = None, period: Period | None = None, progress: Progress | None = None
 ) -> Closing:
-    """The month before `now`, unless another `period` is given. Safe to run twice, and at the same time."""
+    """Issues the invoices of the month before `now`, unless another `period` is given. A tenant whose invoice fails is
+    an action item for operators and stops no other. Safe to run twice, and at the same time.
+    """
     closed = period or month_before(month_of(now))
     issued = nothing = 0
     waiting: dict[str, str] = {}
+    failed: set[str] = set()
     count = tenants_without_invoice(closed).count() if progress is not None else 0
     for position, tenant in enumerate(tenants_to_invoice(closed)):
         if progress is not None:
@@ -67,11 +79,17 @@ def close_month(
         except Conflict as refused:
             waiting[tenant.slug] = str(refused.detail)
             log.info("invoice_waits", tenant=tenant.pk, reason=refused.code)
+            if refused.code not in PASSES:
+                failed.add(tenant.pk)
+                action_items.note(tenant, ActionKind.CLOSING, str(refused.detail), now)
             continue
         except Exception as failure:  # one tenant's keeps nobody else's from being issued
             waiting[tenant.slug] = FAILED
             log.exception("invoice_failed", tenant=tenant.pk, reason=type(failure).__name__)
+            failed.add(tenant.pk)
+            action_items.note(tenant, ActionKind.CLOSING, FAILED, now)
             continue
         issued += invoice is not None
         nothing += invoice is None
+    action_items.clear_all_but(ActionKind.CLOSING, failed)
     return Closing(period=closed, issued=issued, nothing_to_charge=nothing, waiting=waiting)

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import Min, Sum
 from django.utils.translation import gettext_noop
 
-from billing import prices
-from billing.dunning import services as dunning
+from billing import action_items, prices
 from billing.invoices import mailing
-from billing.invoices.adjustments import Adjustment, adjustments_of
+from billing.invoices.adjustments import Adjustment, late_usage, remember_compared
 from billing.invoices.charging import inputs_of
-from billing.invoices.snapshot import to_json
+from billing.invoices.snapshot import Inputs, to_json
+from billing.ledger import posting
+from billing.ledger import services as ledger
+from billing.ledger.services import Ending, audited
 from billing.models import (
     NEVER,
+    ActionKind,
     BillingProfile,
     Invoice,
     InvoiceKind,
     InvoiceLine,
     InvoiceSeries,
     InvoiceState,
+    LedgerKind,
     Seller,
     UsageOffset,
     WebhookEvent,
@@ -46,11 +50,6 @@ from tenants.models import Tenant
 
 HUNDRED = Decimal(100)
 REVERSE_CHARGE_NOTE = "Reverse charge: the recipient owes the tax."
-CLOSED_EVENTS = {
-    InvoiceState.PAID: WebhookEvent.INVOICE_PAID,
-    InvoiceState.WRITTEN_OFF: WebhookEvent.INVOICE_WRITTEN_OFF,
-}
-CLOSED = {InvoiceState.PAID: "invoice.paid", InvoiceState.WRITTEN_OFF: "invoice.written_off"}
 
 
 @transaction.atomic
@@ -63,7 +62,7 @@ def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> In
     """
     access.require(acting, Scope.OPERATOR)
     # One at a time for a tenant: a task that runs twice finds what the other one made.
-    Tenant.objects.select_for_update().get(pk=tenant.pk)
+    posting.lock(tenant)
     existing = Invoice.objects.filter(tenant=tenant, kind=InvoiceKind.INVOICE, period_start=period.start).first()
     if existing is not None:
         return existing
@@ -76,11 +75,17 @@ def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> In
             gettext_noop("Not all usage of the period is read yet; try again in some minutes."), code="usage_incomplete"
         )
     try:
-        inputs = inputs_of(tenant, period)
+        inputs = _as_agreed(inputs_of(tenant, period), prices.profile_of(tenant))
         bill = inputs.rated()
-        late = list(adjustments_of(tenant))
     except NoPrice as missing:
         raise Conflict(str(missing), code="no_price") from None
+    found = late_usage(tenant)
+    remember_compared(found, now)
+    if found.failed:
+        action_items.note(tenant, ActionKind.LATE_USAGE, ", ".join(found.failed), now)
+    else:
+        action_items.clear(tenant, ActionKind.LATE_USAGE)
+    late = found.adjustments
     lines = [*bill.lines, *(each.line for each in late)]
     if not lines:
         return None
@@ -88,27 +93,41 @@ def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> In
         tenant, period, InvoiceKind.INVOICE, lines, late, tax_percent=inputs.agreement.tax_percent,
         currency=bill.currency, now=now, inputs=to_json(inputs),
     )  # fmt: skip
-    audit.record(acting, "invoice.issued", invoice, None, _audited(invoice), tenant=tenant)
-    publish(tenant, WebhookEvent.INVOICE_ISSUED, _audited(invoice) | {"id": invoice.pk}, now)
-    transaction.on_commit(partial(mailing.send_issued, invoice))
+    audit.record(acting, "invoice.issued", invoice, None, audited(invoice), tenant=tenant)
+    payload = {"id": invoice.pk, "from_balance": str(invoice.from_balance)}
+    publish(tenant, WebhookEvent.INVOICE_ISSUED, audited(invoice) | payload, now)
+    posting.post(
+        tenant, invoice.currency, LedgerKind.INVOICE, invoice.total, now=now, invoice=invoice, document=invoice
+    )
+    ledger.apply_credit(acting=acting, tenant=tenant, currency=invoice.currency, now=now)
+    invoice.refresh_from_db(fields=["state", "closed_at", "reference"])
+    mailing.after_commit(mailing.send_issued, invoice)
     return invoice
+
+
+def _as_agreed(inputs: Inputs, profile: BillingProfile) -> Inputs:
+    """Leaves out a minimum that is agreed for later months."""
+    if profile.minimum_from is None or profile.minimum_from < inputs.period.end.date():
+        return inputs
+    return replace(inputs, agreement=replace(inputs.agreement, minimum=Decimal(0)))
 
 
 @transaction.atomic
 def credit(*, acting: Actor, invoice: Invoice, amount: Decimal, note: str, now: datetime) -> Invoice:
-    """A credit note over `amount` before tax, at the tax of the invoice it corrects.
+    """Issues a credit note over `amount` before tax, at the tax of the invoice it corrects. Credit notes of an invoice
+    sum to it at the most, in net and in tax; what they exceed its open amount by becomes credit.
 
     Raises:
         Invalid: not an amount, or more than is left of the invoice.
     """
     access.require(acting, Scope.OPERATOR)
+    posting.lock(invoice.tenant)
     locked = Invoice.objects.select_for_update().get(pk=invoice.pk)
-    credited = locked.credit_notes.aggregate(sum=Sum("subtotal"))["sum"] or Decimal(0)
-    left = locked.subtotal + credited
-    if amount != rounded(amount) or not 0 < amount <= left:
+    left = left_to_credit(locked)
+    if not amount.is_finite() or amount != rounded(amount, invoice.currency) or not 0 < amount <= left.net:
         raise Invalid.at(
             "/amount",
-            Message(gettext_noop("Between 0.01 and what is left of the invoice, %(left)s."), left=left),
+            Message(gettext_noop("Between 0.01 and what is left of the invoice, %(left)s."), left=left.net),
             code="out_of_range",
         )
     if not note.strip():
@@ -121,33 +140,60 @@ def credit(*, acting: Actor, invoice: Invoice, amount: Decimal, note: str, now: 
     made = _create(
         locked.tenant, period, InvoiceKind.CREDIT_NOTE, [line], [], tax_percent=locked.tax_percent,
         currency=locked.currency, now=now, corrects=locked, note=note.strip()[:200],
+        tax=-credited_tax(amount, locked.tax_percent, left, locked.currency),
     )  # fmt: skip
-    audit.record(acting, "invoice.credited", made, None, _audited(made), tenant=locked.tenant)
-    payload = _audited(made) | {"id": made.pk, "corrects": locked.number}
+    audit.record(acting, "invoice.credited", made, None, audited(made), tenant=locked.tenant)
+    payload = audited(made) | {"id": made.pk, "corrects": locked.number}
     publish(locked.tenant, WebhookEvent.INVOICE_CREDITED, payload, now)
+    ledger.reverse_write_off(locked, -made.total, now)
+    posting.post(
+        locked.tenant, locked.currency, LedgerKind.CREDIT_NOTE, made.total, now=now, invoice=locked, document=made
+    )
+    ledger.apply_credit(acting=acting, tenant=locked.tenant, currency=locked.currency, now=now)
     return made
+
+
+class Creditable(NamedTuple):
+    """Net amount and tax of an invoice that no credit note covers yet."""
+
+    net: Decimal
+    tax: Decimal
+
+
+def left_to_credit(invoice: Invoice) -> Creditable:
+    """Amounts that a credit note over all that is left would have."""
+    credited = invoice.credit_notes.aggregate(net=Sum("subtotal"), tax=Sum("tax"))
+    return Creditable(invoice.subtotal + (credited["net"] or Decimal(0)), invoice.tax + (credited["tax"] or Decimal(0)))
+
+
+def credited_tax(net: Decimal, tax_percent: Decimal, left: Creditable, currency: str) -> Decimal:
+    """Tax of a credit note over `net`. Rounded taxes of the parts need not sum to the invoice's: the last note takes
+    what is left, and no note takes more. Pure.
+    """
+    return left.tax if net == left.net else min(rounded(net * tax_percent / HUNDRED, currency), left.tax)
 
 
 @transaction.atomic
 def close(*, acting: Actor, invoice: Invoice, state: InvoiceState, reference: str, now: datetime) -> Invoice:
-    """Paid, or written off; once. The reference says by which payment, or why not.
+    """Closes an invoice as paid, or written off; once. The reference says by which payment, or why not.
 
     Raises:
         Conflict: it is closed already.
         Invalid: no reference.
     """
     access.require(acting, Scope.OPERATOR)
+    posting.lock(invoice.tenant)
     locked = Invoice.objects.select_for_update().get(pk=invoice.pk)
     if locked.state != InvoiceState.ISSUED:
         raise Conflict(Message(gettext_noop("Invoice %(number)s is closed already."), number=locked.number))
-    if not 0 < len(reference.strip()) <= REFERENCE_CHARS_MAX:
+    reference = reference.strip()
+    if not 0 < len(reference) <= REFERENCE_CHARS_MAX:
         raise Invalid.at("/reference", gettext_noop("Say by which payment, or why not."), code="required")
-    locked.state, locked.closed_at, locked.reference = state, now, reference.strip()
-    locked.save(update_fields=["state", "closed_at", "reference"])
-    after = {"state": state, "reference": locked.reference}
-    audit.record(acting, CLOSED[state], locked, {"state": InvoiceState.ISSUED}, after, tenant=locked.tenant)
-    publish(locked.tenant, CLOSED_EVENTS[state], _audited(locked) | {"id": locked.pk}, now)
-    dunning.resume_if_paid(locked.tenant, now)
+    if (open_amount := posting.open_amount(locked)) > 0:
+        kind = LedgerKind.PAYMENT if state == InvoiceState.PAID else LedgerKind.WRITE_OFF
+        posting.post(locked.tenant, locked.currency, kind, -open_amount, now=now, invoice=locked, reference=reference)
+    ledger.mark_closed(acting, locked, Ending(state, reference), now)
+    ledger.apply_credit(acting=acting, tenant=locked.tenant, currency=locked.currency, now=now)
     return locked
 
 
@@ -182,11 +228,16 @@ def _create(
     inputs: dict[str, Any] | None = None,
     corrects: Invoice | None = None,
     note: str = "",
+    tax: Decimal | None = None,
 ) -> Invoice:
+    """Writes a document and its lines. `tax` is that of the rate, unless it is given."""
     seller = Seller.objects.filter(pk=ONLY_SELLER).first() or Seller()
     profile = prices.profile_of(tenant)
     subtotal = sum((line.amount for line in lines), Decimal(0))
-    tax = rounded(subtotal * tax_percent / HUNDRED, currency)
+    if tax is None:
+        tax = rounded(subtotal * tax_percent / HUNDRED, currency)
+    total = subtotal + tax
+    covered = Decimal(0) if corrects else max(Decimal(0), min(posting.credit(tenant, currency), total))
     invoice = Invoice.objects.create(
         tenant=tenant,
         kind=kind,
@@ -198,8 +249,9 @@ def _create(
         subtotal=subtotal,
         tax_percent=tax_percent,
         tax=tax,
-        total=subtotal + tax,
-        seller={"name": seller.name, "address": seller.address, "tax_id": seller.tax_id},
+        total=total,
+        from_balance=covered,
+        seller=_seller(seller),
         buyer=_buyer(tenant, profile),
         note=note or (REVERSE_CHARGE_NOTE if profile.reverse_charge else ""),
         inputs=inputs or {},
@@ -230,15 +282,23 @@ def _next_number(seller: Seller, kind: InvoiceKind, now: datetime) -> str:
     return f"{prefix}-{series.last_number:05d}"
 
 
+def _seller(seller: Seller) -> dict[str, str]:
+    return {
+        "name": seller.name,
+        "address": seller.address,
+        "tax_id": seller.tax_id,
+        "bank_name": seller.bank_name,
+        "bank_account": seller.bank_account,
+        "bank_code": seller.bank_code,
+    }
+
+
 def _buyer(tenant: Tenant, profile: BillingProfile) -> dict[str, str]:
     return {
         "name": profile.legal_name or tenant.name,
         "address": profile.address,
         "tax_id": profile.tax_id,
         "email": profile.email,
+        "purchase_order": profile.purchase_order,
         "tenant": tenant.slug,
     }
-
-
-def _audited(invoice: Invoice) -> dict[str, Any]:
-    return {"number": invoice.number, "total": str(invoice.total), "currency": invoice.currency}

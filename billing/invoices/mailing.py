@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
 
+import structlog
+from django.db import transaction
+from django.utils import timezone
+
+from billing import action_items
 from billing.invoices import printing
-from billing.models import Invoice, UntakenMail
+from billing.models import ActionKind, Invoice, UntakenMail
+from billing.models.agreements import emails_in
 from tenants import mails
 from tenants.choices import Role
 from tenants.models import Member
 
 RECIPIENTS_MAX = 20
+log = structlog.get_logger(__name__)
+
+
+def after_commit(send: Callable[..., int], invoice: Invoice, *more: Any) -> None:
+    """Sends mails about an invoice when the transaction is over. A fault there is noted for operators, and stops
+    neither the round nor what was written.
+    """
+    transaction.on_commit(partial(_send_contained, send, invoice, *more))
+
+
+def _send_contained(send: Callable[..., int], invoice: Invoice, *more: Any) -> None:
+    try:
+        send(invoice, *more)
+    except Exception as failure:
+        log.exception("invoice_mail_failed", invoice=invoice.pk, reason=type(failure).__name__)
+        _note_not_taken(invoice)
+        action_items.note(invoice.tenant, ActionKind.MAIL, invoice.number, timezone.now())
 
 
 def send_issued(invoice: Invoice) -> int:
@@ -70,6 +96,6 @@ def _recipients(invoice: Invoice) -> list[tuple[str, str]]:
         user__email_verified_at__isnull=False,
     ).select_related("user").order_by("pk")  # fmt: skip
     found = [(member.user.email, member.user.language) for member in members[:RECIPIENTS_MAX]]
-    if invoice.buyer["email"]:
-        return [(invoice.buyer["email"], found[0][1] if found else "en")]
+    if addresses := emails_in(invoice.buyer["email"]):
+        return [(address, found[0][1] if found else "en") for address in addresses]
     return found

@@ -5,37 +5,29 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypedDict
 
-from django.db.models import Case, DecimalField, F, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
+from django.db.models import DecimalField, OuterRef, QuerySet, Subquery, Sum, Value
 from django.db.models.functions import Coalesce
 
-from billing.models import Invoice, InvoiceKind, InvoiceState, Payment
-from billing.models.payments import PaymentProblem
+from billing.models import Invoice, LedgerEntry
 
 if TYPE_CHECKING:
     from django_stubs_ext import WithAnnotations
 
 MONEY: DecimalField = DecimalField(max_digits=14, decimal_places=2)
 NOTHING = Value(Decimal(0), output_field=MONEY)
-# A payment with one of these counts for its invoice.
-COUNTS = Q(problem__in=("", PaymentProblem.OVERPAID))
 
 
 class OpenAmount(TypedDict):
-    """What is added to an invoice."""
+    """Annotation of an invoice."""
 
     open_amount: Decimal
 
 
 def with_open_amount(invoices: QuerySet[Invoice]) -> QuerySet[WithAnnotations[Invoice, OpenAmount]]:
-    """`open_amount`: the total less credit notes and payments. Nothing where it is closed, or is a credit note."""
-    credited = Invoice.objects.filter(corrects=OuterRef("pk")).order_by().values("corrects").annotate(sum=Sum("total"))
-    paid = (
-        Payment.objects.filter(COUNTS, invoice=OuterRef("pk")).order_by().values("invoice").annotate(sum=Sum("amount"))
+    """Invoices with their `open_amount`: the sum of their entries in the ledger. It is zero once an invoice is closed,
+    and for a credit note.
+    """
+    entries = LedgerEntry.objects.filter(invoice=OuterRef("pk")).order_by().values("invoice")
+    return invoices.annotate(
+        open_amount=Coalesce(Subquery(entries.annotate(sum=Sum("amount")).values("sum")), NOTHING, output_field=MONEY)
     )
-    left = (
-        F("total")
-        + Coalesce(Subquery(credited.values("sum")), NOTHING)
-        - Coalesce(Subquery(paid.values("sum")), NOTHING)
-    )
-    is_open = Q(state=InvoiceState.ISSUED, kind=InvoiceKind.INVOICE)
-    return invoices.annotate(open_amount=Case(When(is_open, then=left), default=NOTHING, output_field=MONEY))

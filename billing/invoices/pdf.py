@@ -28,6 +28,7 @@ from reportlab.platypus import Flowable, Paragraph, SimpleDocTemplate, Spacer, T
 
 from billing.invoices.printing import Printed
 from billing.models import Invoice, InvoiceLine
+from billing.models.agreements import ADDRESS_LINES_MAX
 from tenants.formatting import money, quantity, unit_price
 from tenants.templatetags.console import day_utc, minute_utc
 
@@ -73,6 +74,8 @@ def _story(printed: Printed, title: str) -> list[Flowable]:
     more = printed.lines_count - len(printed.lines)
     if more > 0:
         story.insert(-2, _text(_("%(n)d more lines are in the CSV file of this invoice.") % {"n": more}, SMALL))
+    if invoice.total > invoice.from_balance and invoice.seller.get("bank_account"):
+        story += [Spacer(0, 5 * mm), _payment(invoice)]
     if invoice.note:
         story += [Spacer(0, 4 * mm), _text(invoice.note)]
     return story
@@ -80,10 +83,27 @@ def _story(printed: Printed, title: str) -> list[Flowable]:
 
 def _parties(invoice: Invoice) -> Table:
     def party(label: str, who: dict[str, str]) -> list[Flowable]:
-        rest = [*who["address"].splitlines(), who["tax_id"]]
+        lines = [line for line in who["address"].splitlines() if line.strip()]
+        # A party is one cell of a table, which cannot be longer than a page.
+        if len(lines) > ADDRESS_LINES_MAX:
+            lines = [*lines[: ADDRESS_LINES_MAX - 1], ", ".join(lines[ADDRESS_LINES_MAX - 1 :])]
+        rest = [*lines, who["tax_id"]]
         return [_text(label, SMALL), _text(who["name"]), *(_text(each) for each in rest if each.strip())]
 
     return _table([[party(_("Seller"), invoice.seller), party(_("Buyer"), invoice.buyer)]], (87 * mm, 87 * mm))
+
+
+def _payment(invoice: Invoice) -> Table:
+    """Where the invoice is paid, and by which reference."""
+    seller = invoice.seller
+    facts = [
+        (_("Pay to"), seller["name"]),
+        (_("Bank"), " ".join(each for each in (seller.get("bank_name"), seller.get("bank_code")) if each) or "-"),
+        (_("Account"), seller["bank_account"]),
+        (_("Payment reference"), invoice.number),
+    ]
+    cells = [[_text(label, SMALL), _text(value)] for label, value in facts]
+    return _table([cells], (44 * mm, 42 * mm, 50 * mm, 38 * mm))
 
 
 def _facts(invoice: Invoice) -> Table:
@@ -95,8 +115,10 @@ def _facts(invoice: Invoice) -> Table:
         facts.append((_("Corrects"), invoice.corrects.number))
     else:
         facts.append((_("Due"), day_utc(invoice.due_at)))
+    if invoice.buyer.get("purchase_order"):
+        facts.append((_("Purchase order"), invoice.buyer["purchase_order"]))
     cells = [[_text(label, SMALL), _text(value)] for label, value in facts]
-    return _table([cells], (58 * mm,) * 3)
+    return _table([cells], (174 * mm / len(facts),) * len(facts))
 
 
 def _lines(printed: Printed) -> Table:
@@ -159,6 +181,11 @@ def _name_of(line: InvoiceLine, names: dict[str, str]) -> str:
 def _sums(invoice: Invoice) -> Table:
     tax = _("Tax, %(percent)s %%") % {"percent": invoice.tax_percent}
     rows = [(_("Subtotal"), invoice.subtotal), (tax, invoice.tax), (_("Total"), invoice.total)]
+    if invoice.from_balance:
+        rows.append((_("From the credit balance"), -invoice.from_balance))
+        rows.append((_("To pay"), invoice.total - invoice.from_balance))
+    elif invoice.total < 0 and invoice.corrects is None:
+        rows.append((_("Added to the credit balance"), -invoice.total))
     cells = [["", _text(label), _text(money(amount, invoice.currency), RIGHT)] for label, amount in rows]
     table = _table(cells, (104 * mm, 38 * mm, 32 * mm))
     table.setStyle(TableStyle([("LINEABOVE", (1, 2), (-1, 2), 0.8, colors.black)]))

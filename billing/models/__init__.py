@@ -1,5 +1,6 @@
 """The tables of billing, one module for each kind of fact."""
 
+from billing.models.action_items import ActionItem, ActionKind, UsageCheck
 from billing.models.agreements import BillingProfile, Discount, InvoiceSeries, Seller
 from billing.models.alerts import (
     OF_CLUSTERS,
@@ -18,6 +19,7 @@ from billing.models.dunning import InvoiceReminder, UnpaidSuspension
 from billing.models.idle import IdleWarning
 from billing.models.invoices import OVERDUE, Invoice, InvoiceKind, InvoiceLine, InvoiceState, UntakenMail
 from billing.models.lake import LakeFile
+from billing.models.ledger import LedgerEntry, LedgerKind
 from billing.models.payments import Payment, PaymentProblem
 from billing.models.plans import Plan, Price, PriceComponent
 from billing.models.queues import Queue, QueueTurn
@@ -43,6 +45,8 @@ __all__ = [
     "OF_CLUSTERS",
     "OF_TENANTS",
     "OVERDUE",
+    "ActionItem",
+    "ActionKind",
     "AlertFiring",
     "AlertKind",
     "AlertRule",
@@ -66,6 +70,8 @@ __all__ = [
     "InvoiceSeries",
     "InvoiceState",
     "LakeFile",
+    "LedgerEntry",
+    "LedgerKind",
     "MailNotice",
     "NoticeKind",
     "OnTrouble",
@@ -80,6 +86,7 @@ __all__ = [
     "Seller",
     "UnpaidSuspension",
     "UntakenMail",
+    "UsageCheck",
     "UsageCounter",
     "UsageDay",
     "UsageHour",

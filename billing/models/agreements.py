@@ -2,35 +2,107 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from decimal import Decimal
 
 from django.core.exceptions import ValidationError
-from django.core.validators import MaxValueValidator, MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator, validate_email
 from django.db import models
 from django.db.models import Q
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from tenants.models import Tenant
 
 ADDRESS_CHARS_MAX = 400
+ADDRESS_LINES_MAX = 8
+EMAILS_MAX = 5
+EMAIL_CHARS_MAX = 254
+EMAILS_SEPARATOR = ", "
+PURCHASE_ORDER_CHARS_MAX = 60
+BANK_NAME_CHARS_MAX = 80
+BANK_ACCOUNT_CHARS_MAX = 42
+BANK_CODE_CHARS_MAX = 11
+# An IBAN begins with a country and two check digits; other accounts are taken as they are.
+IBAN = re.compile(r"[A-Z]{2}[0-9]{2}[A-Z0-9]{11,30}")
 NAME_CHARS_MAX = 120
 TAX_ID_CHARS_MAX = 32
+NUMBER_PREFIX_CHARS_MAX = 12
+# With a letter for credit notes and a year behind the prefix.
+SERIES_CHARS_MAX = 24
 DISCOUNT_CODE_CHARS_MAX = 32
 PAYMENT_DAYS_DEFAULT = 14
 FIRST_REMINDER_DAYS_DEFAULT = 3
 SECOND_REMINDER_DAYS_DEFAULT = 10
 PERCENT = (MinValueValidator(Decimal(0)), MaxValueValidator(Decimal(100)))
 ONLY_SELLER = 1
+LINE_ENDS = re.compile(r"\r\n|\r|\n")
+
+
+def validate_address(text: str) -> None:
+    """Raises `ValidationError` for an address of too many lines, or with characters that cannot be printed."""
+    lines = LINE_ENDS.split(text)
+    if len(lines) > ADDRESS_LINES_MAX:
+        raise ValidationError(_("At most %(n)d lines.") % {"n": ADDRESS_LINES_MAX}, code="too_many_lines")
+    for line in lines:
+        validate_line(line)
+
+
+def validate_line(text: str) -> None:
+    """Raises `ValidationError` for a text with line breaks, or with characters that cannot be printed."""
+    if any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in text):
+        raise ValidationError(_("It has characters that cannot be printed."), code="unprintable")
+
+
+def emails_in(text: str) -> list[str]:
+    """Addresses in a text that has commas between them."""
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def validate_emails(text: str) -> None:
+    """Raises `ValidationError` for too many addresses, or for one that is none."""
+    found = emails_in(text)
+    if len(found) > EMAILS_MAX:
+        raise ValidationError(_("At most %(n)d addresses.") % {"n": EMAILS_MAX}, code="too_many")
+    for each in found:
+        validate_email(each)
+        if len(each) > EMAIL_CHARS_MAX:
+            raise ValidationError(_("An address is too long."), code="too_long")
+
+
+def validate_bank_account(text: str) -> None:
+    """Raises `ValidationError` for an IBAN whose check digits are wrong."""
+    validate_line(text)
+    account = text.replace(" ", "").upper()
+    if IBAN.fullmatch(account):
+        digits = "".join(str(int(char, 36)) for char in account[4:] + account[:4])
+        if int(digits) % 97 != 1:
+            raise ValidationError(_("The check digits of this IBAN are wrong."), code="wrong_iban")
 
 
 class Seller(models.Model):
-    """Who issues invoices: one row. What an invoice shows is copied into it when it is issued."""
+    """The seller that issues invoices: one row. What an invoice shows is copied into it when it is issued."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=ONLY_SELLER, editable=False)
-    name = models.CharField(_("name"), max_length=NAME_CHARS_MAX, default="Penstock")
-    address = models.CharField(_("address"), max_length=ADDRESS_CHARS_MAX, blank=True, default="")
-    tax_id = models.CharField(_("tax id"), max_length=TAX_ID_CHARS_MAX, blank=True, default="")
-    number_prefix = models.SlugField(_("prefix of numbers"), max_length=12, default="PS")
+    name = models.CharField(_("name"), max_length=NAME_CHARS_MAX, default="Penstock", validators=(validate_line,))
+    address = models.CharField(
+        _("address"), max_length=ADDRESS_CHARS_MAX, blank=True, default="", validators=(validate_address,)
+    )
+    tax_id = models.CharField(
+        _("tax id"), max_length=TAX_ID_CHARS_MAX, blank=True, default="", validators=(validate_line,)
+    )
+    number_prefix = models.SlugField(_("prefix of numbers"), max_length=NUMBER_PREFIX_CHARS_MAX, default="PS")
+    bank_name = models.CharField(
+        _("bank"), max_length=BANK_NAME_CHARS_MAX, blank=True, default="", validators=(validate_line,)
+    )
+    bank_account = models.CharField(
+        _("IBAN or account number"), max_length=BANK_ACCOUNT_CHARS_MAX, blank=True, default="",
+        validators=(validate_bank_account,), help_text=_("Stands on invoices, with their number as the reference."),
+    )  # fmt: skip
+    bank_code = models.CharField(
+        _("BIC or bank code"), max_length=BANK_CODE_CHARS_MAX, blank=True, default="", validators=(validate_line,)
+    )
     payment_days = models.PositiveSmallIntegerField(_("days to pay"), default=PAYMENT_DAYS_DEFAULT)
     first_reminder_days = models.PositiveSmallIntegerField(
         _("first reminder, days overdue"), default=FIRST_REMINDER_DAYS_DEFAULT, help_text=_("0: none")
@@ -63,7 +135,7 @@ class Seller(models.Model):
 class InvoiceSeries(models.Model):
     """The last number that was given in a series. Locked while one is taken, so that numbers have no gaps."""
 
-    prefix = models.CharField(max_length=16, primary_key=True)
+    prefix = models.CharField(max_length=SERIES_CHARS_MAX, primary_key=True)
     last_number = models.PositiveIntegerField(default=0)
 
     class Meta:
@@ -80,10 +152,22 @@ class BillingProfile(models.Model):
     tenant = models.OneToOneField(
         Tenant, on_delete=models.PROTECT, primary_key=True, related_name="billing_profile", verbose_name=_("tenant")
     )
-    legal_name = models.CharField(_("name"), max_length=NAME_CHARS_MAX, blank=True, default="")
-    address = models.CharField(_("address"), max_length=ADDRESS_CHARS_MAX, blank=True, default="")
-    tax_id = models.CharField(_("tax id"), max_length=TAX_ID_CHARS_MAX, blank=True, default="")
-    email = models.EmailField(_("invoices go to"), blank=True, default="")
+    legal_name = models.CharField(
+        _("name"), max_length=NAME_CHARS_MAX, blank=True, default="", validators=(validate_line,)
+    )
+    address = models.CharField(
+        _("address"), max_length=ADDRESS_CHARS_MAX, blank=True, default="", validators=(validate_address,)
+    )
+    tax_id = models.CharField(
+        _("tax id"), max_length=TAX_ID_CHARS_MAX, blank=True, default="", validators=(validate_line,)
+    )
+    email = models.CharField(
+        _("invoices go to"), max_length=EMAILS_MAX * (EMAIL_CHARS_MAX + len(EMAILS_SEPARATOR)), blank=True, default="",
+        validators=(validate_emails,), help_text=_("Up to 5 addresses, with commas between them."),
+    )  # fmt: skip
+    purchase_order = models.CharField(
+        _("purchase order"), max_length=PURCHASE_ORDER_CHARS_MAX, blank=True, default="", validators=(validate_line,)
+    )
     tax_percent = models.DecimalField(_("tax, percent"), max_digits=5, decimal_places=2, default=0, validators=PERCENT)
     reverse_charge = models.BooleanField(
         _("reverse charge"), default=False, help_text=_("The tenant owes the tax; the invoice says so.")
@@ -91,6 +175,12 @@ class BillingProfile(models.Model):
     minimum = models.DecimalField(
         _("minimum per month"), max_digits=12, decimal_places=2, default=0, validators=(MinValueValidator(Decimal(0)),)
     )
+    minimum_from = models.DateField(
+        _("minimum from"), null=True, blank=True,
+        help_text=_(
+            "A day of the first month that it is charged for, with instances or without. Empty: the month that runs."
+        ),
+    )  # fmt: skip
 
     class Meta:
         verbose_name = _("billing profile")
@@ -106,6 +196,16 @@ class BillingProfile(models.Model):
 
     def __str__(self) -> str:
         return self.legal_name or str(self.tenant)
+
+    @property
+    def emails(self) -> list[str]:
+        """Addresses that invoices go to."""
+        return emails_in(self.email)
+
+    def clean(self) -> None:
+        super().clean()
+        if self.minimum and self.minimum_from is None:
+            self.minimum_from = timezone.now().date().replace(day=1)
 
 
 class Discount(models.Model):

@@ -23,10 +23,13 @@ class InvoiceKind(models.TextChoices):
 
 
 class InvoiceState(models.TextChoices):
-    """As stored; one that is due and not paid is shown as overdue."""
+    """State as it is stored; one that is due and not paid is shown as overdue. An invoice is settled where credit notes
+    or the credit balance left nothing of it, or where it charged nothing.
+    """
 
     ISSUED = "issued", _("Open")
     PAID = "paid", _("Paid")
+    SETTLED = "settled", _("Settled")
     WRITTEN_OFF = "written_off", _("Written off")
 
 
@@ -34,7 +37,9 @@ OVERDUE = "overdue"
 
 
 class Invoice(models.Model):
-    """`inputs` is what was rated (`billing.invoices.snapshot`), so that every amount can be worked out again."""
+    """An invoice or a credit note. `inputs` is what was rated (`billing.invoices.snapshot`), so that every amount can
+    be worked out again; `from_balance` is what of the total the credit balance covered when it was issued.
+    """
 
     id = TypedIdField("inv")
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="invoices", verbose_name=_("tenant"))
@@ -50,6 +55,9 @@ class Invoice(models.Model):
     tax_percent = models.DecimalField(_("tax, percent"), max_digits=5, decimal_places=2)
     tax = models.DecimalField(_("tax"), max_digits=14, decimal_places=2)
     total = models.DecimalField(_("total"), max_digits=14, decimal_places=2)
+    from_balance = models.DecimalField(
+        _("taken from the credit balance"), max_digits=14, decimal_places=2, default=0, db_default=0
+    )
     seller = models.JSONField(_("seller"))
     buyer = models.JSONField(_("buyer"))
     note = models.CharField(_("note"), max_length=200, blank=True, default="")
@@ -82,6 +90,10 @@ class Invoice(models.Model):
             models.CheckConstraint(
                 condition=Q(kind="invoice", corrects=None) | Q(kind="credit_note", corrects__isnull=False),
                 name="credit_note_corrects_one",
+            ),
+            models.CheckConstraint(
+                condition=Q(from_balance=0) | Q(from_balance__gt=0, from_balance__lte=models.F("total")),
+                name="invoice_from_balance_within_total",
             ),
         )
 

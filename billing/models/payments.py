@@ -9,7 +9,9 @@ from billing.models.invoices import Invoice
 
 
 class PaymentProblem(models.TextChoices):
-    """Why an operator has to look at a payment. Those of another currency, or of no open invoice, count for nothing."""
+    """Reasons why an operator has to look at a payment. Money that no open invoice takes is credit of the tenant, in
+    the payment's currency; of an unknown invoice it is nobody's.
+    """
 
     UNKNOWN_INVOICE = "unknown_invoice", _("No such invoice")
     CLOSED = "closed", _("The invoice was closed")

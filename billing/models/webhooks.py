@@ -22,6 +22,7 @@ class WebhookEvent(models.TextChoices):
     INVOICE_CREDITED = "invoice.credited", _("A credit note was issued")
     INVOICE_OVERDUE = "invoice.overdue", _("An invoice is overdue")
     INVOICE_PAID = "invoice.paid", _("An invoice was paid")
+    INVOICE_SETTLED = "invoice.settled", _("An invoice was settled")
     INVOICE_WRITTEN_OFF = "invoice.written_off", _("An invoice was written off")
     TEST = "webhook.test", _("A test")
 

@@ -17,20 +17,14 @@ class Owed:
     is_closed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """`problem` is what an operator has to look at, empty where there is nothing."""
-
-    closes: bool
-    problem: str
-
-
-def effect(owed: Owed | None, amount: Decimal, currency: str) -> Effect:
-    """A payment closes its invoice as soon as nothing is left of it. What it exceeds that by has to be paid back."""
+def problem_of(owed: Owed | None, amount: Decimal, currency: str) -> str:
+    """Returns what an operator has to look at, empty where a payment fits. A payment closes its invoice as soon as
+    nothing is left of it; what it exceeds that by becomes credit.
+    """
     if owed is None:
-        return Effect(False, PaymentProblem.UNKNOWN_INVOICE)
-    if owed.is_closed:
-        return Effect(False, PaymentProblem.CLOSED)
+        return PaymentProblem.UNKNOWN_INVOICE
     if owed.currency != currency:
-        return Effect(False, PaymentProblem.OTHER_CURRENCY)
-    return Effect(amount >= owed.amount, PaymentProblem.OVERPAID if amount > owed.amount else "")
+        return PaymentProblem.OTHER_CURRENCY
+    if owed.is_closed:
+        return PaymentProblem.CLOSED
+    return PaymentProblem.OVERPAID if amount > owed.amount else ""

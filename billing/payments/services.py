@@ -8,11 +8,12 @@ import structlog
 from django.db import transaction
 from django.utils.translation import gettext_noop
 
-from billing.invoices import issuing
-from billing.invoices.open_amounts import with_open_amount
-from billing.models import Invoice, InvoiceKind, InvoiceState, Payment
+from billing.ledger import posting
+from billing.ledger import services as ledger
+from billing.ledger.services import Ending
+from billing.models import Invoice, InvoiceKind, InvoiceState, LedgerKind, Payment
 from billing.models.invoices import REFERENCE_CHARS_MAX
-from billing.payments.decide import Owed, effect
+from billing.payments.decide import Owed, problem_of
 from billing.payments.reported import Reported
 from tenants import access, audit
 from tenants.actors import Actor, system_actor
@@ -24,31 +25,48 @@ log = structlog.get_logger(__name__)
 
 @transaction.atomic
 def receive(reported: Reported, now: datetime) -> Payment:
-    """The payment as it is recorded; the one there is, if it was reported before. Never refused: money that came is
-    recorded, with what an operator has to look at.
+    """Records a payment, once for each of the provider's ids, and returns it. It is never refused: what exceeds the
+    open amount, or came in another currency, becomes credit of the tenant, with a problem for an operator.
     """
-    # One payment of an invoice after the other, and a closing of it before or after both.
     found = Invoice.objects.filter(kind=InvoiceKind.INVOICE, number=reported.invoice_number)
-    invoice = found.select_for_update().defer("inputs").first()
+    invoice = found.select_related("tenant").defer("inputs").first()
+    if invoice is not None:
+        # One payment of a tenant after the other; the invoice as it is now.
+        posting.lock(invoice.tenant)
+        invoice.refresh_from_db(fields=["state"])
     known = Payment.objects.filter(provider_id=reported.payment_id).first()
     if known is not None:
         return known
-    found_effect = effect(_owed(invoice), reported.amount, reported.currency)
+    problem = problem_of(_owed(invoice), reported.amount, reported.currency)
     payment, is_new = Payment.objects.get_or_create(
         provider_id=reported.payment_id,
         defaults={
             "invoice": invoice, "invoice_number": reported.invoice_number, "amount": reported.amount,
-            "currency": reported.currency, "problem": found_effect.problem, "received_at": now,
+            "currency": reported.currency, "problem": problem, "received_at": now,
         },
     )  # fmt: skip
-    if is_new and found_effect.problem:
-        log.warning("payment_needs_operator", payment=payment.pk, problem=found_effect.problem)
-    if is_new and found_effect.closes and invoice is not None:
-        issuing.close(
-            acting=system_actor("payments"), invoice=invoice, state=InvoiceState.PAID,
-            reference=f"payment {reported.payment_id}"[:REFERENCE_CHARS_MAX], now=now,
-        )  # fmt: skip
+    if is_new and problem:
+        log.warning("payment_needs_operator", payment=payment.pk, problem=problem)
+    if is_new and invoice is not None:
+        _post(payment, invoice, now)
     return payment
+
+
+def _post(payment: Payment, invoice: Invoice, now: datetime) -> None:
+    """Enters the payment in the ledger of its currency."""
+    tenant, currency = invoice.tenant, payment.currency
+    paid = invoice if currency == invoice.currency else None
+    reference = f"payment {payment.provider_id}"[:REFERENCE_CHARS_MAX]
+    if paid is not None:
+        ledger.reverse_write_off(paid, payment.amount, now)
+    posting.post(
+        tenant, currency, LedgerKind.PAYMENT, -payment.amount, now=now, invoice=paid, payment=payment,
+        reference=reference,
+    )  # fmt: skip
+    ledger.apply_credit(
+        acting=system_actor("payments"), tenant=tenant, currency=currency, now=now,
+        endings={invoice.pk: Ending(InvoiceState.PAID, reference)},
+    )  # fmt: skip
 
 
 @transaction.atomic
@@ -73,5 +91,5 @@ def handle(*, acting: Actor, payment: Payment, now: datetime) -> Payment:
 def _owed(invoice: Invoice | None) -> Owed | None:
     if invoice is None:
         return None
-    found = with_open_amount(Invoice.objects.filter(pk=invoice.pk)).values_list("open_amount", flat=True)
-    return Owed(amount=found.get(), currency=invoice.currency, is_closed=invoice.state != InvoiceState.ISSUED)
+    is_closed = invoice.state != InvoiceState.ISSUED
+    return Owed(amount=posting.open_amount(invoice), currency=invoice.currency, is_closed=is_closed)

@@ -13,6 +13,7 @@ from billing import consumption
 from billing.invoices import issuing, mailing, month_runs
 from billing.invoices.closing import tenants_without_invoice
 from billing.invoices.month_runs import LastClosing, MonthRun, RunKind
+from billing.invoices.unpriced import plans_without_price
 from billing.lake import outcomes
 from billing.models import (
     NEVER,
@@ -28,8 +29,7 @@ from billing.models import (
     WebhookDelivery,
     WebhookEvent,
 )
-from billing.rating.hours import floor_hour
-from billing.rating.terms import Period, SizeSpan
+from billing.rating.terms import Period
 from billing.retention import partitions
 from billing.retention.weeks import TableState
 from brokers.contract.usage import USAGE_INTERVAL_MS
@@ -214,21 +214,6 @@ def _unpriced(waiting: QuerySet[Tenant], period: Period) -> tuple[Named, int]:
             lacking.setdefault(f"{plan} ({currencies[tenant_id]})", set()).add(tenant_id)
     names = sorted(lacking)
     return Named(len(names), tuple(names[:NAMED_MAX])), len(set().union(*lacking.values()))
-
-
-def plans_without_price(
-    spans: list[SizeSpan], period: Period, currency: str, first_prices: dict[tuple[str, str], datetime]
-) -> set[str]:
-    """Plans of which an hour in the period begins before their first price in the currency. Pure."""
-    return {
-        span.plan
-        for span in spans
-        if span.start < period.end
-        and (
-            (first := first_prices.get((span.plan, currency))) is None
-            or first > max(period.start, floor_hour(span.start))
-        )
-    }
 
 
 def _adjustments(period: Period) -> tuple[Adjustments, ...]:

@@ -79,8 +79,8 @@ def _context(form: SizeForm, plans: list[Plan], currency: str) -> dict[str, Any]
 @require_http_methods(["GET", "POST"])
 def create_page(request: HttpRequest) -> HttpResponse:
     """The smallest plan is chosen, the name is proposed: one click buys it."""
-    plans = list(selectors.plans_on_sale())
     acting = request.actor  # type: ignore[attr-defined]
+    plans = list(selectors.plans_on_sale(currency=access.tenant_of(acting).currency))
     smallest = plans[0] if plans else None
     initial = {
         "name": request.GET.get("name") or SUGGESTED_NAME,

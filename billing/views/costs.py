@@ -47,6 +47,7 @@ def account_usage_page(request: HttpRequest) -> HttpResponse:
     totals = metered.usage_totals_of([instance.pk for instance in instances], start=month.start, end=until)
     quotes = selectors.quotes_of(instances, tenant.currency) if may_see_price else {}
     found, running, trouble = _money(tenant, month, by, now) if may_see_price else (None, None, "")
+    names = billing_access.names_of(tenant) if found and found.unpriced else {}
     context = {
         "month": month, "months": _months(now), "by": by, "groups": form.fields["by"].choices,  # type: ignore[attr-defined]
         "is_this_month": month.end > now, "may_see_price": may_see_price, "trouble": trouble,
@@ -56,6 +57,7 @@ def account_usage_page(request: HttpRequest) -> HttpResponse:
         "per_hour": sum((quote.per_hour for quote in quotes.values()), Decimal(0)) if quotes else None,
         "draft": running, "costs": found, "rows": _shown(found, tenant)[:ROWS_SHOWN_MAX] if found else [],
         "more": max(0, len(found.rows) - ROWS_SHOWN_MAX) if found else 0,
+        "unpriced": [(each, names.get(each, each)) for each in found.unpriced] if found else [],
         "moved": [(each, totals[each.pk]) for each in instances] if not may_see_price else [],
     }  # fmt: skip
     return render_page(

@@ -19,6 +19,9 @@ from billing.invoices.periods import month_of
 from billing.invoices.printing import period_hours
 from billing.invoices.recompute import recompute
 from billing.lake.replay import LakeBroken
+from billing.ledger import posting
+from billing.ledger.selectors import settlements_of
+from billing.payments.links import pay_url
 from billing.rating.hours import NoPrice
 from tenants import access, csv_files
 from tenants.api.pages import page_of_rows
@@ -30,6 +33,7 @@ from tenants.wording import localized
 
 LINES_SHOWN_MAX = 500
 DISCOUNTS_SHOWN_MAX = 50
+SETTLEMENTS_SHOWN_MAX = 100
 HEAD = (
     "invoice", "position", "kind", "instance_id", "plan", "meter", "from", "until", "quantity", "unit", "unit_price",
     "amount", "currency", "hours", "period_hours",
@@ -49,10 +53,13 @@ def invoices_page(request: HttpRequest) -> HttpResponse:
         running = draft(tenant, now)
     except NoPrice:
         running = None
+    names = billing_access.names_of(tenant) if running and running.unpriced else {}
     context = {
         "rows": [(invoice, invoice.shown_state(now)) for invoice in rows],
         "next_token": next_token, "is_first": "page_token" not in request.GET,
         "open_amount": billing_access.open_amount(tenant),
+        "credit": posting.credit(tenant, tenant.currency),
+        "unpriced": [names.get(each, each) for each in running.unpriced] if running else [],
         "draft": running, "month": month_of(now), "currency": tenant.currency,
         "discounts": billing_access.discounts_in_force(tenant, now)[:DISCOUNTS_SHOWN_MAX], "coupon_form": CouponForm(),
     }  # fmt: skip
@@ -79,6 +86,8 @@ def invoice_page(request: HttpRequest, invoice_id: str) -> HttpResponse:
         "invoice": found, "state": found.shown_state(), "recomputed": result, "trouble": trouble,
         "lines": [(line, names.get(line.instance_id, line.instance_id)) for line in lines],
         "more": billing_access.lines_of(found).count() - len(lines), "period_hours": period_hours(found),
+        "has_inputs": bool(found.inputs) if result else True, "pay_url": pay_url(found),
+        "settlements": settlements_of(found)[:SETTLEMENTS_SHOWN_MAX],
     }  # fmt: skip
     crumbs = [(_("Invoices"), "/invoices/"), (found.number, None)]
     return render_page(request, "billing/invoice.html", context, section="invoices", crumbs=crumbs)

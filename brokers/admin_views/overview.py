@@ -30,6 +30,8 @@ from brokers.monitoring.cluster_overview import ClusterMap
 from brokers.selectors import Room
 from instances import selectors as instance_selectors
 
+MAY_SEE_MONEY = "billing.view_invoice"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSummary:
@@ -52,14 +54,18 @@ class ClusterSummary:
 
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """What the panel's first page shows beside its frame."""
-    if not request.user.has_perm("brokers.view_cluster"):
-        return context
     now = timezone.now()
-    summaries, needs = overview(
-        now,
-        with_instances=request.user.has_perm("instances.view_instance"),
-        with_usage=request.user.has_perm("billing.view_usageproblem"),
-    )
+    needs = list(interfaces.money_needs.it(now)) if request.user.has_perm(MAY_SEE_MONEY) else []
+    summaries: list[ClusterSummary] | None = None
+    if request.user.has_perm("brokers.view_cluster"):
+        summaries, of_fleet = overview(
+            now,
+            with_instances=request.user.has_perm("instances.view_instance"),
+            with_usage=request.user.has_perm("billing.view_usageproblem"),
+        )
+        needs = sorted([*of_fleet, *needs], key=lambda need: not need.is_now)
+    elif not needs:
+        return context
     return context | {
         "title": _("Overview"),
         "looks": summaries,

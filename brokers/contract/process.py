@@ -14,6 +14,9 @@ from brokers.contract.process_identity import PLAINTEXT
 # secret): `<instance id>` sees exactly what that instance's owner sees; this one sees the cluster under internal names
 # (usage pipeline, operators).
 CLUSTER_USER = "penstock"
+# Client id under which the control plane reads and sends messages for people and API clients, as the instance. What
+# moves then counts against the instance's bandwidth, and on no bill.
+MESSAGES_CLIENT_ID = "penstock-messages"
 
 # Over the standard input of a process that waits for its predecessor to end: what it says, and what it is told then.
 STANDS_BY = b"stands by\n"

@@ -29,10 +29,13 @@ from tenants.errors import (
 # Kafka error code -> (class, our stable code). What is not here is our fault or the world's, and answers 503.
 MEANINGS: dict[int, tuple[type[DomainError], str]] = {
     3: (NotFound, "not_found"),
+    10: (Invalid, "message_too_large"),
     17: (Invalid, "invalid_name"),
+    18: (Invalid, "message_too_large"),
     24: (Invalid, "invalid_group"),
     25: (Conflict, "group_not_empty"),
     29: (PermissionDenied, "permission_denied"),
+    32: (Invalid, "invalid_timestamp"),
     36: (Conflict, "already_exists"),
     37: (Invalid, "invalid_partitions"),
     38: (Invalid, "invalid_replication_factor"),
@@ -44,6 +47,7 @@ MEANINGS: dict[int, tuple[type[DomainError], str]] = {
     68: (Conflict, "group_not_empty"),
     69: (NotFound, "not_found"),
     86: (Conflict, "topic_subscribed"),
+    87: (Invalid, "invalid_record"),
     89: (Conflict, "throttled"),
     91: (NotFound, "not_found"),
     92: (Conflict, "already_exists"),

@@ -50,9 +50,15 @@ class Link:
     """
 
     def __init__(
-        self, address: tuple[str, int], username: str, password: str, peer: ProcessIdentity | None = None
+        self,
+        address: tuple[str, int],
+        username: str,
+        password: str,
+        peer: ProcessIdentity | None = None,
+        client_id: str = CLIENT_ID,
     ) -> None:
         self.address = address
+        self._client_id = client_id
         self._correlation_id = 0
         try:
             self._socket = socket.create_connection(address, ADMIN_CLIENT_CONNECT_TIMEOUT_S)
@@ -91,7 +97,7 @@ class Link:
     def call(self, request: Any, *, timeout_s: float = ADMIN_CLIENT_ANSWER_TIMEOUT_S) -> Any:
         """Send one request (its version set) and read its answer. Raises `LinkDown`; the link is then closed."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        request.with_header(correlation_id=self._correlation_id, client_id=CLIENT_ID)
+        request.with_header(correlation_id=self._correlation_id, client_id=self._client_id)
         answer_class = ResponseClassRegistry.get_response_class(request.header)
         was_sent = False
         try:

@@ -17,7 +17,7 @@ from typing import Any
 from brokers.choices import WantedState
 from brokers.contract.process_identity import ProcessIdentity
 from brokers.dataplane.admin_client import cluster_of, links
-from brokers.dataplane.link import Link, LinkDown, LinkLate
+from brokers.dataplane.link import CLIENT_ID, Link, LinkDown, LinkLate
 from brokers.dataplane.unresponsive_brokers import unresponsive_brokers
 from brokers.limits import SCATTER_DEADLINE_S, SCATTER_HEDGE_S, SCATTER_THREADS_PER_BROKER, SILENT_PATIENCE_S
 from brokers.models import Broker, Cluster
@@ -39,6 +39,7 @@ class Target:
     username: str
     secret: str
     certified_as: ProcessIdentity | None = None
+    client_id: str = CLIENT_ID
 
     def __repr__(self) -> str:
         return f"Target({self.number}, {self.username})"
@@ -59,7 +60,7 @@ def _threads(_pid: int, _address: tuple[str, int]) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=SCATTER_THREADS_PER_BROKER, thread_name_prefix="scatter")
 
 
-def targets(cluster: Cluster, username: str) -> dict[int, Target]:
+def targets(cluster: Cluster, username: str, client_id: str = CLIENT_ID) -> dict[int, Target]:
     """Every broker of a cluster that shall run, by number."""
     secret = cluster.read_control_secret()
     rows = Broker.objects.filter(cluster=cluster, removed_at=None, wanted=WantedState.RUNNING)
@@ -71,6 +72,7 @@ def targets(cluster: Cluster, username: str) -> dict[int, Target]:
             username=username,
             secret=secret,
             certified_as=row.certified_as,
+            client_id=client_id,
         )
         for row in rows.select_related("host").order_by("number")
     }
@@ -148,7 +150,7 @@ def _submit(target: Target, request: Any, timeout_s: float) -> Future[Any]:
 
 def _ask(target: Target, request: Any, timeout_s: float) -> Any:
     """Over an idle link, or over another one when there is none or it has died meanwhile."""
-    key = (target.cluster_id, target.username, target.number)
+    key = (target.cluster_id, target.username, target.number, target.client_id)
     idle = links().take(key)
     was_sent = False
     if idle is not None and idle.is_alive:
@@ -162,7 +164,7 @@ def _ask(target: Target, request: Any, timeout_s: float) -> Any:
     elif idle is not None:
         idle.close()
     try:
-        link = Link(target.address, target.username, target.secret, target.certified_as)
+        link = Link(target.address, target.username, target.secret, target.certified_as, target.client_id)
         return _asked(key, link, request, timeout_s)
     except LinkDown as error:
         error.was_sent = error.was_sent or was_sent
@@ -171,7 +173,10 @@ def _ask(target: Target, request: Any, timeout_s: float) -> Any:
 
 def _asked(key: Any, link: Link, request: Any, timeout_s: float) -> Any:
     answer = link.call(request, timeout_s=timeout_s)
-    links().give_back(key, link)
+    if getattr(answer, "throttle_time_ms", 0):
+        link.close()  # the broker reads no further request from it until the instance has paid
+    else:
+        links().give_back(key, link)
     return answer
 
 

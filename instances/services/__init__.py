@@ -18,6 +18,7 @@ from instances.services.ending import (
 from instances.services.group_common import group_ref, offsets_of
 from instances.services.groups import delete_group, delete_offsets, undo_offsets
 from instances.services.growing import grow_storage
+from instances.services.messages import MessagePage, ReadRequest, ShownMessage, read_messages, send_messages
 from instances.services.oauth import configure_oauth, remove_oauth
 from instances.services.observing import note_health, observed_conditions
 from instances.services.offsets import Reset, plan_reset, reset_offsets
@@ -39,8 +40,11 @@ from instances.services.topics import create_topic, delete_topic, set_allow_list
 from instances.services.users import add_secret, create_user, delete_user, remove_secret, update_user
 
 __all__ = [
+    "MessagePage",
     "MinuteOfBroker",
+    "ReadRequest",
     "Reset",
+    "ShownMessage",
     "add_secret",
     "close_instance",
     "configure_instance",
@@ -73,6 +77,7 @@ __all__ = [
     "plan_reset",
     "protect_instance",
     "purge_instance",
+    "read_messages",
     "remove_certificate",
     "remove_client_ca",
     "remove_oauth",
@@ -85,6 +90,7 @@ __all__ = [
     "restore_instance",
     "resume_instance",
     "retry_instance",
+    "send_messages",
     "set_allow_list",
     "set_certificate",
     "set_client_ca",

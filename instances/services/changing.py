@@ -49,7 +49,10 @@ def resize_instance(
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
     before = shown(instance)
-    terms = terms_for(plan or instance.plan, bandwidth_mb_s=None, storage_gb=None, held=instance.plan)
+    terms = terms_for(
+        plan or instance.plan, bandwidth_mb_s=None, storage_gb=None, held=instance.plan,
+        currency=instance.tenant.currency,
+    )  # fmt: skip
     changes_plan = terms.code != instance.plan
     bandwidth = bandwidth_mb_s or (terms.bandwidth_mb_s if changes_plan else instance.bandwidth_mb_s)
     storage = storage_gb or (terms.storage_gb if changes_plan else instance.storage_gb)

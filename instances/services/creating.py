@@ -61,7 +61,7 @@ def create_instance(
         raise _too_many_instances(alive)
     require_deleted_room(tenant)
     require_free_name(tenant, name)
-    terms = terms_for(plan, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
+    terms = terms_for(plan, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb, currency=tenant.currency)
     bandwidth = bandwidth_mb_s or terms.bandwidth_mb_s
     storage = storage_gb or terms.storage_gb
     require_within(terms, bandwidth_mb_s=bandwidth, storage_gb=storage)

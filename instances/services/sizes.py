@@ -22,14 +22,21 @@ GROWTH_SETTINGS = ("storage_grow_step_gb", "storage_grow_max_gb")
 
 
 def terms_for(
-    plan: str | None, *, bandwidth_mb_s: int | None, storage_gb: int | None, held: str | None = None
+    plan: str | None,
+    *,
+    bandwidth_mb_s: int | None,
+    storage_gb: int | None,
+    held: str | None = None,
+    currency: str | None = None,
 ) -> PlanTerms:
     """The terms of a plan by its code, or of the smallest that holds the size. The plan that an instance has, `held`,
-    stays its own when it is sold no more.
+    stays its own when it is sold no more. With a `currency` only plans that have a price in it are sold.
 
     Raises `Invalid` for an unknown code and `QuotaExceeded` when no plan is that large.
     """
-    terms = interfaces.plan_catalogue.it(plan, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb, held=held)
+    terms = interfaces.plan_catalogue.it(
+        plan, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb, held=held, currency=currency
+    )
     if terms is None and plan:
         raise Invalid.at("/plan", "There is no such plan on sale.", code="unknown_plan")
     if terms is None:

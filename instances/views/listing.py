@@ -9,7 +9,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
-from instances import selectors
+from instances import interfaces, selectors
 from instances.lifecycle.phases import MOVING, Phase
 from instances.limits import BYTES_PER_GB, BYTES_PER_MB
 from instances.views.attention import faults, needs_of
@@ -74,6 +74,7 @@ def instances_page(request: HttpRequest) -> HttpResponse:
         "needs_more": max(0, unwell_count - UNWELL_SHOWN),
         "unwell": unwell[:UNWELL_NAMED],
         "unwell_count": unwell_count,
+        "notices": interfaces.account_notices.it(acting),
         "watched_count": phases.total() - phases[Phase.DELETING.value],
         "now": timezone.now(),
         "is_part": is_part,

@@ -83,9 +83,10 @@ def create_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     )  # fmt: skip
 
 
-def _render_topic(
+def render_topic(
     request: HttpRequest, instance: Instance, topic: TopicView, tab: str, context: dict[str, Any], *, status: int = 200
 ) -> HttpResponse:
+    """One tab of a topic's page."""
     note_topic(request, instance, topic.name)
     crumbs = [(_("Topics"), reverse("page-topics", args=[instance.pk])), (topic.name, None)]
     values = {"topic": topic, "tab": tab, **context}
@@ -97,6 +98,11 @@ def _render_topic(
 @require_http_methods(["GET", "POST"])
 def partitions_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
     """Where a topic lives and whether it is even; a POST adds partitions."""
+    return partitions_of(request, instance, name)
+
+
+def partitions_of(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
+    """The tab of partitions, for any address that shows it."""
     topic = selectors.topic_detail(instance, name)
     form = PartitionsForm(request.POST or None, initial={"partitions": topic.partition_count})
     if form.is_valid():
@@ -110,7 +116,7 @@ def partitions_page(request: HttpRequest, instance: Instance, name: str) -> Http
             messages.success(
                 request, _("%(topic)s has %(n)d partitions.") % {"topic": name, "n": form.cleaned_data["partitions"]}
             )
-            return redirect("page-topic", instance.pk, name)
+            return redirect("page-topic-partitions", instance.pk, name)
     sizes = interfaces.observation.it.topic_sizes(instance.pk)
     known, silent = sizes.partitions.get(name, {}), {silence.broker_id for silence in sizes.silent}
     rows = [(partition, known.get(partition.index)) for partition in topic.partitions]
@@ -121,7 +127,7 @@ def partitions_page(request: HttpRequest, instance: Instance, name: str) -> Http
         for partition, summary in rows
     ]
     context = {"form": form, "rows": shown, "biggest": biggest}
-    return _render_topic(request, instance, topic, "partitions", context, status=422 if form.is_bound else 200)
+    return render_topic(request, instance, topic, "partitions", context, status=422 if form.is_bound else 200)
 
 
 def _messages(summary: Mapping[str, int] | None) -> int | None:
@@ -148,7 +154,7 @@ def config_page(request: HttpRequest, instance: Instance, name: str) -> HttpResp
             return redirect("page-topic-config", instance.pk, name)
     entries = sorted(topic.config or (), key=lambda entry: (entry.is_default, entry.name))
     context = {"entries": entries, "form": form, "changed": [entry for entry in entries if not entry.is_default]}
-    return _render_topic(request, instance, topic, "config", context, status=422 if form.is_bound else 200)
+    return render_topic(request, instance, topic, "config", context, status=422 if form.is_bound else 200)
 
 
 @instance_page(Scope.TOPICS_READ)
@@ -170,7 +176,7 @@ def access_page(request: HttpRequest, instance: Instance, name: str) -> HttpResp
         else:
             messages.success(request, _("The address lists of %(topic)s are saved.") % {"topic": name})
             return redirect("page-topic-access", instance.pk, name)
-    return _render_topic(request, instance, topic, "access", {"form": form}, status=422 if form.is_bound else 200)
+    return render_topic(request, instance, topic, "access", {"form": form}, status=422 if form.is_bound else 200)
 
 
 @instance_page(Scope.TOPICS_WRITE)
@@ -185,7 +191,7 @@ def delete_page(request: HttpRequest, instance: Instance, name: str) -> HttpResp
             return redirect("page-topics", instance.pk)
         except DomainError as error:
             messages.error(request, wording(error))
-    return _render_topic(request, instance, topic, "delete", {})
+    return render_topic(request, instance, topic, "delete", {})
 
 
 @instance_page(Scope.TOPICS_WRITE)

@@ -28,6 +28,10 @@ VARIABLES = {
         "what a payment provider signs its reports to `/payments/webhook` with, `whsec_` and base64; two with a comma "
         "between while it is rotated; without one no provider is connected"
     ),
+    "PENSTOCK_PAYMENTS_LINK": (
+        "the page of a payment provider where an open invoice is paid, `https://` with `{invoice}`, `{amount}` and "
+        "`{currency}` in it; without one invoices have no *Pay*"
+    ),
     "PENSTOCK_DEBUG": "Django's debug mode; off by default",
     "PENSTOCK_EMAIL_BACKEND": "Django's e-mail backend; by default mails are printed to the log of web",
     "PENSTOCK_EMAIL_FROM": "who mails come from; by default `Penstock <penstock@HOST>` with the public URL's host",

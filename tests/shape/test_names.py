@@ -94,6 +94,8 @@ EXCEPTIONS = {
     ("", "HOMES"): "a value of the database",
     ("benchmarks/", "SETTLING_S"): "how long a machine comes to rest before it is measured",
     ("tests/", "SETTLED_WITHIN_S"): "how long a machine comes to rest",
+    ("billing/", "SETTLED"): "accountants call so an invoice of which nothing is open",
+    ("billing/", "INVOICE_SETTLED"): "the webhook of such an invoice",
     ("tests/simulation/", "SETTLE_MS_MAX"): "how long a simulated cluster comes to rest",
     ("tests/simulation/", "SETTLE_STEP_MS"): "how long a simulated cluster comes to rest",
     ("tests/simulation/", "_silences"): "connections that the simulator keeps silent",

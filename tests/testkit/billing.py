@@ -8,7 +8,8 @@ from typing import Any
 
 from django.db.models import F
 
-from billing.models import Invoice, InvoiceKind, UsageDay, UsageHour, UsageMinute
+from billing.ledger import posting
+from billing.models import Invoice, InvoiceKind, LedgerKind, UsageDay, UsageHour, UsageMinute
 from instances.choices import OperationState, OperationType
 from instances.models import Instance, Operation
 from tenants.models import Tenant
@@ -62,11 +63,16 @@ def used(
 
 
 def invoice_of(tenant: Tenant, number: str = "PS-1", due: datetime = DUE, total: str = "10.00", **more: Any) -> Invoice:
-    """As it is stored once it was issued, without lines."""
-    return Invoice.objects.create(
+    """Returns an invoice as it is stored once it was issued, with its ledger entry and without lines."""
+    invoice = Invoice.objects.create(
         **{"kind": InvoiceKind.INVOICE, "period_start": due - timedelta(days=44), "currency": "EUR", **more},
         tenant=tenant, number=number, period_end=due - timedelta(days=14), subtotal=Decimal(total),
         tax_percent=0, tax=0, total=Decimal(total), seller={"name": "S", "address": "", "tax_id": ""},
         buyer={"name": "B", "address": "", "tax_id": "", "email": "bills@acme.example", "tenant": tenant.slug},
         issued_at=due - timedelta(days=14), due_at=due,
     )  # fmt: skip
+    posting.post(
+        tenant, invoice.currency, LedgerKind(invoice.kind), invoice.total, now=invoice.issued_at,
+        invoice=invoice.corrects or invoice, document=invoice,
+    )  # fmt: skip
+    return invoice

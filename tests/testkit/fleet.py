@@ -47,9 +47,14 @@ LARGE = PlanTerms(
 
 
 def catalogue(
-    code: str | None, *, bandwidth_mb_s: int | None = None, storage_gb: int | None = None, held: str | None = None
+    code: str | None,
+    *,
+    bandwidth_mb_s: int | None = None,
+    storage_gb: int | None = None,
+    held: str | None = None,
+    currency: str | None = None,
 ) -> PlanTerms | None:
-    """Two plans, as billing would tell them."""
+    """Two plans, as billing describes them."""
     if code is not None:
         return {"small": SMALL, "large": LARGE}.get(code)
     for controller_epochs in (SMALL, LARGE):

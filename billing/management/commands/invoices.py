@@ -13,9 +13,11 @@ from django.utils import timezone
 from billing.invoices import closing, issuing
 from billing.invoices.periods import month_of
 from billing.invoices.recompute import recompute
+from billing.ledger import services as ledger
 from billing.models import Invoice, InvoiceState
 from tenants.actors import system_actor
 from tenants.errors import DomainError
+from tenants.models import Tenant
 
 STATES = {"paid": InvoiceState.PAID, "written-off": InvoiceState.WRITTEN_OFF}
 ACTING = system_actor("manage.py invoices")
@@ -36,6 +38,11 @@ class Command(BaseCommand):
         credit.add_argument("number", help="of the invoice it corrects")
         credit.add_argument("--amount", required=True, help="before tax")
         credit.add_argument("--note", required=True, help="what it is for; stands on the credit note")
+        refund = acts.add_parser("refund", help="record that credit of a tenant was paid back")
+        refund.add_argument("tenant", help="its short name")
+        refund.add_argument("--amount", required=True)
+        refund.add_argument("--currency", help="default: the tenant's")
+        refund.add_argument("--reference", required=True, help="by which transfer; counts once for a tenant")
         again = acts.add_parser("recompute", help="work an invoice out again; ends with 1 where it differs")
         again.add_argument("number")
 
@@ -68,20 +75,28 @@ class Command(BaseCommand):
         self.stdout.write(f"{closed.number}: {closed.state}")
 
     def _credit(self, options: dict[str, Any]) -> None:
-        try:
-            amount = Decimal(options["amount"])
-        except InvalidOperation:
-            raise CommandError(f"{options['amount']!r} is not an amount.") from None
-        if not amount.is_finite():
-            raise CommandError(f"{options['amount']!r} is not an amount.")
         made = issuing.credit(
-            acting=ACTING, invoice=_invoice(options["number"]), amount=amount, note=options["note"],
-            now=timezone.now(),
+            acting=ACTING, invoice=_invoice(options["number"]), amount=_amount(options["amount"]),
+            note=options["note"], now=timezone.now(),
         )  # fmt: skip
         self.stdout.write(f"{made.number}: {made.total} {made.currency}")
 
+    def _refund(self, options: dict[str, Any]) -> None:
+        tenant = Tenant.objects.filter(slug=options["tenant"]).first()
+        if tenant is None:
+            raise CommandError(f"There is no tenant {options['tenant']}.")
+        entry = ledger.refund(
+            acting=ACTING, tenant=tenant, currency=options["currency"] or tenant.currency,
+            amount=_amount(options["amount"]), reference=options["reference"], now=timezone.now(),
+        )  # fmt: skip
+        self.stdout.write(f"{tenant.slug}: {entry.amount} {entry.currency} refunded, balance {entry.balance}")
+
     def _recompute(self, options: dict[str, Any]) -> None:
-        found = recompute(_invoice(options["number"]))
+        invoice = _invoice(options["number"])
+        found = recompute(invoice)
+        if not invoice.inputs:
+            self.stdout.write(f"{found.lines} lines, {found.subtotal}: no inputs, nothing to work out again")
+            return
         for each in found.differences:
             self.stdout.write(
                 f"{each.source}: {each.instance_id} {each.meter} invoiced {each.invoiced}, due {each.recomputed}"
@@ -89,6 +104,16 @@ class Command(BaseCommand):
         if not found.is_equal:
             raise CommandError(f"{len(found.differences)} differences")
         self.stdout.write(f"{found.lines} lines, {found.subtotal}: equal to the cent")
+
+
+def _amount(text: str) -> Decimal:
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    if not amount.is_finite():
+        raise CommandError(f"{text!r} is not an amount.")
+    return amount
 
 
 def _invoice(number: str) -> Invoice:

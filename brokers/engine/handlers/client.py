@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from brokers.contract.acls import AclOperation, ResourceType
+from brokers.contract.process import MESSAGES_CLIENT_ID
 from brokers.engine.access.acls import Rights
 from brokers.engine.access.authorizer import Address, Operation, decide
 from brokers.engine.cluster.image import TopicImage
@@ -74,6 +75,7 @@ class Client:
         "_address",
         "_engine",
         "accounting",
+        "charged",
         "client_id",
         "consume_limiters",
         "consume_routes",
@@ -101,11 +103,18 @@ class Client:
         self.consume_routes: dict[bytes, Route] = {}
         self._engine = engine
         self._address = address
-        # What the control plane does for an instance inside the cluster (console, probe) is neither billed nor held
+        # Limits of the instance and its topics hold for this client, though it may be on no bill.
+        self.charged: InstanceAccounting | None = None
+        if view.instance is not None and view.internal and self.client_id == MESSAGES_CLIENT_ID:
+            self.charged = charged = engine.accountings.of(view.instance.id)
+            shares = charged.shares
+            self.produce_limiters = () if shares.produce is None else (shares.produce,)
+            self.consume_limiters = () if shares.consume is None else (shares.consume,)
+        # All else that the control plane does for an instance inside the cluster (probe) is neither billed nor held
         # back.
         if view.instance is not None and not view.internal:
             instance_id = view.instance.id
-            self.accounting = accounting = engine.accountings.of(instance_id)
+            self.accounting = self.charged = accounting = engine.accountings.of(instance_id)
             limits = view.client_limits
             now_ms = engine.clock.monotonic_ms()
             self.produce_limiters = self._limiters(
@@ -179,8 +188,9 @@ class Client:
             is_allowed = rights.allows(right, ResourceType.TOPIC, name.decode(errors="replace"))
             error = error if is_allowed else _DENIED
         usage = limiter = None
-        if topic is not None and self.accounting is not None and not error:
-            direction = operation.value
-            usage = self.accounting.usage.counter(topic.user_name, self.user, self.client_id, direction)  # type: ignore[arg-type]
-            limiter = limiter_of(self._engine, self.accounting, topic, operation)
+        if topic is not None and self.charged is not None and not error:
+            if self.accounting is not None:
+                direction = operation.value
+                usage = self.accounting.usage.counter(topic.user_name, self.user, self.client_id, direction)  # type: ignore[arg-type]
+            limiter = limiter_of(self._engine, self.charged, topic, operation)
         return Route(error, topic, usage, limiter)

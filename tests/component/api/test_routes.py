@@ -18,7 +18,9 @@ from tests.component.billing import test_api as of_billing
 from tests.component.billing import test_archives as of_archives
 from tests.component.billing import test_budgets as of_budgets
 from tests.component.billing import test_coupons as of_coupons
+from tests.component.billing import test_details as of_details
 from tests.component.billing import test_invoice_api as of_invoices
+from tests.component.billing import test_ledger_pages as of_ledger
 from tests.component.billing import test_webhooks as of_webhooks
 from tests.component.instances import test_endpoints as of_instances
 from tests.component.quotas import test_quota_api as of_quotas
@@ -70,8 +72,8 @@ OF_TENANTS = tuple(route for route in ROUTES if route not in OF_OPERATORS)
 
 def _cases() -> Iterator[Case]:
     for module in (
-        of_alert_rules, of_archives, of_billing, of_budgets, of_coupons, of_invoices, of_webhooks, of_instances,
-        of_quotas, of_tenants,
+        of_alert_rules, of_archives, of_billing, of_budgets, of_coupons, of_details, of_invoices, of_ledger,
+        of_webhooks, of_instances, of_quotas, of_tenants,
     ):  # fmt: skip
         for var in vars(module).values():
             if isinstance(var, type) and issubclass(var, EndpointCases):

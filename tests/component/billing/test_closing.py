@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from io import StringIO
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
 from pytest_django import DjangoAssertNumQueries
 
-from billing import services
+from billing import action_items, services
 from billing.invoices.closing import close_month
 from billing.invoices.periods import month_before, month_of
-from billing.models import BillingProfile, Invoice, Price, PriceComponent
+from billing.models import ActionItem, ActionKind, BillingProfile, Invoice, Price, PriceComponent, Seller
 from instances.models import Operation
 from tenants.models import AuditEntry, Tenant, User
 from tests.testkit.api_cases import make_member
@@ -74,8 +76,75 @@ def test_closing_with_nothing_left_to_issue_looks_at_nobody(
 ) -> None:
     tenants(5)
     close_month(NOW)
-    with django_assert_max_num_queries(2):
+    with django_assert_max_num_queries(3):
         close_month(NOW)
+
+
+def test_an_agreed_minimum_is_charged_while_it_is_agreed_with_instances_or_without() -> None:
+    def agreed(minimum: str, since: datetime | None, founded: datetime = LAST_MONTH.start) -> Tenant:
+        tenant = make_member().tenant
+        Tenant.objects.filter(pk=tenant.pk).update(created_at=founded)
+        day = since.date() if since else None
+        BillingProfile.objects.create(tenant=tenant, minimum=Decimal(minimum), minimum_from=day)
+        return tenant
+
+    always = agreed("100.00", None)
+    since_then = agreed("50.00", LAST_MONTH.start)
+    agreed("70.00", LAST_MONTH.end)
+    agreed("70.00", None, LAST_MONTH.end)
+    agreed("0.00", None)
+    (later,) = tenants(1)
+    BillingProfile.objects.create(tenant=later, minimum=Decimal(900), minimum_from=LAST_MONTH.end.date())
+
+    assert close_month(NOW).issued == 3
+
+    found = {invoice.tenant_id: invoice.total for invoice in Invoice.objects.all()}
+    assert (found[always.pk], found[since_then.pk]) == (Decimal(100), Decimal(50)) and found[later.pk] < 100
+    assert close_month(NOW).issued == 0
+
+
+def test_a_fault_of_one_tenant_is_an_action_item_until_its_invoice_is_issued(panel: Client) -> None:
+    _first, second = tenants(2)
+    Operation.objects.filter(tenant=second).update(plan="ghost")
+    close_month(NOW)
+    close_month(NOW)
+    item = ActionItem.objects.get()
+    assert (item.tenant, item.kind) == (second, "closing") and "ghost has no price" in item.detail
+    home = panel.get(reverse("admin:index")).content.decode()
+    assert "ghost has no price" in home and reverse("admin:billing_actionitem_changelist") in home
+
+    Operation.objects.filter(tenant=second).update(plan="brook")
+    assert close_month(NOW).issued == 1 and not ActionItem.objects.exists()
+
+
+def test_an_operator_says_that_an_action_item_is_looked_after(panel: Client) -> None:
+    (tenant,) = tenants(1)
+    action_items.note(tenant, ActionKind.MAIL, "PS-1", NOW)
+    chosen = {"action": "mark_handled", "_selected_action": [ActionItem.objects.get().pk]}
+    panel.post(reverse("admin:billing_actionitem_changelist"), chosen, follow=True)
+    assert not ActionItem.objects.exists()
+    assert AuditEntry.objects.filter(tenant=tenant, action="action_item.handled").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "refusal"),
+    [
+        ("address", "\n".join("x" * 80), "At most 8 lines"),
+        ("address", "a\n" * 8, "At most 8 lines"),
+        ("address", "a\x07b", "cannot be printed"),
+        ("address", "x" * 401, "at most 400"),
+        ("name", "Acme\u2028GmbH", "cannot be printed"),
+        ("name", "x" * 121, "at most 120"),
+        ("number_prefix", "x" * 13, "at most 12"),
+        ("number_prefix", "A/B", "valid"),
+    ],
+)
+def test_what_would_not_fit_on_an_invoice_is_refused_where_it_is_entered(field: str, value: str, refusal: str) -> None:
+    good = Seller(name="Acme GmbH", address="\n".join("12345678"), number_prefix="PENSTOCK-INC")
+    good.full_clean()
+    setattr(good, field, value)
+    with pytest.raises(ValidationError, match=refusal):
+        good.full_clean()
 
 
 def test_the_command_issues_closes_corrects_and_works_out_again() -> None:

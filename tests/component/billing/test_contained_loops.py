@@ -21,9 +21,19 @@ from billing.alerts import services as rules
 from billing.budgets import services as budgets
 from billing.dunning import services as dunning
 from billing.idle import services as idle
-from billing.invoices import closing, issuing
+from billing.invoices import closing, issuing, printing
 from billing.invoices.periods import month_before, month_of
-from billing.models import AlertFiring, AlertRule, BudgetAlert, Invoice, InvoiceReminder, MailNotice, Seller
+from billing.models import (
+    ActionItem,
+    AlertFiring,
+    AlertRule,
+    BudgetAlert,
+    Invoice,
+    InvoiceReminder,
+    MailNotice,
+    Seller,
+    UntakenMail,
+)
 from brokers.models import Placement
 from instances.metrics import storage_history
 from instances.models import Instance
@@ -100,8 +110,24 @@ def test_reminders(members: list[Member], monkeypatch: pytest.MonkeyPatch) -> No
     with capture_logs() as written:
         dunning.dun(DUE + timedelta(days=3))
     assert events(written) == ["dunning_failed"]
+    assert [(item.tenant, item.kind) for item in ActionItem.objects.all()] == [(members[0].tenant, "dunning")]
     reminded = InvoiceReminder.objects.values_list("invoice_id", flat=True)
     assert set(reminded) == {invoice.pk for invoice in invoices[1:]}
+
+
+def test_mails_that_cannot_be_made(
+    members: list[Member], monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Callable[..., Any]
+) -> None:
+    for member in members:
+        ran(make_instance(member.tenant), LAST_MONTH.start)
+    is_first: Callable[..., bool] = lambda invoice, *_: invoice.tenant == members[0].tenant  # noqa: E731
+    monkeypatch.setattr(printing, "as_pdf", poison(printing.as_pdf, is_first))
+    with capture_logs() as written, django_capture_on_commit_callbacks(execute=True):
+        done = closing.close_month(NOW)
+    assert "invoice_mail_failed" in events(written)
+    assert (done.issued, done.waiting, len(mail.outbox)) == (3, {}, 2)
+    assert [(item.tenant, item.kind) for item in ActionItem.objects.all()] == [(members[0].tenant, "mail")]
+    assert UntakenMail.objects.get().invoice.tenant == members[0].tenant
 
 
 def test_idle_stops(members: list[Member], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from django.core import mail
 from django.core.exceptions import ValidationError
+from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
 from billing.dunning import services as dunning
@@ -20,8 +22,8 @@ from instances.choices import OperationType
 from instances.models import Operation
 from tenants import services as tenant_services
 from tenants.actors import member_actor, system_actor
-from tenants.choices import SuspensionReason
-from tenants.models import Member, Tenant
+from tenants.choices import Role, SuspensionReason
+from tenants.models import Member, Tenant, User
 from tests.testkit.api_cases import Api, make_member
 from tests.testkit.billing import DUE, invoice_of
 from tests.testkit.fleet import make_running
@@ -186,3 +188,21 @@ def test_webhooks_are_told_of_all_that_becomes_of_an_invoice(
     ]
     overdue = WebhookDelivery.objects.get(event="invoice.overdue").payload["data"]
     assert (overdue["open_amount"], overdue["reminder"]) == ("10.00", 1)
+
+
+def test_what_is_overdue_stands_on_the_first_page_of_the_tenant_and_of_the_operator(tenant: Tenant) -> None:
+    make_running(tenant)
+    owner, client, panel = tenant.members.get(), Client(), Client()
+    client.force_login(owner.user)
+    panel.force_login(User.objects.create_superuser("ops@example.com", "a long enough passphrase"))
+    assert "All well" in client.get(reverse("page-instances")).content.decode()
+    invoice_of(tenant, due=timezone.now() - timedelta(days=44, hours=1))
+
+    page = client.get(reverse("page-instances")).content.decode()
+    home = panel.get(reverse("admin:index")).content.decode()
+    assert "€ 10.00 overdue, for 44 days" in page and "All well" not in page and reverse("page-invoices") in page
+    assert "1 invoice is overdue, for 44 days: € 10.00." in home and reverse("admin:billing_overdue") in home
+
+    client.force_login(make_member(Role.DEVELOPER, tenant).user)
+    page = client.get(reverse("page-instances")).content.decode()
+    assert "An invoice is overdue, for 44 days" in page and "10.00" not in page and "All well" not in page

@@ -13,11 +13,14 @@ from django.db import connection, connections, transaction
 from django.db.utils import DatabaseError
 
 from billing import services
-from billing.invoices import issuing
+from billing.invoices import adjustments, issuing
 from billing.invoices.charging import draft
 from billing.invoices.periods import month_before, month_of
 from billing.invoices.recompute import recompute
+from billing.invoices.snapshot import Inputs
+from billing.ledger import posting
 from billing.models import (
+    ActionItem,
     BillingProfile,
     Discount,
     Invoice,
@@ -26,6 +29,8 @@ from billing.models import (
     Plan,
     Price,
     PriceComponent,
+    Seller,
+    UsageHour,
     UsageOffset,
 )
 from billing.rating.terms import Period
@@ -273,6 +278,67 @@ def test_numbers_have_no_gaps_when_many_issue_at_once_and_some_fail() -> None:
 
     numbers = sorted(Invoice.objects.values_list("number", flat=True))
     assert numbers == [f"PS-2026-{number:05d}" for number in range(1, 8)]
+
+
+def test_late_usage_of_any_age_is_charged_once_and_months_without_any_are_not_rated_again(
+    tenant: Tenant, priced_bytes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance = tenant.instances.get()
+    months = [month_of(datetime(2026, month, 15, tzinfo=UTC)) for month in range(3, 9)]
+    march, *_others = [issued(tenant, month, month.end + timedelta(days=1)) for month in months]
+    used(instance.pk, MARCH.start + timedelta(hours=6), produce=50 * GB)
+    september, october = (month_of(datetime(2026, month, 15, tzinfo=UTC)) for month in (9, 10))
+    rated: list[str] = []
+    as_known_now = adjustments.as_known_now
+
+    def counted(invoice: Invoice, inputs: Inputs) -> Inputs:
+        rated.append(f"{invoice.period_start:%m}")
+        return as_known_now(invoice, inputs)
+
+    monkeypatch.setattr(adjustments, "as_known_now", counted)
+    late = issued(tenant, september, september.end + timedelta(days=1)).lines.get(kind="adjustment")
+    assert (late.corrects_id, late.meter, late.amount) == (march.pk, "bytes_in", Decimal("1.00"))
+    assert sorted(rated) == ["03", "06", "07", "08"]
+    rated.clear()
+    assert not issued(tenant, october, october.end + timedelta(days=1)).lines.filter(kind="adjustment").exists()
+    assert sorted(rated) == ["07", "08", "09"]
+
+
+def test_an_old_invoice_that_cannot_be_rated_again_is_an_action_item_and_stops_no_invoice(tenant: Tenant) -> None:
+    march = issued(tenant)
+    ghost = make_instance(tenant, name="ghost")
+    ran(ghost, MARCH.start, MARCH.end - timedelta(days=1))
+    Operation.objects.filter(instance=ghost).update(plan="ghost")
+
+    assert issued(tenant, APRIL, MAY).total == Decimal("43.20")
+
+    item = ActionItem.objects.get()
+    assert (item.kind, item.detail, item.tenant) == ("late_usage", march.number, tenant)
+
+
+def test_late_usage_that_makes_an_invoice_negative_is_credit_and_no_open_invoice(
+    tenant: Tenant, priced_bytes: None
+) -> None:
+    """The second month has nothing of its own, and the first one was charged too much."""
+    instance = tenant.instances.get()
+    used(instance.pk, MARCH.start + timedelta(hours=5), produce=294_500 * 10**6)
+    march = issued(tenant)
+    UsageHour.objects.update(bytes=0)
+    Operation.objects.filter(instance=instance).delete()
+    ran(instance, datetime(2026, 2, 1, tzinfo=UTC), MARCH.end)
+
+    april = issued(tenant, APRIL, MAY)
+
+    assert (april.total, april.state) == (Decimal("-5.89"), "settled")
+    assert posting.open_amount(march) == march.total - Decimal("5.89")
+    assert posting.credit(tenant, "EUR") == 0
+
+
+def test_the_longest_prefix_of_numbers_is_good_for_invoices_and_credit_notes(tenant: Tenant) -> None:
+    Seller.objects.create(number_prefix="PENSTOCK-INC")
+    invoice = issued(tenant)
+    note = issuing.credit(acting=SYSTEM, invoice=invoice, amount=Decimal(1), note="Outage", now=NOW)
+    assert (invoice.number, note.number) == ("PENSTOCK-INC-2026-00001", "PENSTOCK-INCC-2026-00001")
 
 
 def test_an_invoice_is_mailed_once_to_the_billing_address_or_to_who_verified_theirs(

@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from billing.dunning import services as dunning
 from billing.invoices import issuing
+from billing.ledger import posting
 from billing.models import Invoice, InvoiceState, Payment, Seller
 from billing.views import payments as payment_views
 from tenants.actors import system_actor
@@ -84,17 +85,18 @@ def test_a_report_that_comes_again_changes_nothing(tenant: Tenant) -> None:
     assert [payment.amount for payment in Payment.objects.all()] == [Decimal("4.00")]
 
 
-def test_what_does_not_fit_is_kept_with_its_problem(tenant: Tenant) -> None:
-    first, second = invoice_of(tenant), invoice_of(tenant, "PS-2", DUE + timedelta(days=31))
+def test_what_does_not_fit_is_kept_with_its_problem_and_is_credit_for_other_invoices(tenant: Tenant) -> None:
+    first, second, third = (invoice_of(tenant, f"PS-{n}", DUE + timedelta(days=31 * n)) for n in (1, 2, 3))
     report("pay_1", "PS-404", "10.00")
     report("pay_2", "PS-1", "10.00")
     report("pay_3", "PS-1", "10.00")
-    body = json.dumps(document("pay_4", "PS-2", "10.00", "USD")).encode()
+    body = json.dumps(document("pay_4", "PS-3", "10.00", "USD")).encode()
     post(body, signed(body))
-    assert state_of(second)[0] == "issued"
-    report("pay_5", "PS-2", "11.00")
+    assert [state_of(each)[0] for each in (first, second, third)] == ["paid", "settled", "issued"]
+    report("pay_5", "PS-3", "11.00")
     assert problems() == ["unknown_invoice", "", "closed", "other_currency", "overpaid"]
-    assert state_of(first)[0] == state_of(second)[0] == "paid"
+    assert state_of(third)[0] == "paid"
+    assert (posting.credit(tenant, "EUR"), posting.credit(tenant, "USD")) == (Decimal(1), Decimal(10))
 
 
 def test_an_operator_says_once_that_a_problem_is_looked_after_and_the_audit_log_has_it(panel: Client) -> None:

@@ -16,6 +16,7 @@ from instances import interfaces as instances_interfaces
 from instances import services
 from instances.acls import interfaces as acl_interfaces
 from instances.groups import interfaces
+from instances.messages.interfaces import message_admin_client
 from instances.models import Instance
 from instances.users import interfaces as user_interfaces
 from quotas import interfaces as quota_ports
@@ -24,6 +25,7 @@ from tenants.actors import member_actor, user_actor
 from tenants.models import Member
 from tests.component.console.fakes import NOW_MS, FakeDataPlane, FakeObservation, FakeQuotaAdminClient
 from tests.testkit.fake_groups import FakeGroups, FakeTransactions, member
+from tests.testkit.fake_messages import FakeMessages
 from tests.testkit.fake_users import FakeAcls, FakeUsers, rule
 
 PASSWORD = "a long enough pass phrase"
@@ -84,6 +86,13 @@ def acls(monkeypatch: pytest.MonkeyPatch) -> FakeAcls:
 
 
 @pytest.fixture
+def kept_messages(monkeypatch: pytest.MonkeyPatch) -> FakeMessages:
+    result = FakeMessages(has_every_topic=True)
+    monkeypatch.setattr(message_admin_client, "_plugged", result)
+    return result
+
+
+@pytest.fixture
 def reconciled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Instances the reconciler was asked for."""
     asked: list[str] = []
@@ -140,6 +149,7 @@ def ida(owner: Member, browse: Callable[[Member], Client]) -> Client:
 def instance(
     owner: Member, observation: FakeObservation, quota_admin_client: FakeQuotaAdminClient, reconciled: list[str],
     groups: FakeGroups, transactions: FakeTransactions, users: FakeUsers, acls: FakeAcls,
+    kept_messages: FakeMessages,
 ) -> Iterator[Instance]:  # fmt: skip
     """`orders-prod`, running, with a topic of three partitions, a group that reads it, one without members, an open
     transaction, a user, and a rule about it.
@@ -156,6 +166,7 @@ def instance(
         validate_only=False,
     )  # fmt: skip
     topic = "orders.created"
+    kept_messages.add(made.pk, topic, b'{"total": 42}', None, b"text")
     groups.logs |= {(topic, index): (10, 1_000 + index) for index in range(3)}
     reader = member("billing-1", *((topic, index) for index in range(3)))
     groups.add(made.pk, "billing", {(topic, 0): 1_000, (topic, 1): 900, (topic, 2): 5}, reader)

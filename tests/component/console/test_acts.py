@@ -412,8 +412,8 @@ def test_partitions_made_a_moment_ago_accuse_no_broker_of_silence(
     message = observation.topic_sizes(instance.pk)
     earlier = replace(message, partitions={"orders.created": {0: message.partitions["orders.created"][0]}})
     monkeypatch.setattr(FakeObservation, "topic_sizes", lambda *_: earlier)
-    ida.post(reverse("page-topic", args=[instance.pk, "orders.created"]), {"partitions": "50"})
-    page = text_of(ida.get(reverse("page-topic", args=[instance.pk, "orders.created"])))
+    ida.post(reverse("page-topic-partitions", args=[instance.pk, "orders.created"]), {"partitions": "50"})
+    page = text_of(ida.get(reverse("page-topic-partitions", args=[instance.pk, "orders.created"])))
     assert page.count("not counted yet: reload in a second") == 49
     assert "does not answer" not in page
 
@@ -424,7 +424,7 @@ def test_a_silent_broker_makes_figures_unknown_and_never_zero(
     observation.silent = (BrokerUnresponsive(broker_id=1, reason="does not answer"),)
     page = text_of(ida.get(reverse("page-topics", args=[instance.pk])))
     assert "not known" in page
-    detail = text_of(ida.get(reverse("page-topic", args=[instance.pk, "orders.created"])))
+    detail = text_of(ida.get(reverse("page-topic-partitions", args=[instance.pk, "orders.created"])))
     assert "its leader does not answer" in detail
     points = ida.get(reverse("page-traffic", args=[instance.pk])).json()
     assert points["points"] == []

@@ -26,11 +26,14 @@ INSTANCE_PAGES = (
 )  # fmt: skip
 GROUP_PAGES = ("page-group", "page-group-reset", "page-group-delete")
 USER_PAGES = ("page-user", "page-user-delete")
-TOPIC_PAGES = ("page-topic", "page-topic-config", "page-topic-access", "page-topic-delete")
+TOPIC_PAGES = (
+    "page-topic", "page-topic-partitions", "page-topic-config", "page-topic-access", "page-topic-delete",
+    "page-topic-messages-file", "page-topic-send",
+)  # fmt: skip
 VIEWER_MAY_NOT = (
     "page-instance-create", "page-tokens", "page-audit", "page-topic-create", "page-instance-resize", "page-invoices",
     "page-budgets", "page-webhooks", "page-instance-delete", "page-topic-delete", "page-cost-part", "page-group-reset",
-    "page-group-delete", "page-user-delete",
+    "page-group-delete", "page-user-delete", "page-topic-messages-file", "page-topic-send",
 )  # fmt: skip
 POST_FORM = re.compile(r'<form\b(?=[^>]*method="post")(?:[^>]*action="([^"]*)")?')
 OWN_FORMS = {"/preferences/", "/tenant/", "/accounts/logout/"}

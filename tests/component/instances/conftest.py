@@ -9,12 +9,14 @@ import pytest
 from instances import interfaces as instances_interfaces
 from instances.acls import interfaces as acl_interfaces
 from instances.groups import interfaces
+from instances.messages.interfaces import message_admin_client
 from instances.users import interfaces as user_interfaces
 from quotas import interfaces as quota_ports
 from tenants.models import Member
 from tests.testkit.api_cases import Api, make_member
 from tests.testkit.fake_data_plane import FakeDataPlane, FakeObservation, FakeQuotas
 from tests.testkit.fake_groups import FakeGroups, FakeTransactions
+from tests.testkit.fake_messages import FakeMessages
 from tests.testkit.fake_users import FakeAcls, FakeUsers
 from tests.testkit.fleet import catalogue, plugged
 
@@ -91,4 +93,11 @@ def users() -> Iterator[FakeUsers]:
 def acls() -> Iterator[FakeAcls]:
     result = FakeAcls()
     with plugged(acl_interfaces.acl_admin_client, result):
+        yield result
+
+
+@pytest.fixture(autouse=True)
+def kept_messages() -> Iterator[FakeMessages]:
+    result = FakeMessages()
+    with plugged(message_admin_client, result):
         yield result

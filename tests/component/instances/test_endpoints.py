@@ -19,6 +19,7 @@ from tests.component.instances.conftest import FakeDataPlane
 from tests.testkit.api_cases import Case, EndpointCases, pytest_generate_tests
 from tests.testkit.client_certificates import Authority
 from tests.testkit.fake_groups import FakeGroups, FakeTransactions
+from tests.testkit.fake_messages import FakeMessages
 from tests.testkit.fake_users import FakeAcls, FakeUsers, rule, secret
 from tests.testkit.fleet import make_instance, make_running, make_secured_route
 
@@ -145,6 +146,15 @@ class TestTopics(EndpointCases):
             body={"allow_list": {"produce": ["10.0.0.0/8"], "consume": []}},
         ),
         Case("DELETE", "/instances/{instance}/topics/{topic}", Scope.TOPICS_WRITE, status=204),
+        Case("GET", "/instances/{instance}/topics/{topic}/messages", Scope.MESSAGES_READ),
+        Case(
+            "POST",
+            "/instances/{instance}/topics/{topic}/messages",
+            Scope.MESSAGES_WRITE,
+            body={"messages": [{"key": "o-1", "value": "{}", "headers": [{"key": "trace", "value": "1"}]}]},
+            status=201,
+            dry_run=False,
+        ),
         Case("GET", "/instances/{instance}/throughput", Scope.USAGE_READ),
         Case("GET", "/instances/{instance}/storage", Scope.USAGE_READ),
         Case("GET", "/instances/{instance}/storage/topics", Scope.TOPICS_READ),
@@ -154,12 +164,14 @@ class TestTopics(EndpointCases):
     )
 
     @pytest.fixture(autouse=True)
-    def plane(self, data_plane: FakeDataPlane) -> None:
+    def plane(self, data_plane: FakeDataPlane, kept_messages: FakeMessages) -> None:
         self.data_plane = data_plane
+        self.kept_messages = kept_messages
 
     def places(self, owner: Member) -> dict[str, str]:
         instance = make_running(owner.tenant)
         self.data_plane.add(instance.pk, "orders")
+        self.kept_messages.add(instance.pk, "orders", b"first")
         return {"instance": instance.pk, "topic": "orders"}
 
     def test_every_route_of_an_instance_hides_a_deleted_one(self, case: Case, at: str, owner: Member) -> None:

@@ -17,7 +17,8 @@ from billing.invoices import month_runs
 from billing.invoices.month_runs import MonthRun, RunKind, RunState
 from billing.invoices.periods import month_before, month_of
 from billing.lake import outcomes
-from billing.models import InvoiceKind, InvoiceLine, InvoiceReminder, LakeFile
+from billing.ledger import posting
+from billing.models import InvoiceKind, InvoiceLine, InvoiceReminder, LakeFile, LedgerKind
 from billing.reporting import margins
 from tenants.models import Tenant, User
 from tests.product.browser.accessibility import objections
@@ -76,6 +77,7 @@ def _a_year(tenant: Tenant, number: int, instance_id: str) -> None:
         tenant, f"PSC-{number}", NOW, "-12.00", kind=InvoiceKind.CREDIT_NOTE, corrects=made, currency=made.currency,
         period_start=LAST.start,
     )  # fmt: skip
+    posting.post(tenant, made.currency, LedgerKind.PAYMENT, Decimal("-1234567.50"), now=NOW, reference="bank")
 
 
 def signed_in(page: Page, live_server: LiveServer) -> None:
@@ -107,7 +109,7 @@ def test_the_pages_of_money_are_drawn_whole(
 ) -> None:
     page = open_page(theme=theme)
     signed_in(page, live_server)
-    for name in ("revenue/?month=all", "revenue/?by=plan", "overdue/", "margins/", "month/"):
+    for name in ("revenue/?month=all", "revenue/?by=plan", "overdue/", "credits/", "margins/", "month/"):
         page.goto(f"{live_server.url}/operator/billing/invoice/{name}")
         expect(page.locator(".fleet .title")).to_be_visible()
         word = name.strip("/").replace("/?", "-").replace("=", "-")

@@ -112,6 +112,9 @@ PAGES = {
     "settings": "/settings/",
     "account-usage": "/usage/",
     "alert-rules": "/alert-rules/",
+    "invoices": "/invoices/",
+    "ledger": "/invoices/ledger/",
+    "billing-details": "/invoices/details/",
 }
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from billing.invoices import unpriced
 from billing.invoices.month_runs import SILENT_AFTER, LastClosing, MonthRun, RunKind, RunState
 from billing.lake.outcomes import BROKEN
 from billing.rating.terms import Period, SizeSpan
@@ -143,8 +144,8 @@ def test_a_plan_lacks_a_price_when_an_hour_begins_before_its_first_one(first: da
     start = MONTH.start - timedelta(days=9)
     span = SizeSpan(plan="brook", bandwidth_mb_s=5, storage_gb=20, start=start, end=None)
     prices = {} if first is None else {("brook", "EUR"): first}
-    assert month_state.plans_without_price([span], MONTH, "EUR", prices) == ({"brook"} if lacks else set())
-    assert month_state.plans_without_price([span], MONTH, "USD", prices) == {"brook"}
+    assert unpriced.plans_without_price([span], MONTH, "EUR", prices) == ({"brook"} if lacks else set())
+    assert unpriced.plans_without_price([span], MONTH, "USD", prices) == {"brook"}
 
 
 def test_a_run_that_is_silent_for_long_is_taken_to_have_died() -> None:

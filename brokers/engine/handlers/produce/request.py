@@ -139,7 +139,7 @@ class ProduceRequest:
     def limiters(self, client: Client) -> list[Limiter]:
         """All byte limits that this request is charged to, as far as it is decoded."""
         result = list(client.produce_limiters)
-        if client.accounting is not None and len(client.accounting.topic_quotas):
+        if client.charged is not None and len(client.charged.topic_quotas):
             for name, _ in self.topics:
                 route = client.produce_routes.get(name) or client.produce_route(name)
                 if route.limiter is not None:
@@ -149,7 +149,7 @@ class ProduceRequest:
     def in_debt(self) -> Limiter | None:
         """Returns the limiter to wait for before anything is appended, None if everything is paid."""
         client = self.client()
-        if not client.produce_limiters and client.accounting is None:
+        if not client.produce_limiters and client.charged is None:
             return None
         return in_debt(self.limiters(client), self.session.engine.clock.monotonic_ms())
 

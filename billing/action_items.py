@@ -1,0 +1,27 @@
+"""Writes: faults of one tenant, noted for operators until a round succeeds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+
+from billing.models import ActionItem, ActionKind
+from billing.models.action_items import DETAIL_CHARS_MAX
+from tenants.models import Tenant
+
+
+def note(tenant: Tenant, kind: ActionKind, detail: str, now: datetime) -> None:
+    """Notes a fault, or that it is still there."""
+    values = {"detail": detail[:DETAIL_CHARS_MAX], "noted_at": now}
+    ActionItem.objects.update_or_create(
+        tenant=tenant, kind=kind, defaults=values, create_defaults=values | {"first_at": now}
+    )
+
+
+def clear(tenant: Tenant, kind: ActionKind) -> None:
+    ActionItem.objects.filter(tenant=tenant, kind=kind).delete()
+
+
+def clear_all_but(kind: ActionKind, tenant_ids: Collection[str]) -> None:
+    """Clears items of a kind after a round over all tenants, except those of tenants that failed in it."""
+    ActionItem.objects.filter(kind=kind).exclude(tenant_id__in=tenant_ids).delete()

@@ -1,0 +1,75 @@
+"""The operator's page of credit that tenants have, and the page that records a refund."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_http_methods
+
+from billing.admin_views.base import MAY_CLOSE, asked_words, money_page, page_of, query, show
+from billing.ledger import posting, selectors, services
+from billing.models.invoices import REFERENCE_CHARS_MAX
+from tenants.errors import DomainError
+from tenants.models import Tenant
+from tenants.operator import acting_operator
+from tenants.wording import localized
+
+AMOUNT_CHARS_MAX = 16
+
+
+@money_page()
+@require_GET
+def credits_page(request: HttpRequest) -> HttpResponse:
+    """Tenants with credit, the most first."""
+    words = asked_words(request)
+    rows = page_of(request, selectors.credits_of_tenants(words))
+    context: dict[str, Any] = {
+        "rows": rows,
+        "lines": selectors.as_credits(rows),
+        "words": words,
+        "address": query(q=words),
+        "ledger": reverse("admin:billing_ledgerentry_changelist"),
+    }
+    return show(request, "credits", _("Credit balances"), context)
+
+
+@money_page(MAY_CLOSE)
+@require_http_methods(["GET", "POST"])
+def refund_page(request: HttpRequest, tenant_id: str, currency: str) -> HttpResponse:
+    """Records that credit was paid back; by which transfer is asked for."""
+    tenant = get_object_or_404(Tenant, pk=tenant_id)
+    credit = posting.credit(tenant, currency)
+    amount = request.POST.get("amount", str(credit))[:AMOUNT_CHARS_MAX]
+    if request.method == "POST":
+        try:
+            entry = services.refund(
+                acting=acting_operator(request).within(tenant), tenant=tenant, currency=currency,
+                amount=_decimal(amount), reference=request.POST.get("reference", ""), now=timezone.now(),
+            )  # fmt: skip
+        except DomainError as refusal:
+            sentences = [error.detail for error in refusal.errors] or [refusal.detail or refusal.title]
+            messages.error(request, " ".join(localized(sentence) for sentence in sentences))
+        else:
+            words = {"amount": f"{entry.amount} {entry.currency}", "tenant": tenant.name}
+            messages.success(request, _("Refund of %(amount)s to %(tenant)s is recorded.") % words)
+            return redirect("admin:billing_credits")
+    context = {
+        "tenant": tenant, "currency": currency, "credit": credit, "amount": amount,
+        "reference": request.POST.get("reference", ""), "reference_chars_max": REFERENCE_CHARS_MAX,
+    }  # fmt: skip
+    return show(request, "refund", _("Record a refund"), context)
+
+
+def _decimal(text: str) -> Decimal:
+    """Not a number where the text is none; the service refuses it."""
+    try:
+        return Decimal(text.strip())
+    except InvalidOperation:
+        return Decimal("NaN")

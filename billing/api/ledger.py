@@ -1,0 +1,87 @@
+"""REST resources of the ledger: what was charged, credited, paid and refunded, and what is owed."""
+
+from __future__ import annotations
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from billing.ledger import selectors
+from billing.models import LedgerEntry, LedgerKind
+from billing.models.plans import CURRENCY_PATTERN
+from tenants.api.base import ApiView, endpoint
+from tenants.api.endpoint import PageQuery
+from tenants.choices import Scope
+
+SHOWN_KINDS = [choice for choice in LedgerKind.choices if choice[0] != LedgerKind.TRANSFER]
+
+
+class LedgerQuery(PageQuery):
+    currency = serializers.RegexField(
+        CURRENCY_PATTERN, required=False, help_text="Three capitals; by default the currency of the tenant."
+    )
+
+
+class BalanceQuery(PageQuery):
+    at = serializers.DateTimeField(required=False, help_text="The balance at this instant; by default now.")
+
+
+class LedgerEntryOut(serializers.ModelSerializer[LedgerEntry]):
+    """An entry. A positive `amount` raises what the tenant owes; `balance` is the sum of all entries up to it."""
+
+    kind = serializers.ChoiceField(choices=SHOWN_KINDS)
+    invoice = serializers.CharField(
+        source="invoice_id", allow_null=True, help_text="The invoice that it is about; null: the credit balance."
+    )
+    document = serializers.CharField(
+        source="document_id", allow_null=True, help_text="The invoice or the credit note that was issued."
+    )
+    number = serializers.CharField(
+        source="document.number", default=None, allow_null=True, help_text="The number of the document."
+    )
+
+    class Meta:
+        model = LedgerEntry
+        fields = (
+            "posted_at",
+            "kind",
+            "currency",
+            "amount",
+            "balance",
+            "invoice",
+            "document",
+            "number",
+            "reference",
+        )
+
+
+class BalanceOut(serializers.Serializer):
+    """Sums of one currency: `balance` is `open_amount` less `credit`."""
+
+    currency = serializers.CharField()
+    balance = serializers.DecimalField(16, 2, help_text="What the tenant owes; below zero: what it is owed.")
+    open_amount = serializers.DecimalField(16, 2, help_text="Of all open invoices.")
+    credit = serializers.DecimalField(16, 2, help_text="Used for the next invoices, or refunded by the operator.")
+
+
+class LedgerCollection(ApiView):
+    tag = "Billing"
+
+    @endpoint("list_ledger_entries", Scope.BILLING_READ, query=LedgerQuery, page=LedgerEntryOut)
+    def get(self, request: Request) -> Response:
+        """List the entries of the ledger.
+
+        Invoices, credit notes, payments, refunds and write-offs of one currency in the order in which they were posted.
+        """
+        currency = self.query.get("currency", self.tenant.currency)
+        return self.page(selectors.entries_of(self.tenant, currency), LedgerEntryOut, order=("id",))
+
+
+class BalanceCollection(ApiView):
+    tag = "Billing"
+
+    @endpoint("list_balances", Scope.BILLING_READ, query=BalanceQuery, page=BalanceOut)
+    def get(self, request: Request) -> Response:
+        """List what is owed, now or at an instant, by currency."""
+        found = selectors.balances(self.tenant, self.query.get("at"))
+        return self.page_items(found, BalanceOut, key=lambda each: each.currency)

@@ -1,0 +1,145 @@
+"""Writes: transfers between invoices and the credit balance, invoices that are closed by them, and refunds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from django.db import transaction
+from django.db.models import Q, QuerySet, Sum
+from django.utils.translation import gettext_noop
+
+from billing.dunning import services as dunning
+from billing.invoices.open_amounts import with_open_amount
+from billing.ledger import posting
+from billing.ledger.decide import ZERO, InvoiceBalance, transfers
+from billing.models import Invoice, InvoiceKind, InvoiceState, LedgerEntry, LedgerKind, WebhookEvent
+from billing.models.invoices import REFERENCE_CHARS_MAX
+from billing.webhooks.services import publish
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.currencies import rounded
+from tenants.errors import Conflict, Invalid, Message
+from tenants.models import Tenant
+
+CLOSED_EVENTS = {
+    InvoiceState.PAID: WebhookEvent.INVOICE_PAID,
+    InvoiceState.SETTLED: WebhookEvent.INVOICE_SETTLED,
+    InvoiceState.WRITTEN_OFF: WebhookEvent.INVOICE_WRITTEN_OFF,
+}
+CLOSED = {
+    InvoiceState.PAID: "invoice.paid",
+    InvoiceState.SETTLED: "invoice.settled",
+    InvoiceState.WRITTEN_OFF: "invoice.written_off",
+}
+
+
+class Ending(NamedTuple):
+    """State of an invoice that is closed, and the reference that says why."""
+
+    state: InvoiceState
+    reference: str
+
+
+SETTLED = Ending(InvoiceState.SETTLED, "")
+
+
+def apply_credit(
+    *,
+    acting: Actor,
+    tenant: Tenant,
+    currency: str,
+    now: datetime,
+    endings: Mapping[str, Ending] | None = None,
+) -> None:
+    """Makes the transfers that are due, closes invoices of which nothing is open, and resumes a tenant that was
+    suspended for them. The ledger is locked.
+
+    `endings`, by the id of the invoice, says how those are closed that are not just settled.
+    """
+    rows = list(_balances(tenant, currency))
+    by_id = {row.pk: row for row in rows}
+    balances = [
+        InvoiceBalance(invoice_id=row.pk, open_amount=row.open_amount, is_open=row.state == InvoiceState.ISSUED)  # type: ignore[attr-defined]
+        for row in rows
+    ]
+    left = {each.invoice_id: each.open_amount for each in balances}
+    for transfer in transfers(posting.credit(tenant, currency), balances):
+        _transfer(tenant, by_id[transfer.invoice_id], transfer.amount, now)
+        left[transfer.invoice_id] -= transfer.amount
+    for row in rows:
+        if row.state == InvoiceState.ISSUED and left[row.pk] == ZERO:
+            mark_closed(acting, row, (endings or {}).get(row.pk, SETTLED), now)
+    dunning.resume_if_paid(tenant, now)
+
+
+def _balances(tenant: Tenant, currency: str) -> QuerySet[Invoice]:
+    """Invoices that are open, or of which too much was paid or credited; the first one due comes first."""
+    found = Invoice.objects.filter(tenant=tenant, currency=currency, kind=InvoiceKind.INVOICE).defer("inputs")
+    rows = with_open_amount(found).filter(Q(state=InvoiceState.ISSUED) | ~Q(open_amount=ZERO))
+    return rows.order_by("due_at", "pk")
+
+
+def _transfer(tenant: Tenant, invoice: Invoice, amount: Decimal, now: datetime) -> None:
+    """Two entries that leave the balance as it is."""
+    posting.post(tenant, invoice.currency, LedgerKind.TRANSFER, amount, now=now, reference=invoice.number)
+    posting.post(
+        tenant, invoice.currency, LedgerKind.TRANSFER, -amount, now=now, invoice=invoice, reference=invoice.number
+    )
+
+
+def mark_closed(acting: Actor, invoice: Invoice, ending: Ending, now: datetime) -> None:
+    """Writes the state of an invoice, once, with its audit row and its webhook."""
+    invoice.state, invoice.closed_at, invoice.reference = ending.state, now, ending.reference
+    invoice.save(update_fields=["state", "closed_at", "reference"])
+    after = {"state": ending.state, "reference": ending.reference}
+    audit.record(acting, CLOSED[ending.state], invoice, {"state": InvoiceState.ISSUED}, after, tenant=invoice.tenant)
+    publish(invoice.tenant, CLOSED_EVENTS[ending.state], audited(invoice) | {"id": invoice.pk}, now)
+
+
+def audited(invoice: Invoice) -> dict[str, Any]:
+    return {"number": invoice.number, "total": str(invoice.total), "currency": invoice.currency}
+
+
+def reverse_write_off(invoice: Invoice, amount: Decimal, now: datetime) -> None:
+    """Takes back as much of a write-off as is now paid or credited: a tenant gains no credit for what it never paid."""
+    written_off = LedgerEntry.objects.filter(invoice=invoice, kind=LedgerKind.WRITE_OFF)
+    left = -(written_off.aggregate(sum=Sum("amount"))["sum"] or ZERO)
+    if (reversed_amount := min(left, amount)) > ZERO:
+        posting.post(
+            invoice.tenant, invoice.currency, LedgerKind.WRITE_OFF, reversed_amount, now=now, invoice=invoice,
+            reference=invoice.number,
+        )  # fmt: skip
+
+
+@transaction.atomic
+def refund(
+    *, acting: Actor, tenant: Tenant, currency: str, amount: Decimal, reference: str, now: datetime
+) -> LedgerEntry:
+    """Records that an amount of the credit balance was paid back. The reference names the transfer, and counts once.
+
+    Raises:
+        Invalid: more than the credit balance, not an amount, or no reference.
+        Conflict: a refund with this reference is recorded.
+    """
+    access.require(acting, Scope.OPERATOR)
+    posting.lock(tenant)
+    reference = reference.strip()
+    if not 0 < len(reference) <= REFERENCE_CHARS_MAX:
+        raise Invalid.at("/reference", gettext_noop("Say by which transfer it was paid back."), code="required")
+    if LedgerEntry.objects.filter(tenant=tenant, kind=LedgerKind.REFUND, reference=reference).exists():
+        raise Conflict(gettext_noop("A refund with this reference is recorded already."), code="already_refunded")
+    credit = posting.credit(tenant, currency)
+    if not amount.is_finite() or amount != rounded(amount, currency) or not ZERO < amount <= credit:
+        text = Message(
+            gettext_noop("Between 0.01 and the credit balance, %(credit)s %(currency)s."),
+            credit=credit, currency=currency,
+        )  # fmt: skip
+        raise Invalid.at("/amount", text, code="out_of_range")
+    entry = posting.post(tenant, currency, LedgerKind.REFUND, amount, now=now, reference=reference)
+    after = {"amount": str(amount), "currency": currency, "reference": reference}
+    audit.record(acting, "ledger.refunded", tenant, None, after, tenant=tenant)
+    return entry

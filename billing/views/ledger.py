@@ -1,0 +1,67 @@
+"""The account statement: the ledger of a tenant in one currency, and as a file."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+
+from billing.ledger import selectors
+from billing.ledger.selectors import Balance
+from billing.models.plans import CURRENCY_PATTERN
+from tenants import access, csv_files
+from tenants.api.pages import page_of_rows
+from tenants.choices import Scope
+from tenants.limits import PAGE_SIZE_DEFAULT
+from tenants.models import Tenant
+from tenants.views.base import console_page, render_page
+
+HEAD = ("posted_at", "kind", "number", "invoice", "reference", "amount", "balance", "currency")
+
+
+@console_page(Scope.BILLING_READ)
+@require_GET
+def ledger_page(request: HttpRequest) -> HttpResponse:
+    """Latest entries first, 50 on a page, below the balance."""
+    tenant = access.tenant_of(request.actor)  # type: ignore[attr-defined]
+    currency = _currency(request, tenant)
+    rows, next_token = page_of_rows(
+        selectors.entries_of(tenant, currency), order=("-id",), page_size=PAGE_SIZE_DEFAULT,
+        page_token=request.GET.get("page_token") or None, binding=f"ledger page {currency}",
+    )  # fmt: skip
+    found = selectors.balances(tenant)
+    zero = Decimal(0)
+    context = {
+        "rows": rows, "next_token": next_token, "is_first": "page_token" not in request.GET, "currency": currency,
+        "balance": next((each for each in found if each.currency == currency), Balance(currency, zero, zero, zero)),
+        "currencies": sorted({tenant.currency, *(each.currency for each in found)}),
+    }  # fmt: skip
+    crumbs = [(_("Invoices"), "/invoices/"), (_("Account statement"), None)]
+    return render_page(request, "billing/ledger.html", context, section="invoices", crumbs=crumbs)
+
+
+@console_page(Scope.BILLING_READ)
+@require_GET
+def ledger_csv(request: HttpRequest) -> HttpResponse:
+    """All entries of the currency, the oldest first."""
+    tenant = access.tenant_of(request.actor)  # type: ignore[attr-defined]
+    currency = _currency(request, tenant)
+    rows = selectors.entries_of(tenant, currency).order_by("id").iterator(chunk_size=500)
+    lines = (
+        (
+            row.posted_at.isoformat(), row.kind, row.document.number if row.document else "",
+            row.invoice.number if row.invoice else "", csv_files.inert(row.reference), row.amount, row.balance,
+            row.currency,
+        )
+        for row in rows
+    )  # fmt: skip
+    return csv_files.response(f"ledger-{currency}.csv", HEAD, lines)  # type: ignore[return-value]
+
+
+def _currency(request: HttpRequest, tenant: Tenant) -> str:
+    """The currency that is asked for; the tenant's where it makes no sense."""
+    asked = request.GET.get("currency", "")
+    return asked if re.match(CURRENCY_PATTERN, asked) else tenant.currency

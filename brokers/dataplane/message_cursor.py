@@ -1,0 +1,228 @@
+"""One partition while a page of its messages is read, towards newer or older offsets. Pure.
+
+Kafka reads forward only. Towards older offsets a cursor asks for windows of offsets, each of which has to arrive whole:
+one that is too large for an answer is halved, down to a single offset, whose batch always comes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from brokers.dataplane.inflating import Damaged, TooLarge
+from brokers.dataplane.record_batches import Batch, records
+from instances.messages.interfaces import (
+    ABORTED,
+    COMMITTED,
+    DAMAGED,
+    NEWER,
+    OLDER,
+    TOO_LARGE,
+    Record,
+    Transaction,
+    Unreadable,
+)
+
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+WINDOW_MAX: Final = 10_000
+PARTITION_BYTES_MIN: Final = 65_536
+PARTITION_BYTES_MAX: Final = 1_048_576
+RECORD_BYTES_GUESS: Final = 500
+SLACK: Final = 1.25
+# A batch with more records is not shown: finding the last of them would take too long.
+BATCH_RECORDS_MAX: Final = 500_000
+EMPTY_ANSWERS_MAX: Final = 3
+
+# Inflates a batch. Raises `Damaged`, `TooLarge`, and `WorkUsedUp` where the page has no more work left for it.
+Inflate = Callable[[Batch], "bytes | memoryview"]
+
+
+class WorkUsedUp(Exception):
+    """The page has done all the work that one page may do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Next data that a cursor wants: from `offset` on, of which what lies below `stop` counts."""
+
+    offset: int
+    stop: int
+    isolation: int
+    bytes_max: int
+
+
+@dataclass(slots=True)
+class _Loaded:
+    batch: Batch
+    state: str | None
+
+
+class PartitionCursor:
+    """Place of one partition in a page, with the batches that were fetched for it.
+
+    Reading goes on at `position`, which is exclusive towards OLDER. Every transaction below `stable` is decided.
+    """
+
+    def __init__(self, index: int, *, start: int, end: int, stable: int, position: int, direction: str, window: int):
+        self.index, self.direction = index, direction
+        self.start, self.end, self.stable = start, end, stable
+        self.position = self.began = min(max(position, start), end)
+        self.is_lost = False
+        self.unreadable: list[Unreadable] = []
+        self._window = window
+        self._bytes_per_offset = float(RECORD_BYTES_GUESS)
+        self._empty_answers = 0
+        self._loaded: deque[_Loaded] = deque()
+        self._after_loaded = self.position
+        self._head: Record | None = None
+        self._records: Iterator[Record] | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        """True where nothing is left in the direction of reading."""
+        return self.position >= self.end if self.direction == NEWER else self.position <= self.start
+
+    @property
+    def needs_data(self) -> bool:
+        return self._head is None and not self._loaded and not self.is_finished and not self.is_lost
+
+    def ask(self) -> Ask:
+        """Returns what to fetch next. Call it while data is needed."""
+        isolation = READ_COMMITTED
+        if self.direction == NEWER:
+            if self.position >= self.stable:
+                isolation = READ_UNCOMMITTED
+            return Ask(self.position, self.end, isolation, self._bytes_of(self._window))
+        fitting = int(PARTITION_BYTES_MAX / (self._bytes_per_offset * SLACK))
+        window = max(1, min(self._window, fitting))
+        low = max(self.start, self.position - window)
+        if self.position > self.stable:
+            low, isolation = max(low, self.stable), READ_UNCOMMITTED
+        return Ask(low, self.position, isolation, self._bytes_of(self.position - low))
+
+    def take(self, ask: Ask, batches: Sequence[Batch], size_bytes: int, aborted: Sequence[tuple[int, int]]) -> None:
+        """Takes the answer to `ask`: `aborted` are (producer id, first offset) of transactions that were aborted."""
+        if not batches:
+            self._empty_answers += 1
+            self.is_lost = self._empty_answers >= EMPTY_ANSWERS_MAX
+            return
+        self._empty_answers = 0
+        covered = batches[-1].last_offset + 1
+        self._bytes_per_offset = max(1.0, size_bytes / max(1, covered - batches[0].base_offset))
+        if self.direction == OLDER and covered < ask.stop:
+            self._window = max(1, min((ask.stop - ask.offset) // 2, max(1, covered - ask.offset)))
+            return
+        is_decided = ask.isolation == READ_COMMITTED
+        loaded = self._decided(batches, aborted) if is_decided else [_Loaded(batch, None) for batch in batches]
+        if self.direction == NEWER:
+            self._loaded.extend(one for one in loaded if one.batch.last_offset >= self.position)
+            self._after_loaded = min(max(covered, self.position), self.end)
+        else:
+            self._loaded.extend(one for one in reversed(loaded) if one.batch.base_offset < self.position)
+            self._after_loaded = ask.offset
+        self._window = min(self._window * 2, WINDOW_MAX)
+        if not self._loaded:
+            self._advance(self._after_loaded)
+
+    def peek(self, inflate: Inflate) -> Record | None:
+        """Returns the next record without taking it; None where there is none before more data comes.
+
+        Raises `WorkUsedUp`.
+        """
+        while self._head is None and self._loaded:
+            loaded = self._loaded[0]
+            try:
+                if self._records is None:
+                    self._records = self._open(loaded, inflate)
+                self._head = next(self._records, None)
+            except (Damaged, TooLarge) as error:
+                reason = TOO_LARGE if isinstance(error, TooLarge) else DAMAGED
+                self._leave_out(loaded.batch, reason)
+            if self._head is None:
+                self._close(loaded.batch)
+            else:
+                self._head.transaction = self._transaction(loaded)
+        return self._head
+
+    def pop(self) -> Record:
+        """Takes the record that `peek` has shown."""
+        record = self._head
+        assert record is not None, "peek first"
+        self._head = None
+        self.position = record.offset + 1 if self.direction == NEWER else record.offset
+        return record
+
+    def set_bounds(self, start: int, end: int, stable: int) -> None:
+        """Takes over newer bounds: what lay before `start` is gone."""
+        self.start, self.end, self.stable = start, end, stable
+        self.position = min(max(self.position, start), end)
+
+    def _bytes_of(self, offsets: int) -> int:
+        """Bytes to ask for, so that as many offsets arrive as are wanted, probably."""
+        wanted = int(offsets * self._bytes_per_offset * SLACK)
+        return min(max(wanted, PARTITION_BYTES_MIN), PARTITION_BYTES_MAX)
+
+    def _open(self, loaded: _Loaded, inflate: Inflate) -> Iterator[Record]:
+        batch = loaded.batch
+        if batch.count > BATCH_RECORDS_MAX:
+            raise TooLarge("records")
+        found = records(self.index, batch, inflate(batch), newest_first=self.direction == OLDER)
+        first, stop = (self.position, self.end) if self.direction == NEWER else (self.start, self.position)
+        return (record for record in found if first <= record.offset < stop)
+
+    def _close(self, batch: Batch) -> None:
+        """Goes on behind a batch that has been read."""
+        self._records = None
+        self._loaded.popleft()
+        self._advance(batch.last_offset + 1 if self.direction == NEWER else batch.base_offset)
+        if not self._loaded:
+            self._advance(self._after_loaded)
+
+    def _advance(self, position: int) -> None:
+        """Goes on at `position`, unless it has come further already."""
+        if self.direction == NEWER:
+            self.position = min(max(self.position, position), self.end)
+        else:
+            self.position = max(min(self.position, position), self.start)
+
+    def _leave_out(self, batch: Batch, reason: str) -> None:
+        self.unreadable.append(
+            Unreadable(
+                partition=self.index, offset=batch.base_offset, last_offset=batch.last_offset, reason=reason
+            )
+        )  # fmt: skip
+
+    def _transaction(self, loaded: _Loaded) -> Transaction | None:
+        if not loaded.batch.is_transactional:
+            return None
+        return Transaction(producer_id=loaded.batch.producer_id, state=loaded.state)
+
+    def _decided(self, batches: Sequence[Batch], aborted: Sequence[tuple[int, int]]) -> list[_Loaded]:
+        """States by the list of aborted transactions, as a consumer that reads committed records applies it."""
+        waiting = deque(sorted(aborted, key=lambda entry: entry[1]))
+        open_aborted: set[int] = set()
+        result = []
+        for batch in batches:
+            while waiting and waiting[0][1] <= batch.last_offset:
+                open_aborted.add(waiting.popleft()[0])
+            is_aborted = batch.producer_id in open_aborted
+            if batch.is_control:
+                open_aborted.discard(batch.producer_id)
+            result.append(_Loaded(batch, ABORTED if is_aborted else COMMITTED))
+        return result
+
+
+def markers_of(partition: int, batches: Sequence[Batch]) -> list[tuple[int, int, str]]:
+    """Returns producer id, offset and kind of the markers among batches; damaged ones are left out."""
+    result = []
+    for batch in batches:
+        if not batch.is_control or batch.is_damaged:
+            continue
+        try:
+            found = list(records(partition, batch, batch.payload))
+        except Damaged:
+            continue
+        result += [(batch.producer_id, record.offset, record.marker or "") for record in found]
+    return result

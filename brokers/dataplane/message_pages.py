@@ -1,0 +1,209 @@
+"""One page of messages: partitions merged by time, within a budget of bytes, records and time.
+
+Nothing here knows sockets: a `Source` answers what cursors ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from brokers.dataplane.inflating import TooLarge
+from brokers.dataplane.message_cursor import Ask, PartitionCursor, WorkUsedUp
+from brokers.dataplane.record_batches import CODEC_MASK, Batch
+from instances.messages import limits
+from instances.messages.interfaces import NEWER, Page, PageRequest, Record
+
+# A page that has used up its work still looks at some records, lest the next one begin at the same place.
+LEAST_SCANNED: Final = 500
+WAIT_S_MIN: Final = 0.005
+
+
+@dataclass(slots=True, kw_only=True)
+class Fetched:
+    """Answer for one partition: its whole batches, and the transactions of the range that were aborted."""
+
+    batches: Sequence[Batch] = ()
+    size_bytes: int = 0
+    aborted: Sequence[tuple[int, int]] = ()
+    is_out_of_range: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Answer:
+    """Answers by partition; those that are missing did not answer. `throttle_ms`: the instance has to wait so long."""
+
+    partitions: Mapping[int, Fetched] = field(default_factory=dict)
+    throttle_ms: int = 0
+
+
+class Source(Protocol):
+    """Partitions of one topic, as their leaders answer."""
+
+    def fetch(self, asks: Mapping[int, Ask], bytes_max: int, timeout_s: float) -> Answer:
+        """Returns what is there now, without waiting for more."""
+        ...
+
+    def bounds(self, partition: int) -> tuple[int, int, int] | None:
+        """Returns start, end and last stable offset of a partition, None where its leader does not answer."""
+        ...
+
+
+class PageReader:
+    """Reads one page. `throttled` in the end: the instance had no bandwidth left for all of it."""
+
+    def __init__(
+        self,
+        source: Source,
+        cursors: Sequence[PartitionCursor],
+        wanted: PageRequest,
+        direction: str,
+        now_s: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._source = source
+        self._cursors = cursors
+        self._wanted = wanted
+        self._direction = direction
+        self._now_s = now_s
+        self._sleep = sleep
+        self._ends_s = now_s() + limits.READ_S_MAX
+        self._read_bytes = 0
+        self._inflated_bytes = 0
+        self._scanned = 0
+        self._is_used_up = False
+        self.throttled = False
+
+    @property
+    def has_progress(self) -> bool:
+        return any(cursor.position != cursor.began for cursor in self._cursors)
+
+    def read(self) -> Page:
+        """Returns the page, perhaps an empty one with positions further on."""
+        found: list[Record] = []
+        shown_bytes = 0
+        while len(found) < self._wanted.limit:
+            self._note_work()
+            if self._is_used_up and self.has_progress and (found or self._scanned >= LEAST_SCANNED):
+                break
+            ready, waiting = self._heads()
+            if waiting and not self._is_used_up:
+                self._fetch(waiting)
+                continue
+            if not ready:
+                break
+            cursor, record = self._next(ready)
+            if not self._belongs(record):
+                cursor.pop()
+            else:
+                size_bytes = self._wanted.shown_bytes(record)
+                if found and shown_bytes + size_bytes > limits.PAGE_SHOWN_BYTES_MAX:
+                    break
+                shown_bytes += size_bytes
+                found.append(cursor.pop())
+            self._scanned += 1
+        return self._page(found)
+
+    def _page(self, found: list[Record]) -> Page:
+        known = [cursor for cursor in self._cursors if not cursor.is_lost]
+        return Page(
+            direction=self._direction,
+            records=found,
+            scanned=self._scanned,
+            read_bytes=self._read_bytes,
+            began={cursor.index: cursor.began for cursor in self._cursors},
+            reached={cursor.index: cursor.position for cursor in self._cursors},
+            is_end=len(known) == len(self._cursors) and all(cursor.is_finished for cursor in known),
+            unavailable=[cursor.index for cursor in self._cursors if cursor.is_lost],
+            unreadable=[batch for cursor in self._cursors for batch in cursor.unreadable],
+        )
+
+    def _belongs(self, record: Record) -> bool:
+        if record.marker is not None:
+            return not self._wanted.is_filtered
+        return self._wanted.accepts(record)
+
+    def _heads(self) -> tuple[list[tuple[PartitionCursor, Record]], list[PartitionCursor]]:
+        """Cursors with their next records, and those that need data first."""
+        ready, waiting = [], []
+        for cursor in self._cursors:
+            record = self._peek(cursor)
+            if record is not None:
+                ready.append((cursor, record))
+            elif cursor.needs_data:
+                waiting.append(cursor)
+        return ready, waiting
+
+    def _next(self, ready: Sequence[tuple[PartitionCursor, Record]]) -> tuple[PartitionCursor, Record]:
+        """The newest record towards older ones, else the oldest; then by partition."""
+        if self._direction == NEWER:
+            return min(ready, key=lambda entry: (entry[1].timestamp_ms, entry[0].index))
+        return max(ready, key=lambda entry: (entry[1].timestamp_ms, -entry[0].index))
+
+    def _peek(self, cursor: PartitionCursor) -> Record | None:
+        try:
+            return cursor.peek(self._inflate)
+        except WorkUsedUp:
+            self._is_used_up = True
+            return None
+
+    def _inflate(self, batch: Batch) -> bytes | memoryview:
+        """The first batch of a page may be as large as any; a later one has what is left."""
+        if not batch.attributes & CODEC_MASK:
+            return batch.body(limits.INFLATED_BYTES_MAX)
+        left = limits.INFLATED_BYTES_MAX - self._inflated_bytes
+        try:
+            body = batch.body(left)
+        except TooLarge:
+            if self._inflated_bytes:
+                raise WorkUsedUp from None
+            self._inflated_bytes = limits.INFLATED_BYTES_MAX  # that much was inflated in vain
+            raise
+        self._inflated_bytes += len(body)
+        return body
+
+    def _note_work(self) -> None:
+        if (
+            self._scanned >= limits.SCANNED_RECORDS_MAX
+            or self._read_bytes >= limits.READ_BYTES_MAX
+            or self._now_s() >= self._ends_s
+        ):
+            self._is_used_up = True
+
+    def _fetch(self, waiting: Sequence[PartitionCursor]) -> None:
+        asks = {cursor.index: cursor.ask() for cursor in waiting}
+        left_s = self._ends_s - self._now_s()
+        answer = self._source.fetch(asks, limits.READ_BYTES_MAX - self._read_bytes, max(left_s, WAIT_S_MIN))
+        for cursor in waiting:
+            ask, fetched = asks[cursor.index], answer.partitions.get(cursor.index)
+            if fetched is None:
+                cursor.is_lost = not answer.throttle_ms
+            elif fetched.is_out_of_range:
+                self._renew(cursor)
+            else:
+                self._read_bytes += fetched.size_bytes
+                if fetched.batches or not answer.throttle_ms:
+                    cursor.take(ask, fetched.batches, fetched.size_bytes, fetched.aborted)
+        if answer.throttle_ms:
+            self._wait(answer.throttle_ms / 1000)
+
+    def _renew(self, cursor: PartitionCursor) -> None:
+        """Offsets have expired since the page began."""
+        bounds = self._source.bounds(cursor.index)
+        if bounds is None or bounds[0] <= cursor.start:
+            cursor.is_lost = True
+        else:
+            cursor.set_bounds(*bounds)
+
+    def _wait(self, wait_s: float) -> None:
+        self.throttled = True
+        if self._now_s() + wait_s >= self._ends_s:
+            self._is_used_up = True
+        else:
+            self._sleep(max(wait_s, WAIT_S_MIN))
+
+
+def window_of(limit: int, partitions: int, is_filtered: bool) -> int:
+    """Offsets that the first look into each partition asks for."""
+    return 1_000 if is_filtered else max(1, -(-2 * limit // max(1, partitions)))

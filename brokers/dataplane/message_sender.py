@@ -1,0 +1,124 @@
+"""Messages that people and API clients send: one batch for each partition, in the order given."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.utils.translation import gettext_noop
+from kafka.partitioner.default import murmur2
+from kafka.protocol.producer.produce import ProduceRequest
+from kafka.record.memory_records import MemoryRecordsBuilder
+
+from brokers.dataplane.admin_client import meaning_of
+from brokers.dataplane.message_source import NO_LEADER, TopicSource
+from brokers.dataplane.scatter import by_target, scatter
+from brokers.dataplane.topics import TIMEOUT_MS
+from brokers.limits import ADMIN_CLIENT_ANSWER_TIMEOUT_S
+from instances.messages.interfaces import NewMessage, SendResult
+from tenants.errors import FieldError, Invalid, Message, OutcomeUnknown, Unavailable
+
+PRODUCE_VERSION = 9
+ALL_IN_SYNC = -1
+MAGIC, UNCOMPRESSED = 2, 0
+BATCH_BYTES_MAX = 1 << 30
+# What a broker answers before anything is stored, and what may mean something else in a moment.
+NOT_LEADER = frozenset({5, 6, 8, 9, 74, 75})
+MAYBE_STORED = frozenset({7, 20})
+NO_LEADER_CODE = "partition_without_leader"
+_HASH_MASK = 0x7FFFFFFF
+
+
+def send(source: TopicSource, messages: Sequence[NewMessage]) -> list[SendResult]:
+    """See `instances.messages.interfaces.MessageAdminClient`. Raises `Invalid` for a partition that is not there."""
+    placed = _placed(source, messages)
+    by_leader: dict[int, dict[int, list[int]]] = defaultdict(dict)
+    for partition, numbers in placed.items():
+        by_leader[source.leaders[partition]][partition] = numbers
+    requests = {
+        leader: _request(
+            source.topic, {index: [messages[number] for number in numbers] for index, numbers in of.items()}
+        )
+        for leader, of in by_leader.items()
+        if leader in source.targets
+    }
+    scattered = scatter(
+        by_target(source.targets, requests), deadline_s=ADMIN_CLIENT_ANSWER_TIMEOUT_S, is_write=True
+    )  # fmt: skip
+    if not scattered.answers:
+        if scattered.may_be_done:
+            raise OutcomeUnknown
+        raise _no_leader()
+    answered = {
+        partition.index: partition
+        for _, answer in scattered.answers
+        for topic in answer.responses
+        for partition in topic.partition_responses
+    }
+    results: list[SendResult | None] = [None] * len(messages)
+    for partition, numbers in placed.items():
+        was_sent = source.leaders[partition] in requests
+        for place, number in enumerate(numbers):
+            results[number] = _result(partition, answered.get(partition), place, was_sent)
+    return [result for result in results if result is not None]
+
+
+def _placed(source: TopicSource, messages: Sequence[NewMessage]) -> dict[int, list[int]]:
+    """Numbers of the messages by partition, in order. Messages without key and partition go to one of them together."""
+    count = len(source.leaders)
+    led = sorted(index for index, leader in source.leaders.items() if leader != NO_LEADER) or sorted(source.leaders)
+    sticky = random.choice(led)  # noqa: S311
+    result: dict[int, list[int]] = defaultdict(list)
+    for number, message in enumerate(messages):
+        partition = message.partition
+        if partition is None:
+            partition = sticky if message.key is None else (murmur2(message.key) & _HASH_MASK) % count
+        elif partition not in source.leaders:
+            detail = Message(gettext_noop("The topic has %(n)s partitions, from 0 on."), n=count)
+            pointer = f"/messages/{number}/partition"
+            raise Invalid(detail, errors=[FieldError(pointer=pointer, detail=detail, code="no_such_partition")])
+        result[partition].append(number)
+    return result
+
+
+def _request(topic: str, batches: Mapping[int, Sequence[NewMessage]]) -> Any:
+    kind = ProduceRequest.TopicProduceData
+    data = [
+        kind.PartitionProduceData(index=index, records=_batch(messages)) for index, messages in sorted(batches.items())
+    ]
+    return ProduceRequest(
+        transactional_id=None,
+        acks=ALL_IN_SYNC,
+        timeout_ms=TIMEOUT_MS,
+        topic_data=[kind(name=topic, partition_data=data)],
+        version=PRODUCE_VERSION,
+    )
+
+
+def _batch(messages: Sequence[NewMessage]) -> bytes:
+    builder = MemoryRecordsBuilder(MAGIC, UNCOMPRESSED, BATCH_BYTES_MAX)
+    now_ms = int(time.time() * 1000)
+    for message in messages:
+        timestamp_ms = now_ms if message.timestamp_ms is None else message.timestamp_ms
+        builder.append(timestamp=timestamp_ms, key=message.key, value=message.value, headers=list(message.headers))
+    builder.close()
+    return bytes(builder.buffer())
+
+
+def _result(partition: int, answer: Any, place: int, was_sent: bool) -> SendResult:
+    if answer is not None and not answer.error_code:
+        return SendResult(partition=partition, offset=int(answer.base_offset) + place)
+    if (answer is None and was_sent) or (answer is not None and answer.error_code in MAYBE_STORED):
+        return SendResult(partition=partition, error=OutcomeUnknown())
+    if answer is None or answer.error_code in NOT_LEADER:
+        return SendResult(partition=partition, error=_no_leader())
+    return SendResult(partition=partition, error=meaning_of(answer.error_code, answer.error_message))
+
+
+def _no_leader() -> Unavailable:
+    return Unavailable(
+        "No broker leads the partition at the moment. Nothing was stored.", code=NO_LEADER_CODE, retry_after_s=1
+    )

@@ -1,0 +1,185 @@
+"""Partitions of one topic as their leaders answer: ListOffsets, Fetch, and how transactions ended."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kafka.protocol.consumer.fetch import FetchRequest
+from kafka.protocol.consumer.offsets import ListOffsetsRequest
+
+from brokers.contract.process import MESSAGES_CLIENT_ID
+from brokers.dataplane import transactions
+from brokers.dataplane.admin_client import cluster_of, require_ok
+from brokers.dataplane.link import CLIENT_ID
+from brokers.dataplane.message_cursor import READ_COMMITTED, READ_UNCOMMITTED, Ask
+from brokers.dataplane.message_pages import Answer, Fetched
+from brokers.dataplane.offsets import LIST_OFFSETS_VERSION
+from brokers.dataplane.record_batches import batches
+from brokers.dataplane.scatter import Target, by_target, first_answer, scatter, targets
+from brokers.dataplane.topics import NO_SUCH_TOPIC, metadata
+from instances.groups.interfaces import EARLIEST, LATEST
+from tenants.errors import NotFound
+
+FETCH_VERSION = 11
+NO_LEADER = -1
+NO_OFFSET = -1
+OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC = 1, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """First offset, end, and the offset below which every transaction is decided."""
+
+    start: int
+    end: int
+    stable: int
+
+
+class TopicSource:
+    """A topic of an instance, read as its owner. Raises `NotFound` where there is no such topic."""
+
+    def __init__(self, instance_id: str, topic: str) -> None:
+        self.topic = topic
+        self._targets = targets(cluster_of(instance_id), instance_id, MESSAGES_CLIENT_ID)
+        self.leaders = self._leaders()
+
+    def _leaders(self) -> dict[int, int]:
+        """Leader by partition, NO_LEADER where there is none at the moment."""
+        (found,) = first_answer(self._targets.values(), lambda: metadata([self.topic])).topics
+        if found.error_code in NO_SUCH_TOPIC or found.is_internal:
+            raise NotFound(f'There is no topic "{self.topic}".')
+        require_ok(found.error_code)
+        return {partition.partition_index: partition.leader_id for partition in found.partitions}
+
+    @property
+    def targets(self) -> Mapping[int, Target]:
+        return self._targets
+
+    def all_bounds(self, partitions: Iterable[int]) -> dict[int, Bounds]:
+        """Bounds of the partitions whose leaders answer."""
+        asked = list(partitions)
+        start = self.offsets(asked, EARLIEST)
+        end = self.offsets(asked, LATEST)
+        stable = self.offsets(asked, LATEST, READ_COMMITTED)
+        return {
+            index: Bounds(start[index], end[index], min(stable[index], end[index]))
+            for index in asked
+            if index in start and index in end and index in stable
+        }
+
+    def bounds(self, partition: int) -> tuple[int, int, int] | None:
+        """See `message_pages.Source`."""
+        found = self.all_bounds([partition]).get(partition)
+        return None if found is None else (found.start, found.end, found.stable)
+
+    def offsets(self, partitions: Iterable[int], at: int, isolation: int = READ_UNCOMMITTED) -> dict[int, int]:
+        """Offsets at a timestamp in milliseconds, EARLIEST or LATEST; NO_OFFSET where no record is that new."""
+        kind = ListOffsetsRequest.ListOffsetsTopic
+        requests = {
+            leader: ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=isolation,
+                topics=[
+                    kind(
+                        name=self.topic,
+                        partitions=[
+                            kind.ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=at)
+                            for index in indexes
+                        ],
+                    )
+                ],
+                version=LIST_OFFSETS_VERSION,
+            )
+            for leader, indexes in self._by_leader(partitions).items()
+        }
+        return {
+            partition.partition_index: partition.offset
+            for _, answer in scatter(by_target(self._targets, requests)).answers
+            for topic in answer.topics
+            for partition in topic.partitions
+            if not partition.error_code
+        }
+
+    def fetch(self, asks: Mapping[int, Ask], bytes_max: int, timeout_s: float) -> Answer:
+        """See `message_pages.Source`. Raises `NotFound` where the topic has been deleted meanwhile."""
+        requests = []
+        for leader, indexes in self._by_leader(asks).items():
+            for isolation in (READ_COMMITTED, READ_UNCOMMITTED):
+                wanted = {index: asks[index] for index in indexes if asks[index].isolation == isolation}
+                if wanted and leader in self._targets:
+                    requests.append((self._targets[leader], self._fetch_request(wanted, isolation, bytes_max)))
+        result = Answer(partitions={})
+        found: dict[int, Fetched] = {}
+        for _, answer in scatter(requests, deadline_s=timeout_s).answers:
+            result.throttle_ms = max(result.throttle_ms, answer.throttle_time_ms)
+            for topic in answer.responses:
+                for partition in topic.partitions:
+                    if partition.error_code == UNKNOWN_TOPIC:
+                        self._leaders()
+                    fetched = _fetched(partition)
+                    if fetched is not None:
+                        found[partition.partition_index] = fetched
+        result.partitions = found
+        return result
+
+    def open_since(self, partitions: Iterable[int]) -> dict[int, dict[int, int]]:
+        """Producers with an open transaction, with its first offset, of the partitions whose leaders answer."""
+        plain = {number: _uncharged(target) for number, target in self._targets.items()}
+        known = transactions.producers(plain, [(self.topic, index) for index in partitions])
+        return {
+            index: {state.producer_id: state.started_at for state in states if state.started_at is not None}
+            for (_, index), states in known.items()
+        }
+
+    def _by_leader(self, partitions: Iterable[int]) -> dict[int, list[int]]:
+        result: dict[int, list[int]] = defaultdict(list)
+        for index in partitions:
+            result[self.leaders[index]].append(index)
+        return result
+
+    def _fetch_request(self, asks: Mapping[int, Ask], isolation: int, bytes_max: int) -> Any:
+        kind = FetchRequest.FetchTopic
+        partitions = [
+            kind.FetchPartition(
+                partition=index,
+                current_leader_epoch=-1,
+                fetch_offset=ask.offset,
+                log_start_offset=-1,
+                partition_max_bytes=ask.bytes_max,
+            )
+            for index, ask in asks.items()
+        ]
+        return FetchRequest(
+            replica_id=-1,
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=max(bytes_max, 1),
+            isolation_level=isolation,
+            session_id=0,
+            session_epoch=-1,
+            topics=[kind(topic=self.topic, partitions=partitions)],
+            forgotten_topics_data=[],
+            rack_id="",
+            version=FETCH_VERSION,
+        )
+
+
+def _uncharged(target: Target) -> Target:
+    return replace(target, client_id=CLIENT_ID)
+
+
+def _fetched(partition: Any) -> Fetched | None:
+    """None where another broker leads, or has trouble."""
+    if partition.error_code == OFFSET_OUT_OF_RANGE:
+        return Fetched(is_out_of_range=True)
+    if partition.error_code:
+        return None
+    raw = bytes(partition.records or b"")
+    return Fetched(
+        batches=list(batches(raw)),
+        size_bytes=len(raw),
+        aborted=[(entry.producer_id, entry.first_offset) for entry in partition.aborted_transactions or ()],
+    )

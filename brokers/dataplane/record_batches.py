@@ -1,0 +1,246 @@
+"""Record batches of a Fetch response, of every format that a log may hold, read without trusting what they say. Pure.
+
+kafka-python's own reader inflates without a limit and refuses header keys that are no UTF-8.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import crc32c
+
+from brokers.dataplane.inflating import LZ4, Damaged, inflate, with_right_checksum
+from instances.messages.interfaces import ABORT, COMMIT, OTHER_MARKER, Record
+from instances.messages.limits import HEADERS_SHOWN_MAX
+
+_ENTRY = struct.Struct(">qi")  # offset, bytes behind it
+_BATCH = struct.Struct(">qiibIhiqqqhii")
+_BATCH_CHECKED_FROM: Final = 21
+_OLD = struct.Struct(">qiIbb")
+_OLD_CHECKED_FROM: Final = 16
+_LONG = struct.Struct(">q")
+_INT = struct.Struct(">i")
+_MARKER = struct.Struct(">hh")
+_MAGIC_AT: Final = 16
+CODEC_MASK: Final = 7
+APPEND_TIME: Final = 8
+TRANSACTIONAL: Final = 16
+CONTROL: Final = 32
+NO_PRODUCER: Final = -1
+NO_TIMESTAMP: Final = -1
+MARKERS: Final = {0: ABORT, 1: COMMIT}
+VARINT_BYTES_MAX: Final = 10
+
+
+@dataclass(slots=True, kw_only=True)
+class Batch:
+    """Header of one batch, and its records as they lie there. A message of an old format is a batch of its own, whose
+    `base_offset` is that of its last record until it is inflated.
+    """
+
+    base_offset: int
+    last_offset: int
+    magic: int
+    attributes: int
+    first_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    count: int
+    payload: memoryview
+    is_damaged: bool
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL) and not self.is_control
+
+    @property
+    def is_control(self) -> bool:
+        return self.magic == 2 and bool(self.attributes & CONTROL)
+
+    @property
+    def is_append_time(self) -> bool:
+        return self.magic > 0 and bool(self.attributes & APPEND_TIME)
+
+    def body(self, bytes_max: int) -> bytes | memoryview:
+        """Returns the records' bytes. Raises `Damaged` and `TooLarge`."""
+        if self.is_damaged:
+            raise Damaged("wrong checksum")
+        codec = self.attributes & CODEC_MASK
+        if not codec:
+            return self.payload
+        data = self.payload if self.magic == 2 else _old_fields(self.payload, 0)[1]
+        if data is None:
+            raise Damaged("nothing is compressed")
+        if self.magic == 0 and codec == LZ4:
+            data = with_right_checksum(bytes(data))
+        return inflate(codec, memoryview(data), bytes_max)
+
+
+def batches(raw: bytes) -> Iterator[Batch]:
+    """Yields the whole batches of a partition's data; a last one that was cut off is left out."""
+    view, at = memoryview(raw), 0
+    while at + _MAGIC_AT < len(view):
+        _, length = _ENTRY.unpack_from(view, at)
+        end = at + _ENTRY.size + length
+        if length <= 0 or end > len(view):
+            return
+        entry = view[at:end]
+        batch = _batch(entry) if entry[_MAGIC_AT] == 2 else _old_batch(entry)
+        if batch is None:
+            return
+        yield batch
+        at = end
+
+
+def _batch(entry: memoryview) -> Batch | None:
+    if len(entry) < _BATCH.size:
+        return None
+    base, _, _, magic, crc, attributes, last_delta, first_ms, max_ms, producer_id, _, _, count = _BATCH.unpack_from(
+        entry
+    )
+    return Batch(
+        base_offset=base, last_offset=base + max(last_delta, 0), magic=magic, attributes=attributes,
+        first_timestamp_ms=first_ms, max_timestamp_ms=max_ms, producer_id=producer_id, count=count,
+        payload=entry[_BATCH.size :], is_damaged=crc32c.crc32c(entry[_BATCH_CHECKED_FROM:]) != crc,
+    )  # fmt: skip
+
+
+def _old_batch(entry: memoryview) -> Batch | None:
+    if len(entry) < _OLD.size:
+        return None
+    offset, _, crc, magic, attributes = _OLD.unpack_from(entry)
+    at, timestamp_ms = _OLD.size, NO_TIMESTAMP
+    if magic == 1 and len(entry) >= at + _LONG.size:
+        (timestamp_ms,) = _LONG.unpack_from(entry, at)
+        at += _LONG.size
+    return Batch(
+        base_offset=offset, last_offset=offset, magic=magic, attributes=attributes, first_timestamp_ms=timestamp_ms,
+        max_timestamp_ms=timestamp_ms, producer_id=NO_PRODUCER, count=1, payload=entry[at:],
+        is_damaged=magic not in (0, 1) or zlib.crc32(entry[_OLD_CHECKED_FROM:]) != crc,
+    )  # fmt: skip
+
+
+def records(partition: int, batch: Batch, body: bytes | memoryview, *, newest_first: bool = False) -> Iterator[Record]:
+    """Yields the records by offset, each read when it is asked for. Raises `Damaged`."""
+    try:
+        if batch.magic == 2:
+            yield from _records(partition, batch, bytes(body), newest_first)
+        elif batch.attributes & CODEC_MASK:
+            yield from _wrapped(partition, batch, bytes(body), newest_first)
+        else:
+            yield _old_record(partition, batch, batch.last_offset, batch.is_append_time, batch.max_timestamp_ms)
+    except (struct.error, IndexError) as error:
+        raise Damaged(f"{type(error).__name__}: {error}") from None
+
+
+def _records(partition: int, batch: Batch, body: bytes, newest_first: bool) -> Iterator[Record]:
+    starts = _starts(body, batch.count)
+    for start in reversed(starts) if newest_first else starts:
+        yield _record(partition, batch, body, start)
+
+
+def _starts(body: bytes, count: int) -> array[int]:
+    """Places of the records in the order of their offsets."""
+    starts, at, size = array("I"), 0, len(body)
+    for _ in range(count):
+        starts.append(at)
+        length, at = varint(body, at)
+        at += length
+        if length <= 0 or at > size:
+            raise Damaged("a record is cut off")
+    return starts
+
+
+def _record(partition: int, batch: Batch, body: bytes, at: int) -> Record:
+    length, at = varint(body, at)
+    end = at + length
+    timestamp_delta, at = varint(body, at + 1)
+    offset_delta, at = varint(body, at)
+    key, at = _bytes(body, at, end)
+    value, at = _bytes(body, at, end)
+    header_count, at = varint(body, at)
+    headers: list[tuple[bytes, bytes | None]] = []
+    for _ in range(min(header_count, HEADERS_SHOWN_MAX)):
+        name, at = _bytes(body, at, end)
+        held, at = _bytes(body, at, end)
+        headers.append((name or b"", held))
+    if at > end:
+        raise Damaged("a field is cut off")
+    is_append_time, is_marker = batch.is_append_time, batch.is_control
+    return Record(
+        partition=partition,
+        offset=batch.base_offset + offset_delta,
+        timestamp_ms=batch.max_timestamp_ms if is_append_time else batch.first_timestamp_ms + timestamp_delta,
+        is_append_time=is_append_time,
+        key=None if is_marker else key,
+        value=None if is_marker else value,
+        headers=headers,
+        header_count=max(header_count, 0),
+        marker=_marker(key) if is_marker else None,
+    )
+
+
+def _marker(key: bytes | None) -> str:
+    return MARKERS.get(_MARKER.unpack_from(key or b"")[1], OTHER_MARKER)
+
+
+def _wrapped(partition: int, batch: Batch, body: bytes, newest_first: bool) -> Iterator[Record]:
+    """Records of a compressed message. In format 1 their offsets count from the first, and the wrapper has the last."""
+    inner = list(batches(body))
+    if not inner or any(message.is_damaged for message in inner):
+        raise Damaged("no message is compressed, or one has a wrong checksum")
+    shift = batch.last_offset - inner[-1].last_offset if batch.magic == 1 else 0
+    for message in reversed(inner) if newest_first else inner:
+        timestamp_ms = batch.max_timestamp_ms if batch.is_append_time else message.max_timestamp_ms
+        yield _old_record(partition, message, message.last_offset + shift, batch.is_append_time, timestamp_ms)
+
+
+def _old_record(partition: int, message: Batch, offset: int, is_append_time: bool, timestamp_ms: int) -> Record:
+    key, value = _old_fields(message.payload, 0)
+    return Record(
+        partition=partition, offset=offset, timestamp_ms=timestamp_ms, is_append_time=is_append_time, key=key,
+        value=value,
+    )  # fmt: skip
+
+
+def _old_fields(payload: memoryview, at: int) -> tuple[bytes | None, bytes | None]:
+    result: list[bytes | None] = []
+    for _ in ("key", "value"):
+        (length,) = _INT.unpack_from(payload, at)
+        at += _INT.size
+        if length > len(payload) - at:
+            raise Damaged("a message is cut off")
+        result.append(None if length < 0 else bytes(payload[at : at + length]))
+        at += max(length, 0)
+    return result[0], result[1]
+
+
+def _bytes(body: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    length, at = varint(body, at)
+    if length < 0:
+        return None, at
+    if at + length > end:
+        raise Damaged("a field is cut off")
+    return body[at : at + length], at + length
+
+
+def varint(body: bytes, at: int) -> tuple[int, int]:
+    """Returns a zigzag varint and the place behind it. Raises `IndexError` and `Damaged`."""
+    byte = body[at]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    value, shift, first = byte & 0x7F, 7, at
+    while True:
+        at += 1
+        byte = body[at]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at + 1
+        shift += 7
+        if at - first >= VARINT_BYTES_MAX:
+            raise Damaged("a number without an end")

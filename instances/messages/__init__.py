@@ -1,0 +1,1 @@
+"""Messages of a topic as people and API clients read and send them."""

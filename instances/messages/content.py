@@ -1,0 +1,125 @@
+"""Text of keys, values and header values, and the bytes of what a caller sends. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass
+from typing import Final
+
+AUTO, TEXT, JSON, HEX, BASE64 = "auto", "text", "json", "hex", "base64"
+NULL: Final = "null"
+SHOWN_AS: Final = (AUTO, TEXT, JSON, HEX, BASE64)
+SENT_AS: Final = (TEXT, JSON, HEX, BASE64)
+
+# Beyond these bytes, nobody checks whether a text is JSON.
+JSON_CHECKED_BYTES_MAX: Final = 1_000_000
+_LINE_ENDS: Final = "\t\n\r"
+_UTF8_BYTES_MAX: Final = 4
+
+
+class Unwritable(ValueError):
+    """The text does not have the format that its sender names. The message is for the sender."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Bytes as text: `data` in `format` (text, json, hex or base64; null with None), and the size of what is stored.
+
+    With `truncated`, `data` shows the beginning of it only.
+    """
+
+    format: str
+    data: str | None
+    bytes: int
+    truncated: bool = False
+
+
+NOTHING: Final = Content(NULL, None, 0)
+
+
+def show(raw: bytes | None, how: str, bytes_max: int) -> Content:
+    """Returns `raw` in the format asked for. Bytes that do not have it are shown as hex, and `format` says so.
+
+    `auto` takes JSON for objects and arrays, text for readable UTF-8, and hex for all else.
+    """
+    if raw is None:
+        return NOTHING
+    cut = len(raw) > bytes_max
+    head = raw[:bytes_max] if cut else raw
+    if how == BASE64:
+        return Content(BASE64, base64.b64encode(head).decode(), len(raw), cut)
+    text = None if how == HEX else _text(head, cut)
+    if text is None or (how == AUTO and not _is_readable(text)):
+        return Content(HEX, head.hex(), len(raw), cut)
+    if not cut and _is_json(text, how, len(raw)):
+        return Content(JSON, text, len(raw))
+    return Content(TEXT, text, len(raw), cut)
+
+
+def shown_bytes(content: Content) -> int:
+    """Size of the text that an answer carries for this content, at least."""
+    return len(content.data or "")
+
+
+def header_key(raw: bytes) -> str:
+    """Text of a header's key; bytes that are no UTF-8 are written as `\\xff`."""
+    return raw.decode(errors="backslashreplace")
+
+
+def to_bytes(text: str | None, how: str) -> bytes | None:
+    """Returns the bytes that a sent key or value stands for.
+
+    Raises:
+        Unwritable: the text is not in the format `how`.
+    """
+    if text is None:
+        return None
+    try:
+        if how == HEX:
+            return bytes.fromhex(text)
+        if how == BASE64:
+            return base64.b64decode(text, validate=True)
+        raw = text.encode()
+    except (ValueError, binascii.Error):
+        raise Unwritable("This is not UTF-8." if how in (TEXT, JSON) else f"This is not {how}.") from None
+    if how == JSON and not _parses(text):
+        raise Unwritable("This is not JSON.")
+    return raw
+
+
+def _text(head: bytes, cut: bool) -> str | None:
+    """Text of UTF-8 bytes, without a last character that was cut through; None where they are no UTF-8."""
+    try:
+        return head.decode()
+    except UnicodeDecodeError as error:
+        if cut and error.reason == "unexpected end of data" and error.start >= len(head) - _UTF8_BYTES_MAX:
+            return head[: error.start].decode()
+        return None
+
+
+def _is_readable(text: str) -> bool:
+    """True without control characters; a text of none but line ends and tabs is readable."""
+    return not any((char < " " and char not in _LINE_ENDS) or char == "\x7f" for char in set(text))
+
+
+def _is_json(text: str, how: str, size_bytes: int) -> bool:
+    if how not in (AUTO, JSON) or size_bytes > JSON_CHECKED_BYTES_MAX:
+        return False
+    if how == AUTO and not text.lstrip().startswith(("{", "[")):
+        return False
+    return _parses(text)
+
+
+def _parses(text: str) -> bool:
+    try:
+        json.loads(text, parse_constant=_refuse, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse(constant: str) -> None:
+    """JSON has no NaN and no Infinity."""
+    raise ValueError(constant)

@@ -1,0 +1,131 @@
+"""Forms of the pages about messages: where to begin reading, and a message to send."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+from instances.messages import content, limits
+from instances.messages.interfaces import NEWEST, OFFSET, OLDEST, TIME, NewMessage
+from instances.messages.start import OFFSET_MAX, to_ms
+from tenants.limits import PAGE_TOKEN_CHARS_MAX
+
+HEADER_LINES_CHARS_MAX = 10_000
+
+
+class ReadForm(forms.Form):
+    """Choice of the messages that a page shows: without anything, the newest ones of all partitions."""
+
+    start = forms.ChoiceField(
+        label=_("From"), required=False,
+        choices=[(NEWEST, _("Newest")), (OLDEST, _("Oldest")), (OFFSET, _("Offset")), (TIME, _("Time"))],
+    )  # fmt: skip
+    offset = forms.IntegerField(label=_("Offset"), required=False, min_value=0, max_value=OFFSET_MAX)
+    time = forms.DateTimeField(
+        label=_("Time"), required=False, input_formats=["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S"],
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S"),
+    )  # fmt: skip
+    partition = forms.TypedChoiceField(label=_("Partition"), required=False, coerce=int, empty_value=None)
+    q = forms.CharField(
+        label=_("In key or value"), required=False, max_length=limits.FILTER_CHARS_MAX, strip=False
+    )  # fmt: skip
+    show = forms.ChoiceField(
+        label=_("Show as"), required=False,
+        choices=[(content.AUTO, _("What fits")), (content.TEXT, _("Text")), (content.JSON, "JSON"),
+                 (content.HEX, "Hex"), (content.BASE64, "Base64")],
+    )  # fmt: skip
+    page_token = forms.CharField(required=False, max_length=PAGE_TOKEN_CHARS_MAX, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, partitions: int, **options: Any) -> None:
+        super().__init__(*args, **options)
+        numbers = [(str(index), str(index)) for index in range(partitions)]
+        self.fields["partition"].choices = [("", _("All")), *numbers]  # type: ignore[attr-defined]
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or {}
+        kind = values.get("start") or NEWEST
+        if kind == OFFSET and values.get("offset") is None and "offset" not in self.errors:
+            self.add_error("offset", _("Give an offset."))
+        moment = values.get("time")
+        if kind == TIME and "time" not in self.errors:
+            if moment is None:
+                self.add_error("time", _("Give a time."))
+            elif to_ms(moment) < 0:
+                self.add_error("time", _("Times begin with 1970."))
+        return values
+
+    @property
+    def start_words(self) -> str:
+        """The place to begin, in the words of the API."""
+        values = self.cleaned_data
+        kind = values.get("start") or NEWEST
+        if kind == OFFSET:
+            return f"{OFFSET}:{values['offset']}"
+        if kind == TIME:
+            moment: datetime = values["time"].astimezone(UTC)
+            return f"{TIME}:{moment:%Y-%m-%dT%H:%M:%S}Z"
+        return kind
+
+
+class SendForm(forms.Form):
+    """One message. An empty key is none; a tombstone is asked for by name, because an empty value is a value."""
+
+    key = forms.CharField(
+        label=_("Key"), required=False, max_length=limits.SENT_KEY_CHARS_MAX, strip=False,
+        help_text=_("Messages of one key keep their order. Empty: the message has none."),
+    )  # fmt: skip
+    value = forms.CharField(
+        label=_("Value"), required=False, max_length=limits.SENT_BYTES_MAX, strip=False, widget=forms.Textarea
+    )
+    value_format = forms.ChoiceField(
+        label=_("The value is"), required=False,
+        choices=[(content.TEXT, _("Text")), (content.JSON, "JSON"), (content.HEX, "Hex"), (content.BASE64, "Base64")],
+    )  # fmt: skip
+    is_tombstone = forms.BooleanField(
+        label=_("No value (tombstone)"), required=False, help_text=_("Compaction then deletes the key.")
+    )
+    headers = forms.CharField(
+        label=_("Headers"), required=False, max_length=HEADER_LINES_CHARS_MAX, widget=forms.Textarea,
+        help_text=_("One a line: name: value"),
+    )  # fmt: skip
+    partition = forms.TypedChoiceField(label=_("Partition"), required=False, coerce=int, empty_value=None)
+
+    def __init__(self, *args: Any, partitions: int, **options: Any) -> None:
+        super().__init__(*args, **options)
+        numbers = [(str(index), str(index)) for index in range(partitions)]
+        self.fields["partition"].choices = [("", _("By the key")), *numbers]  # type: ignore[attr-defined]
+
+    def clean_headers(self) -> list[tuple[str, bytes | None]]:
+        headers: list[tuple[str, bytes | None]] = []
+        for line in self.cleaned_data["headers"].splitlines():
+            if not line.strip():
+                continue
+            name, colon, value = line.partition(":")
+            if not colon or not name.strip():
+                raise forms.ValidationError(_("Write each header as name: value."))
+            if len(name.strip()) > limits.SENT_HEADER_KEY_CHARS_MAX or len(headers) >= limits.SENT_HEADERS_MAX:
+                raise forms.ValidationError(_("These are too many headers, or a name is too long."))
+            headers.append((name.strip(), value.strip().encode()))
+        return headers
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or {}
+        text = values.get("value", "").replace("\r\n", "\n")  # browsers send line ends of their own
+        try:
+            values["raw"] = content.to_bytes(text, values.get("value_format") or content.TEXT)
+        except content.Unwritable:
+            self.add_error("value", _("The value does not have this format."))
+        return values
+
+    @property
+    def message(self) -> NewMessage:
+        values = self.cleaned_data
+        return NewMessage(
+            key=values["key"].encode() or None,
+            value=None if values["is_tombstone"] else values["raw"],
+            headers=values["headers"],
+            partition=values["partition"],
+        )

@@ -1,0 +1,140 @@
+"""The way to the messages of an instance, as an interface that `brokers` plugs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from tenants.errors import DomainError
+from tenants.interfaces import Interface
+
+OLDER, NEWER = "older", "newer"
+OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
+COMMIT, ABORT, OTHER_MARKER = "commit", "abort", "other"
+TOO_LARGE, DAMAGED = "too_large", "damaged"
+NEWEST, OLDEST, OFFSET, TIME = "newest", "oldest", "offset", "time"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Place where reading begins: `kind` is NEWEST, OLDEST, OFFSET or TIME; `at` is an offset or milliseconds."""
+
+    kind: str
+    at: int = 0
+
+
+FROM_NEWEST: Final = Start(NEWEST)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Positions:
+    """Offsets by partition at which a page goes on, and the direction. OLDER: the page is below them."""
+
+    direction: str
+    offsets: Mapping[int, int]
+
+
+@dataclass(slots=True, kw_only=True)
+class Transaction:
+    """Transaction of a record. `state` is OPEN, COMMITTED or ABORTED; None where its marker is out of reach."""
+
+    producer_id: int
+    state: str | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Record:
+    """One record as it is stored. A marker ends a transaction: it has an offset, and no client ever sees it."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    is_append_time: bool
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[bytes, bytes | None]] = ()
+    header_count: int = 0
+    transaction: Transaction | None = None
+    marker: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """Offsets of a batch that is not shown: `reason` is TOO_LARGE or DAMAGED."""
+
+    partition: int
+    offset: int
+    last_offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Records in reading order. `began` and `reached` are the positions before and after it, of the partitions that
+    answered; `unavailable` are the others. `is_end`: nothing is left in its direction.
+    """
+
+    direction: str
+    records: Sequence[Record]
+    scanned: int
+    read_bytes: int
+    began: Mapping[int, int]
+    reached: Mapping[int, int]
+    is_end: bool
+    unavailable: Sequence[int] = ()
+    unreadable: Sequence[Unreadable] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageRequest:
+    """Page that is wanted: from `positions`, or from `start` without them. `partition` None: all.
+
+    `accepts` decides which records belong to it, and `shown_bytes` how much an answer grows by one.
+    """
+
+    start: Start
+    positions: Positions | None
+    partition: int | None
+    limit: int
+    accepts: Callable[[Record], bool]
+    is_filtered: bool
+    shown_bytes: Callable[[Record], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMessage:
+    """Message to send. `timestamp_ms` None: now; `partition` None: by the key, as Kafka's own clients choose it."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendResult:
+    """Place of one sent message. With an `error` it was not stored, or nobody knows (`OutcomeUnknown`)."""
+
+    partition: int
+    offset: int | None = None
+    error: DomainError | None = None
+
+
+class MessageAdminClient(Protocol):
+    """Reads and sends messages as the instance's owner, against its bandwidth.
+
+    Raises `NotFound` for a topic that is not there, and `Unavailable` where nobody answers.
+    """
+
+    def read(self, instance_id: str, topic: str, wanted: PageRequest) -> Page:
+        """Returns one page, bounded in bytes, records and time (`instances.messages.limits`)."""
+        ...
+
+    def send(self, instance_id: str, topic: str, messages: Sequence[NewMessage]) -> Sequence[SendResult]:
+        """Stores messages in the order given, each partition's in one batch. Raises `OutcomeUnknown`."""
+        ...
+
+
+message_admin_client: Interface[MessageAdminClient] = Interface("instances.messages.interfaces.message_admin_client")

@@ -1,0 +1,38 @@
+"""Limits of reading and sending messages through the control plane. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PAGE_MESSAGES_DEFAULT: Final = 50
+PAGE_MESSAGES_MAX: Final = 500
+# Partitions that one page reads; its token holds an offset for each of them and has to fit into an address.
+PAGE_PARTITIONS_MAX: Final = 100
+FILTER_CHARS_MAX: Final = 200
+# Characters of keys, values and headers: a page ends before the message that exceeds them, never before its first.
+PAGE_SHOWN_BYTES_MAX: Final = 4_000_000
+# A key, value or header value is cut here, with its true size beside it; the message of a page with `limit=1` is whole
+# up to the second figure.
+SHOWN_BYTES_MAX: Final = 65_536
+SHOWN_BYTES_ALONE_MAX: Final = 4_000_000
+HEADERS_SHOWN_MAX: Final = 100
+
+# Work of one page: bytes that brokers send, bytes that these inflate to, records looked at, and the time of a web
+# thread. A page that reaches one of them ends with what it has and the token to go on.
+READ_BYTES_MAX: Final = 8_000_000
+INFLATED_BYTES_MAX: Final = 32_000_000
+SCANNED_RECORDS_MAX: Final = 50_000
+READ_S_MAX: Final = 1.5
+# Bytes read ahead for the markers of transactions that are complete behind an open one.
+MARKER_SCAN_BYTES_MAX: Final = 2_000_000
+# Pages read at once by one web process, in all and for one tenant; others wait, and are refused after that.
+READS_AT_ONCE_MAX: Final = 3
+READS_AT_ONCE_PER_TENANT_MAX: Final = 1
+READ_WAIT_S_MAX: Final = 1.0
+
+SENT_MESSAGES_MAX: Final = 100
+SENT_BYTES_MAX: Final = 1_000_000
+# A key is hashed to choose its partition.
+SENT_KEY_CHARS_MAX: Final = 65_536
+SENT_HEADERS_MAX: Final = 100
+SENT_HEADER_KEY_CHARS_MAX: Final = 1_000

@@ -1,0 +1,88 @@
+"""Messages as a person meets them: the newest first, one opens in place, a filter, older ones, and one that is sent."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from playwright.sync_api import expect
+from pytest_django.live_server_helper import LiveServer
+
+from instances.messages.interfaces import Record, Transaction
+from instances.models import Instance
+from tests.component.console.conftest import *  # noqa: F403  people, instance and brokers that answer from memory
+from tests.product.browser.accessibility import objections
+from tests.product.browser.conftest import OpenPage
+from tests.product.browser.test_pictures import assert_nothing_scrolls_sideways, log_in
+from tests.testkit.depth import THEMES
+from tests.testkit.fake_messages import BEGAN_MS, FakeMessages
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+TOPIC = "orders.created"
+
+
+@pytest.fixture
+def busy(instance: Instance, kept_messages: FakeMessages) -> Instance:
+    """Eighty messages of all kinds."""
+    kept = kept_messages.add(
+        instance.pk, TOPIC, *(json.dumps({"order": n, "lines": [{"sku": "a", "n": n}]}).encode() for n in range(75))
+    )
+    kept_messages.add(instance.pk, TOPIC, b"\xff\x00" * 200, b"x" * 5_000, None, key=b"k" * 300)
+    for state, marker in (("open", None), ("aborted", None), (None, "commit")):
+        transaction = None if marker else Transaction(producer_id=7, state=state)
+        kept.append(
+            Record(partition=0, offset=len(kept), timestamp_ms=BEGAN_MS, is_append_time=True, key=None, value=b"t",
+                   headers=[(b"trace", b"7f3a"), (b"trace", None)], header_count=2, transaction=transaction,
+                   marker=marker)
+        )  # fmt: skip
+    return instance
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("width", [1280, 390])
+def test_messages_are_found_opened_and_left_for_older_ones(
+    theme: str, width: int, live_server: LiveServer, open_page: OpenPage, busy: Instance
+) -> None:
+    page = open_page(theme=theme, width=width)
+    log_in(page, live_server)
+    page.goto(f"{live_server.url}/instances/{busy.pk}/topics/t/{TOPIC}/")
+    expect(page.locator("details.message")).to_have_count(50)
+    assert_nothing_scrolls_sideways(page)
+    assert objections(page) == []
+    page.locator("summary").filter(has_text='"order": 70').first.focus()
+    page.keyboard.press("Enter")
+    opened = page.locator("details.message[open]")
+    expect(opened).to_have_count(1)
+    expect(opened.locator(".json .name", has_text="sku")).to_be_hidden()
+    opened.locator(".json summary").filter(has_text='"lines"').click()
+    opened.locator(".json .members .members summary").first.click()
+    expect(opened.locator(".json .name", has_text="sku")).to_be_visible()
+    assert_nothing_scrolls_sideways(page)
+    assert objections(page) == []
+    page.get_by_role("link", name="Older").click()
+    expect(page.get_by_role("link", name="Newer")).to_be_visible()
+    page.get_by_label("In key or value").fill('"order": 3,')
+    page.get_by_role("button", name="Read", exact=True).click()
+    expect(page.locator("details.message")).to_have_count(1)
+    expect(page.get_by_label("Offset", exact=True)).to_be_hidden()
+    page.get_by_label("From").select_option("offset")
+    expect(page.get_by_label("Offset", exact=True)).to_be_visible()
+
+
+def test_the_first_message_is_sent_from_an_empty_topic(
+    live_server: LiveServer, open_page: OpenPage, instance: Instance, kept_messages: FakeMessages
+) -> None:
+    kept_messages.records[instance.pk, TOPIC] = []
+    page = open_page(width=390)
+    log_in(page, live_server)
+    page.goto(f"{live_server.url}/instances/{instance.pk}/topics/t/{TOPIC}/")
+    page.get_by_role("main").get_by_role("link", name="Send a message").last.click()
+    assert objections(page) == []
+    assert_nothing_scrolls_sideways(page)
+    page.get_by_label("Key", exact=True).fill("o-1")
+    page.get_by_label("Value", exact=True).fill('{"total": 42}')
+    page.get_by_role("button", name="Send", exact=True).click()
+    expect(page.locator("details.message")).to_have_count(1)
+    assert re.search(r"/topics/t/orders\.created/$", page.url)

@@ -1,0 +1,94 @@
+"""The port to messages, kept in lists: what a broker would answer, without one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from instances.messages.interfaces import (
+    NEWER,
+    NEWEST,
+    OLDER,
+    NewMessage,
+    Page,
+    PageRequest,
+    Record,
+    SendResult,
+    Unreadable,
+)
+from tenants.errors import DomainError, NotFound
+
+BEGAN_MS = 1_790_000_000_000
+
+
+@dataclass(slots=True)
+class FakeMessages:
+    """Messages of topics with one partition (`instances.messages.interfaces.MessageAdminClient`). `has_every_topic`:
+    those that nothing was stored in are empty.
+    """
+
+    records: dict[tuple[str, str], list[Record]] = field(default_factory=dict)
+    has_every_topic: bool = False
+    trouble: DomainError | None = None
+    refused: DomainError | None = None
+    unavailable: tuple[int, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
+    requests: list[PageRequest] = field(default_factory=list)
+
+    def add(self, instance_id: str, topic: str, *values: bytes | None, key: bytes | None = b"k") -> list[Record]:
+        """Stores values, a second apart."""
+        kept = self.records.setdefault((instance_id, topic), [])
+        for value in values:
+            at = len(kept)
+            kept.append(
+                Record(partition=0, offset=at, timestamp_ms=BEGAN_MS + at * 1_000, is_append_time=False, key=key,
+                       value=value)
+            )  # fmt: skip
+        return kept
+
+    def read(self, instance_id: str, topic: str, wanted: PageRequest) -> Page:
+        self.requests.append(wanted)
+        kept = self._kept(instance_id, topic)
+        is_newest = wanted.start.kind == NEWEST
+        direction = wanted.positions.direction if wanted.positions else OLDER if is_newest else NEWER
+        at = wanted.positions.offsets[0] if wanted.positions else len(kept) if is_newest else wanted.start.at
+        left = list(reversed(kept[:at])) if direction == OLDER else kept[at:]
+        found, reached = [], at
+        for record in left:
+            if len(found) == wanted.limit:
+                break
+            reached = record.offset if direction == OLDER else record.offset + 1
+            if wanted.accepts(record):
+                wanted.shown_bytes(record)
+                found.append(record)
+        return Page(
+            direction=direction, records=found, scanned=abs(reached - at), read_bytes=100, began={0: at},
+            reached={0: reached}, is_end=(reached in (0, len(kept)) and reached != at) or not left,
+            unavailable=self.unavailable, unreadable=self.unreadable,
+        )  # fmt: skip
+
+    def send(self, instance_id: str, topic: str, messages: Sequence[NewMessage]) -> Sequence[SendResult]:
+        kept = self._kept(instance_id, topic)
+        results = []
+        for number, message in enumerate(messages):
+            if self.refused is not None and number:
+                results.append(SendResult(partition=message.partition or 0, error=self.refused))
+                continue
+            record = Record(
+                partition=message.partition or 0, offset=len(kept), timestamp_ms=message.timestamp_ms or BEGAN_MS,
+                is_append_time=False, key=message.key, value=message.value,
+                headers=[(name.encode(), value) for name, value in message.headers],
+                header_count=len(message.headers),
+            )  # fmt: skip
+            kept.append(record)
+            results.append(SendResult(partition=record.partition, offset=record.offset))
+        return results
+
+    def _kept(self, instance_id: str, topic: str) -> list[Record]:
+        if self.trouble is not None:
+            raise self.trouble
+        if self.has_every_topic:
+            self.records.setdefault((instance_id, topic), [])
+        if (instance_id, topic) not in self.records:
+            raise NotFound(f'There is no topic "{topic}".')
+        return self.records[instance_id, topic]
