@@ -244,8 +244,7 @@ class Flow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerBandwidth:
     """What one broker has of an instance's bandwidth, by which policy, and why it is so much: `static`,
-    `follows_demand`, `layout_changed`, `no_answer` or `not_reported`. `loop_used_ms` is time of its event loop that the
-    instance was charged; None: the broker does not say.
+    `follows_demand`, `layout_changed`, `no_answer` or `not_reported`.
     """
 
     broker_id: int
@@ -253,7 +252,6 @@ class BrokerBandwidth:
     reason: str
     produce: Flow
     consume: Flow
-    loop_used_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
