@@ -17,6 +17,7 @@ from brokers.contract.connections import (
     RECEIVED_BYTES_PER_INSTANCE_MAX,
     RECEIVED_BYTES_PER_INSTANCE_MIN,
 )
+from brokers.contract.loop_weights import HEAVIEST_BPS, LIGHTEST_BPS, TENANT_WEIGHT_MAX
 from tenants.limits import AUDIT_CLIENT_ROWS_KEPT_DAYS, Limit, register
 
 # What one broker can sell. Measured on one core (docs/explanation/PERFORMANCE.md); an operator may change it for a
@@ -155,6 +156,7 @@ def publish() -> None:
     register(*_of_access_control())
     _publish_what_is_kept()
     _publish_connections()
+    _publish_loop_weights()
     _publish_audit()
 
 
@@ -201,6 +203,30 @@ def _publish_what_is_kept() -> None:
             coordinator_limits.OPEN_PARTITIONS_PER_INSTANCE_MAX,
             "partitions",
             "Partitions in open transactions of one instance, each counted in every transaction.",
+        ),
+    )
+
+
+def _publish_loop_weights() -> None:
+    register(
+        Limit(
+            "loop_bandwidth_bytes_per_second_min",
+            LIGHTEST_BPS,
+            "bytes/s",
+            "While several tenants keep a broker busy, an instance's part of its processor follows the bandwidth "
+            "bought, from this one on; what bought less has the part of this.",
+        ),
+        Limit(
+            "loop_bandwidth_bytes_per_second_max",
+            HEAVIEST_BPS,
+            "bytes/s",
+            "The same: what bought more has the part of this.",
+        ),
+        Limit(
+            "loop_instances_per_tenant_max",
+            TENANT_WEIGHT_MAX,
+            "instances",
+            "The part of a tenant at most, in parts of an instance of that bandwidth.",
         ),
     )
 

@@ -244,7 +244,8 @@ class Flow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerBandwidth:
     """What one broker has of an instance's bandwidth, by which policy, and why it is so much: `static`,
-    `follows_demand`, `layout_changed`, `no_answer` or `not_reported`.
+    `follows_demand`, `layout_changed`, `no_answer` or `not_reported`. `loop_used_ms` is time of its event loop that the
+    instance was charged; None: the broker does not say.
     """
 
     broker_id: int
@@ -252,6 +253,7 @@ class BrokerBandwidth:
     reason: str
     produce: Flow
     consume: Flow
+    loop_used_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

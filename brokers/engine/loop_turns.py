@@ -10,6 +10,8 @@ from time import perf_counter
 from types import coroutine
 from typing import Any, Final
 
+from brokers.engine.scheduling.inline_wakeup import InlineWakeup
+
 LONG_TURN_S: Final = 0.010
 # Of those that are counted apart; what others do counts as theirs.
 INSTANCES_MAX: Final = 1_000
@@ -51,12 +53,20 @@ def timed(
     turn_to_resume: Callable[[], Awaitable[None] | None] | None = None,
 ) -> Generator[Any, Any, Any]:
     """Awaits `work`, and reports to `on_turn` how many seconds each of its turns on the loop took. Where `work` lets
-    others in (`asyncio.sleep(0)`), it goes on when `take_turn` has come to its end. When something that `work` awaited
-    is there, which may have woken thousands of others, it goes on after what `turn_to_resume` returns.
+    others in (`asyncio.sleep(0)`), it goes on when `take_turn` has come to its end. Each step waits for what
+    `turn_to_resume` returns: what `work` awaited may have woken thousands of others. A step that an `InlineWakeup`
+    began does not: it runs as a turn already.
     """
     steps = work.__await__()
     value: Any = None
     error: BaseException | None = None
+    turn = None if turn_to_resume is None else turn_to_resume()
+    if turn is not None:
+        try:
+            yield from turn.__await__()
+        except BaseException:
+            steps.close()
+            raise
     while True:
         began_s = perf_counter()
         try:
@@ -71,7 +81,8 @@ def timed(
                 value, error = None, None
             else:
                 value, error = (yield pending), None
-                turn = None if turn_to_resume is None or pending is None else turn_to_resume()
+            if turn_to_resume is not None and not isinstance(pending, InlineWakeup):
+                turn = turn_to_resume()
                 if turn is not None:
                     yield from turn.__await__()
         except GeneratorExit:

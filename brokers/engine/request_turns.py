@@ -27,24 +27,30 @@ def _is_its_own_tenant(instance_id: str) -> str:
     return instance_id
 
 
+def _weigh_the_same(instance_id: str, tenant_id: str) -> tuple[float, float]:
+    return 1.0, 1.0
+
+
 class RequestTurns:
     """The queue of all long requests: `await turns.take(instance_id)` before each piece.
 
     `debt_ms` returns how long an instance has to wait before anything more is done for it, `tenant_of` the id of its
-    tenant.
+    tenant, `weights_of` the weights of an instance and of its tenant.
     """
 
-    __slots__ = ("_debt_ms", "_instances", "_is_due", "_loop", "_queue", "_tenant_of", "_tenants")
+    __slots__ = ("_debt_ms", "_instances", "_is_due", "_loop", "_queue", "_tenant_of", "_tenants", "_weights_of")
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         debt_ms: Callable[[str], int] = _owes_nothing,
         tenant_of: Callable[[str], str] = _is_its_own_tenant,
+        weights_of: Callable[[str, str], tuple[float, float]] = _weigh_the_same,
     ) -> None:
         self._loop = loop
         self._debt_ms = debt_ms
         self._tenant_of = tenant_of
+        self._weights_of = weights_of
         self._queue: FairQueue[asyncio.Future[None]] = FairQueue(PIECE)
         # Instances that have a piece queued, those that pause included; tenants that take turns.
         self._instances: dict[str, InstanceQueue[asyncio.Future[None]]] = {}
@@ -56,6 +62,7 @@ class RequestTurns:
         instance = self._instances.get(instance_id)
         if instance is None:
             instance = self._instances[instance_id] = InstanceQueue(self._tenant(instance_id), instance_id)
+            self._weigh(instance)
         self._queue.enqueue(instance, turn)
         self._schedule()
         return turn
@@ -66,6 +73,9 @@ class RequestTurns:
         if tenant is None:
             tenant = self._tenants[tenant_id] = TenantAccount(PIECE, tenant_id)
         return tenant
+
+    def _weigh(self, instance: InstanceQueue[asyncio.Future[None]]) -> None:
+        instance.weight, instance.tenant.weight = self._weights_of(instance.key, instance.tenant.key)
 
     def _schedule(self) -> None:
         if not self._is_due and len(self._queue):
@@ -100,6 +110,7 @@ class RequestTurns:
 
     def _resume(self, instance: InstanceQueue[asyncio.Future[None]]) -> None:
         instance.tenant = self._tenant(instance.key)
+        self._weigh(instance)
         self._queue.resume(instance)
         self._schedule()
 

@@ -315,6 +315,7 @@ def merge_bandwidth(answers: Answers) -> Bandwidth:
             reason=str(body["reason"]),
             produce=_flow(body["produce"]),
             consume=_flow(body["consume"]),
+            loop_used_ms=body.get("loop_used_ms"),
         )
     return Bandwidth(brokers=dict(sorted(brokers.items())))
 

@@ -93,6 +93,11 @@ class ShareOut(serializers.Serializer):
         " partitions led until the next interval; `no_answer`: by partitions led, because the flow master does not"
         " answer; `not_reported`: by partitions led, because nothing is wanted here. Null: this broker does not say.",
     )
+    loop_used_ms = serializers.IntegerField(
+        allow_null=True,
+        help_text="Time of this broker's event loop that the instance was charged since its ports are open there: for"
+        " requests of every kind, waits that ended, connections and sign-ins. Null: this broker does not say.",
+    )
     produce = DirectionOut(allow_null=True)
     consume = DirectionOut(allow_null=True)
 
@@ -279,6 +284,7 @@ def _shared(number: int, flow: tuple[int, int], part: BrokerBandwidth | None) ->
         "produce_bytes_per_s": flow[0],
         "consume_bytes_per_s": flow[1],
         "reason": part.reason if part else None,
+        "loop_used_ms": part.loop_used_ms if part else None,
         "produce": part.produce if part else None,
         "consume": part.consume if part else None,
     }

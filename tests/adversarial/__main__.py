@@ -24,7 +24,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from brokers.contract.routes import PLAINTEXT
 from config.embedded.java import find_java
-from tests.adversarial.attacks import ATTACKS, BY_MANY, TOGETHER, security_of
+from tests.adversarial.attacks import (
+    ATTACKS,
+    BY_MANY,
+    FIVE_TENANTS,
+    KINDS_OF_FIVE,
+    SMALLEST_BESIDE_LARGEST,
+    TOGETHER,
+    security_of,
+)
 from tests.adversarial.hostile import TOPIC
 from tests.adversarial.test_coordinators import GROUP, TRANSACTION, coordinated
 from tests.adversarial.test_long_produces import WIDE
@@ -36,6 +44,9 @@ from tests.testkit.tls import make_certificate
 MB: Final = 1_000_000
 BROKERS: Final = 3
 BANDWIDTH_BPS: Final = 20 * MB
+SMALLEST_BPS, LARGEST_BPS = MB, 1_000 * MB
+# A neighbour goes on as fast as alone: records that it produces in a second.
+KEPT_PERCENT_MIN: Final = 95.0
 PARTITIONS: Final = 200
 NEIGHBOUR_P99_MS_MAX: Final = 20.0
 NEIGHBOUR_P99_TIMES_MAX: Final = 1.5
@@ -84,8 +95,10 @@ class Neighbour:
         return json.loads(self._process.communicate(timeout=120)[0].splitlines()[-1])
 
 
-def with_topics(cluster: EngineCluster, instance_id: str, topics: dict[str, int]) -> TestInstance:
-    instance = cluster.create_instance(instance_id, produce_bps=BANDWIDTH_BPS, consume_bps=BANDWIDTH_BPS)
+def with_topics(
+    cluster: EngineCluster, instance_id: str, topics: dict[str, int], bandwidth_bps: int = BANDWIDTH_BPS
+) -> TestInstance:
+    instance = cluster.create_instance(instance_id, produce_bps=bandwidth_bps, consume_bps=bandwidth_bps)
     let_everybody_administer(cluster, instance)
     instance = cluster.update_instance(instance, partitions_max=2 * PARTITIONS + 100)
     admin = AdminClient({"bootstrap.servers": instance.bootstrap})
@@ -127,7 +140,8 @@ def one(
     """Prints the line of one attack by these instances. Returns what does not hold."""
     alone = Neighbour(neighbour.bootstrap)
     threading.Event().wait(seconds / 2)
-    before_ms = alone.figures()["p99_ms"]
+    figures_alone = alone.figures()
+    before_ms = figures_alone["p99_ms"]
     watch = Watch(cluster)
     rss, log_before, turns_before = watch.rss_mib(), watch.log_bytes(), turns(watch.statuses())
     following = threading.Thread(target=watch.follow, args=(rss,))
@@ -150,11 +164,13 @@ def one(
     )
     log_bytes = (watch.log_bytes() - log_before) * 60 / took_s
     p99_ms = figures["p99_ms"]
+    kept_percent = 100 * figures["records_per_s"] / figures_alone["records_per_s"]
     bound_ms = max(NEIGHBOUR_P99_MS_MAX, NEIGHBOUR_P99_TIMES_MAX * before_ms)
     wrong = [
         f"ended with {done.returncode}" if done.returncode else "",
         f"{len(figures['errors'])} errors" if figures["errors"] else "",
         f"p99 over {bound_ms:.0f} ms" if p99_ms > bound_ms else "",
+        f"{kept_percent:.0f} % of its records" if kept_percent < KEPT_PERCENT_MIN else "",
         "memory" if watch.peak_mib > RSS_GROWTH_MIB_MAX else "",
         "log" if log_bytes > LOG_BYTES_PER_MINUTE_MAX else "",
     ]
@@ -187,8 +203,13 @@ def main() -> int:
             neighbour = with_topics(cluster, "ins-bbbbbbbb", {TOPIC: 3})
             many = instances_of_one_tenant(cluster) if not BY_MANY.keys().isdisjoint(names) else []
             for name in names:
-                attackers = many if name in BY_MANY else [hostile[security_of(name)]]
-                wrong = one(name, options.seconds, cluster, attackers, neighbour)
+                attackers, attacked = many if name in BY_MANY else [hostile[security_of(name)]], neighbour
+                if name == FIVE_TENANTS:
+                    attackers = [with_topics(cluster, f"ins-ddddddd{n}", {TOPIC: 3}) for n in range(len(KINDS_OF_FIVE))]
+                elif name == SMALLEST_BESIDE_LARGEST:
+                    attackers = [with_topics(cluster, "ins-eeeeeeee", {TOPIC: 3}, SMALLEST_BPS)]
+                    attacked = with_topics(cluster, "ins-ffffffff", {TOPIC: 3}, LARGEST_BPS)
+                wrong = one(name, options.seconds, cluster, attackers, attacked)
                 if wrong:
                     broken[name] = wrong
     print(f"{len(names) - len(broken)} of {len(names)} attacks within bounds", *map(str, broken.items()), sep="\n")

@@ -44,6 +44,10 @@ CODECS: Final = {"gzip": GZIP, "lz4": LZ4, "zstd": ZSTD, "snappy": SNAPPY}
 TLS_PER_MINUTE: Final = 2_000
 WAITING, STRANGERS = 3_000, 1_000
 WRONG_PASSWORDS, PASSWORD_CONNECTIONS = 10_000, 100
+# Of five instances of five tenants, and of one that bought the least beside a neighbour that bought the most.
+FIVE_TENANTS: Final = "five tenants together"
+KINDS_OF_FIVE: Final = ("tiny-produce", "tiny-fetch", "empty-fetch", "long-poll", "tiny")
+SMALLEST_BESIDE_LARGEST: Final = "smallest plan beside the largest"
 PRODUCES: Final = ("many_bytes", "many_batches", "many_records", "many_headers")
 
 
@@ -137,6 +141,20 @@ def _swarm(kind: str, connections: int) -> Attack:
     return run
 
 
+def _together(kinds: Sequence[str], connections: int) -> Attack:
+    """A kind for each of several instances, whose ports follow each other, at all brokers at once."""
+
+    async def run(ports: Sequence[int], seconds: float) -> Did:
+        brokers = len(ports) // len(kinds)
+        swarms = (
+            _swarm(kind, connections)(ports[number * brokers : (number + 1) * brokers], seconds)
+            for number, kind in enumerate(kinds)
+        )
+        return dict(zip(kinds, await asyncio.gather(*swarms), strict=True))
+
+    return run
+
+
 def _waiting(kind: str) -> Attack:
     async def run(ports: Sequence[int], seconds: float) -> Did:
         connections = str(WAITING // len(ports))
@@ -201,6 +219,8 @@ def _all() -> dict[str, Attack]:
         attacks[f"inflating {name}"] = _frames(lambda codec_id=codec_id: [_bomb(codec_id)], inflating.CONNECTIONS // 3)
     for kind, connections in test_connections.KINDS:
         attacks[f"{connections:,} connections, {kind}"] = _swarm(kind, connections)
+    attacks[FIVE_TENANTS] = _together(KINDS_OF_FIVE, 200)
+    attacks[SMALLEST_BESIDE_LARGEST] = _swarm("tiny-produce", 1_000)
     for step in ("commit", "join", "begin", "open"):
         attacks[f"coordinators, {step}"] = _coordinators(step)
     for kind in waiting_swarm.KINDS:

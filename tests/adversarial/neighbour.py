@@ -40,15 +40,20 @@ def main() -> None:
         producer.produce(topic, VALUE, partition=partition)
     producer.flush(30)
     print("ready", flush=True)
-    due_s = time.perf_counter()
+    due_s = began_s = time.perf_counter()
     while not select.select([sys.stdin], [], [], 0)[0]:
         due_s += 1 / RECORDS_PER_S
         producer.produce(topic, VALUE, on_delivery=partial(on_delivery, time.perf_counter()))
         while (left_s := due_s - time.perf_counter()) > 0:
             producer.poll(left_s)
     producer.flush(30)
+    took_s = time.perf_counter() - began_s
     ordered = sorted(latencies_ms)
-    figures = {"p50_ms": percentile(ordered, 50), "p99_ms": percentile(ordered, 99), "max_ms": percentile(ordered, 100)}
+    figures = {"records_per_s": len(ordered) / took_s} | {
+        "p50_ms": percentile(ordered, 50),
+        "p99_ms": percentile(ordered, 99),
+        "max_ms": percentile(ordered, 100),
+    }
     print(json.dumps({"records": len(ordered), "errors": errors[:10], **figures}), flush=True)
 
 

@@ -45,6 +45,12 @@ FETCH: Final = frame(
     ApiKey.FETCH, 12, fetch_request(TOPIC, partition_max_bytes=FETCHED_BYTES, max_bytes=FETCHED_BYTES, max_wait_ms=0)
 )
 TINY_FETCH: Final = frame(ApiKey.FETCH, 12, fetch_request(TOPIC, max_wait_ms=0))
+BEYOND_OFFSET: Final = 10**12
+# Neither reads anything: a session that nobody has, and an offset beyond the end.
+EMPTY_FETCH: Final = frame(ApiKey.FETCH, 12, fetch_request(TOPIC, session_id=7, session_epoch=7))
+BEYOND_FETCH: Final = frame(ApiKey.FETCH, 12, fetch_request(TOPIC, BEYOND_OFFSET, max_wait_ms=0))
+LONG_POLL: Final = frame(ApiKey.FETCH, 12, fetch_request(TOPIC, max_wait_ms=1, min_bytes=2**30))
+PIPELINED: Final = 16
 TINY_PRODUCE: Final = frame(ApiKey.PRODUCE, 9, produce_request(TOPIC, batch(b"x")))
 NAMES: Final = frame(
     ApiKey.METADATA,
@@ -145,6 +151,31 @@ class Swarm:
                     poll.unregister(fd)
                     self.drop(fd)
 
+    def pipelining(self, data: bytes) -> None:
+        """Some requests on each at once, and as many again when all of them are answered."""
+        poll, due_bytes = select.epoll(), dict[int, int]()
+        answers_bytes: dict[int, int] = {}
+        for fd, opened in tuple(self.sockets.items()):
+            opened.setblocking(True)
+            opened.sendall(data)
+            size_bytes = int.from_bytes(opened.recv(4, socket.MSG_WAITALL), "big")
+            opened.recv(size_bytes, socket.MSG_WAITALL)
+            answers_bytes[fd] = due_bytes[fd] = PIPELINED * (4 + size_bytes)
+            opened.sendall(data * PIPELINED)
+            poll.register(fd, select.EPOLLIN)
+        while time.monotonic() < self.deadline_s:
+            for fd, _ in poll.poll(0.1):
+                received = len(self.sockets[fd].recv(65_536))
+                if not received:
+                    poll.unregister(fd)
+                    self.drop(fd)
+                    continue
+                due_bytes[fd] -= received
+                if due_bytes[fd] <= 0:
+                    self.counts["answers"] += PIPELINED
+                    due_bytes[fd] += answers_bytes[fd]
+                    self.sockets[fd].sendall(data * PIPELINED)
+
     def churning(self, data: bytes) -> None:
         """Connects, asks, and goes away, as fast as it can; some at a time."""
         ring: list[socket.socket | None] = [None] * self.wanted
@@ -178,6 +209,9 @@ def main() -> None:
         "deaf-fetch": lambda: swarm.deaf(FETCH),
         "deaf-names": lambda: swarm.deaf(NAMES),
         "tiny": lambda: swarm.asking(TINY),
+        "empty-fetch": lambda: swarm.pipelining(EMPTY_FETCH),
+        "beyond-fetch": lambda: swarm.pipelining(BEYOND_FETCH),
+        "long-poll": lambda: swarm.asking(LONG_POLL),
         "tiny-fetch": lambda: swarm.asking(TINY_FETCH),
         "tiny-produce": lambda: swarm.asking(TINY_PRODUCE),
         "churn": lambda: swarm.churning(TINY),

@@ -1,5 +1,6 @@
 """Thousands of connections of one instance: silent, half sent, unread, opened and closed at full speed, or busy with
-tiny requests. Its neighbour is served meanwhile, and the broker's memory stays bounded (QUO-50…52, CKA-4).
+tiny requests and long polls of a millisecond. Its neighbour is served meanwhile, and the broker's memory stays bounded
+(QUO-50…52, CKA-4).
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ KINDS: Final = [
     ("deaf-fetch", 400),
     ("deaf-names", 400),
     ("churn", 200),
+    ("empty-fetch", 24),
+    ("beyond-fetch", 24),
+    ("long-poll", 1_000),
     ("tiny", 1_000),
     ("tiny-fetch", 1_000),
     ("tiny-produce", 1_000),

@@ -101,7 +101,8 @@ class AdminPort:
         if what == "throttles":
             return Reply.json(self._throttles(instance_id))
         if what == "bandwidth":
-            return Reply.json(bandwidth_report.of_instance(self.engine, instance_id))
+            loop_used_ms = self.listeners.loop_used_ms(instance_id)
+            return Reply.json(bandwidth_report.of_instance(self.engine, instance_id, loop_used_ms))
         return Reply.json(self._topics(instance_id))
 
     def _ready(self) -> Reply:

@@ -19,8 +19,10 @@ def flow_master(image: ClusterImage) -> dict[str, int]:
     return {"broker_id": image.flow_master_id, "epoch": image.flow_master_epoch}
 
 
-def of_instance(engine: Engine, instance_id: str) -> dict[str, Any]:
-    """Of one that the image has. A broker that leads nothing of it has no share."""
+def of_instance(engine: Engine, instance_id: str, loop_used_ms: int) -> dict[str, Any]:
+    """Of one that the image has. A broker that leads nothing of it has no share. `loop_used_ms`: time of the event loop
+    that was charged to it.
+    """
     image = engine.current.image
     document = image.instances[instance_id].document
     shares = engine.accountings.of(instance_id).shares
@@ -31,6 +33,8 @@ def of_instance(engine: Engine, instance_id: str) -> dict[str, Any]:
         "flow_master": flow_master(image),
         "policy": document.bandwidth_policy,
         "reason": next((reason for reason in _REASONS if reason in reasons), "static"),
+        "loop_used_ms": loop_used_ms,
+        "loop_weight": engine.loop_weights.of_instance(instance_id),
         "produce": _direction(document.produce_bps, produce, shares.leaders),
         "consume": _direction(document.consume_bps, consume, shares.leaders),
     }

@@ -163,6 +163,7 @@ class Broker:
         self.replication.on_made = self.coordination.follow
         self.coordinator_forwarding = CoordinatorForwarding(self.engine, self.security.link_for)
         self.tls_contexts = TlsContexts(config.tls_certificate_file)
+        self.engine.charge_loop = self.listeners.charge
         self.tenant_listeners = TenantListeners(self.engine, self.listeners, config.bind_host, self.tls_contexts)
         self.metering = self._metering(mmap_counters)
         self.controller = self._controller()

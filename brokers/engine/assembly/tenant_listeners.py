@@ -20,6 +20,7 @@ from brokers.engine.handlers.context import Engine
 from brokers.engine.network.admission import ADDRESS_RATE
 from brokers.engine.network.listener import Listeners
 from brokers.engine.own_turns import PIECE_MS_MAX
+from brokers.engine.scheduling.weights import weight_of
 from brokers.engine.throttling.charging import Rule
 from brokers.engine.throttling.connections import ADDRESS_RATE_RULE, LIMIT_RULE, RATE_RULE
 from quotas.addresses import canonical
@@ -120,6 +121,9 @@ class TenantListeners:
 
     def _remove(self, instance_id: str) -> None:
         self._want(instance_id, {}, "the instance is gone")
+        tenant_id = self._applied[instance_id].tenant_of(instance_id)
+        self._engine.loop_weights.remove(instance_id)
+        self._set_weights(instance_id, tenant_id)
         del self._applied[instance_id], self._wanted[instance_id], self._open[instance_id]
         self._unable.pop(instance_id, None)
         self._certificates.pop(instance_id, None)
@@ -132,8 +136,11 @@ class TenantListeners:
         self._want(instance_id, wanted, "the route changed")
         self._listeners.set_tenant(instance_id, document.tenant_of(instance_id))
         self._applied[instance_id] = document
+        weight = weight_of(document.produce_bps, document.consume_bps)
+        self._engine.loop_weights.set(instance_id, document.tenant_of(instance_id), weight)
         self._unable.pop(instance_id, None)
         errors = {route.name: error for name, route in wanted.items() if (error := self._serve(name))}
+        self._set_weights(instance_id, document.tenant_of(instance_id))
         if not routes:
             self._acknowledge(instance_id, None)
             return
@@ -146,6 +153,12 @@ class TenantListeners:
             unable=self._unable.get(instance_id),
         )
         self._acknowledge(instance_id, ack)
+
+    def _set_weights(self, instance_id: str, tenant_id: str) -> None:
+        weights = self._engine.loop_weights
+        self._listeners.set_weights(
+            instance_id, weights.of_instance(instance_id), tenant_id, weights.of_tenant(tenant_id)
+        )
 
     def _want(self, instance_id: str, wanted: dict[str, RouteDocument], reason: str) -> None:
         """Closes what is not as wanted any more. Another list or limit closes no port."""

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
@@ -48,6 +49,7 @@ from brokers.engine.protocol.messages.flow import ReportFlowRequest, ReportFlowR
 from brokers.engine.protocol.messages.pools import ChargePoolsRequest, ChargePoolsResponse
 from brokers.engine.protocol.messages.storage import AllotStorageRequest, AllotStorageResponse
 from brokers.engine.request_turns import DecodedPlaces, RequestTurns
+from brokers.engine.scheduling.weights import LoopWeights
 from brokers.engine.stall_detector import StallDetector
 from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.engine.throttling.charging import Limiter, LimitsByEntity
@@ -192,6 +194,10 @@ class Engine:
     replication_throttle: ReplicationThrottle = field(default_factory=ReplicationThrottle)
     # Whoever appends for a client looks here first.
     stall_detector: StallDetector = field(default_factory=lambda: StallDetector(0, NEVER_MS))
+    # Parts of the event loop that instances and tenants have while others want it.
+    loop_weights: LoopWeights = field(default_factory=LoopWeights)
+    # Charges time of the loop to an instance: its id, beginning and end.
+    charge_loop: Callable[[str, float, float], object] = unplugged.no_loop_charge
     # Told of a partition led here when a follower outside of its ISR has everything.
     may_join_isr: Callable[[Partition], object] = unplugged.no_isr_change
     # What is set for this broker, and what of it cannot be in force together: raises SettingsWrong.
@@ -235,19 +241,26 @@ class Engine:
         self.authentication = Authentication(self.loop, self.clock, self.current)
         self.loop_clock = LoopClock(self.loop, self.clock)
         self.own_turns = OwnTurns(self.loop)
-        self.request_turns = RequestTurns(self.loop, self._request_time_debt_ms, self._tenant_of)
+        self.request_turns = RequestTurns(self.loop, self._request_time_debt_ms, self._tenant_of, self._weights_of)
         self.decoded_places = DecodedPlaces(self.loop)
         self.converter_places = DecodedPlaces(self.loop, bytes_max=0)
         self.starts = DurableLogStartOffsets(self.table, self.spawn)
         self.deadlines = Deadlines(self.loop, self.clock)
         # LoopShare of their own: an instance that owes time does not keep rights for it that it has taken away.
         self.waiting_calls = WaitingCalls(
-            RequestTurns(self.loop, tenant_of=self._tenant_of), self.spawn, self._charge_request_time
+            RequestTurns(self.loop, tenant_of=self._tenant_of, weights_of=self._weights_of),
+            self.spawn,
+            self._charge_request_time,
         )
 
     def _charge_request_time(self, instance_id: str, spent_s: float) -> None:
+        now_s = perf_counter()
+        self.charge_loop(instance_id, now_s - spent_s, now_s)
         accounting = self.accountings.of(instance_id)
         accounting.request_time.charge(round(spent_s * 1e6), self.clock.monotonic_ms())
+
+    def _weights_of(self, instance_id: str, tenant_id: str) -> tuple[float, float]:
+        return self.loop_weights.of_instance(instance_id), self.loop_weights.of_tenant(tenant_id)
 
     def _request_time_debt_ms(self, instance_id: str) -> int:
         return self.accountings.of(instance_id).request_time.debt_ms(self.clock.monotonic_ms())

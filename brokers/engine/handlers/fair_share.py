@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from brokers.engine.scheduling.inline_wakeup import InlineWakeup
+
 
 class QueuedWork(Protocol):
     """Work that waits for the turn of its instance, until it `is_over`."""
@@ -24,8 +26,10 @@ class LoopShare(Protocol):
     def now_or_in_turn(self, work: Callable[[], object]) -> QueuedWork:
         """Calls `work` at once while the instance need not queue, otherwise when its turn comes."""
 
-    def turn_to_resume(self, create_future: Callable[[], asyncio.Future[None]]) -> asyncio.Future[None] | None:
-        """A future that is set when the turn of the instance comes; None while it need not queue."""
+    def turn_to_resume(self, loop: asyncio.AbstractEventLoop) -> InlineWakeup | None:
+        """Returns what a task awaits before its next step, which then runs as the turn of the instance; None while it
+        need not queue.
+        """
 
     def used(self, began_s: float, now_s: float) -> None:
         """The loop worked for the instance between these two, by `perf_counter`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from time import perf_counter
@@ -34,6 +33,7 @@ from brokers.engine.protocol.framing import check_frame_size
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 from brokers.engine.protocol.request_limits import FETCH, LISTS, PRODUCE
 from brokers.engine.request_turns import Place
+from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 from brokers.engine.scheduling.time_slice import yield_to_others
 from brokers.engine.throttling import charging
 from brokers.engine.throttling.charging import REQUEST_PERCENTAGE, Limiter
@@ -278,7 +278,7 @@ class Session:
             call = Call(self.engine, self.view(), api, raw.version, raw.client_id or "", self._address)
             self._charge(call, raw.size_bytes / RECEIVED_BYTES_PER_S)
             decoding = decode_in_pieces(api.key, raw, items_max)
-            request = await timed(decoding, partial(self._on_turn, call), self._take_turn(call), self._turn_to_resume)
+            request = await timed(decoding, partial(self._on_turn, call), self._take_turn(call), self.turn_to_resume)
             raw.buffer.release()  # the copy: what is not held any more is not to be kept either
             self.channel.release()
             if place is not None and api.key in WAIT_FOR_OTHERS:
@@ -301,7 +301,7 @@ class Session:
 
     async def _finish(self, call: Call, correlation_id: int, answer: Any) -> None:
         try:
-            response = await timed(answer, partial(self._on_turn, call), self._take_turn(call), self._turn_to_resume)
+            response = await timed(answer, partial(self._on_turn, call), self._take_turn(call), self.turn_to_resume)
         except Exception as error:  # one tenant's request must not take the others' broker down
             self.cancel = None
             self.channel.fail(error)
@@ -317,9 +317,11 @@ class Session:
         if spent_s >= LONG_TURN_S:
             self.engine.loop_turns.record(call.api_key, self.principal.instance_id, spent_s)
 
-    def _turn_to_resume(self) -> asyncio.Future[None] | None:
-        """A future that a woken call waits for; None: it need not. Members of one group are woken together."""
-        return self.channel.turns.turn_to_resume(self.engine.loop.create_future)
+    def turn_to_resume(self) -> InlineWakeup | None:
+        """Returns what a task waits for before its next step; None: it need not. Members of one group are woken
+        together.
+        """
+        return self.channel.turns.turn_to_resume(self.engine.loop)
 
     def _charge(self, call: Call, spent_s: float) -> int:
         """How long the client is to wait for what its instance's requests took so far, in milliseconds."""

@@ -41,5 +41,9 @@ def no_pools(_request: ChargePoolsRequest) -> ChargePoolsResponse:
     return ChargePoolsResponse(error_code=int(ErrorCode.NOT_CONTROLLER))
 
 
+def no_loop_charge(_instance_id: str, _began_s: float, _now_s: float) -> None:
+    """Charges nothing."""
+
+
 async def no_change_log() -> None:
     """Reads nothing."""

@@ -10,7 +10,7 @@ from socket import socket
 from time import perf_counter
 from typing import Final
 
-from brokers.engine.network.fair_turns import InstanceTurns
+from brokers.engine.network.fair_turns import InstanceTurns, QueuedWork
 from brokers.engine.network.sending import Outgoing
 from brokers.engine.network.unsent import UnsentBytes
 from brokers.engine.values import Slice
@@ -101,7 +101,12 @@ class Backlog:
             self._on_event(f"a segment cannot be read: {failure}")
             return
         outgoing.prefetched(length)
-        self._go_on()
+        QueuedWork(self._turns, self._send_on).begin()
+
+    def _send_on(self) -> None:
+        """The disk has delivered, and the turn of the instance has come."""
+        if not self._closed:
+            self._go_on()
 
     def _on_writable(self) -> None:
         if self._in_line:

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable
 from functools import partial
 from socket import MSG_PEEK, socket
+from time import perf_counter
 from typing import Final, Protocol
 
 from brokers.contract.connections import HANDSHAKE_MS_MAX, PROXY_HEADER_MS_MAX
@@ -128,7 +129,15 @@ class Entering:
 
     def _watch(self, on_readable: Callable[[], object]) -> None:
         self._is_watching = True
-        self._loop.add_reader(self._fd, on_readable)
+        self._loop.add_reader(self._fd, self._charged, on_readable)
+
+    def _charged(self, step: Callable[..., object], *arguments: object) -> None:
+        """Runs a step and charges its time to the instance."""
+        began_s = perf_counter()
+        try:
+            step(*arguments)
+        finally:
+            self._owner.turns.used(began_s, perf_counter())
 
     def _unwatch(self) -> None:
         """Not once more: a thread may have closed the socket, and its number be another's."""
@@ -215,7 +224,9 @@ class Entering:
     def _step(self) -> None:
         self._unwatch()
         self._in_thread = True
-        self._handshakes.submit(self._owner.group, self.client_host, self._shake_hands, self._on_step)
+        self._handshakes.submit(
+            self._owner.group, self.client_host, self._shake_hands, partial(self._charged, self._on_step)
+        )
 
     def _shake_hands(self) -> None:
         """In a thread; the loop leaves the socket alone meanwhile."""
@@ -245,12 +256,12 @@ class Entering:
             if self._is_in_clear:
                 self._enter(plain_socket(self._tls))
             else:
-                self._enter(TlsStream(self._tls, self._loop, self._owner.turns))
+                self._enter(TlsStream(self._tls, self._loop))
         elif isinstance(error, ssl.SSLWantReadError):
             self._watch(self._step)
         elif isinstance(error, ssl.SSLWantWriteError):
             self._is_watching = True
-            self._loop.add_writer(self._fd, self._step)
+            self._loop.add_writer(self._fd, self._charged, self._step)
         elif isinstance(error, (OSError, ValueError)):
             self._owner.on_handshake_failed(self.client_host, error)
             self._end(endings.HANDSHAKE)

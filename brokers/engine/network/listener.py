@@ -176,6 +176,25 @@ class Listeners:
             group.turns.move_to(self.fair_turns.enter(tenant))
             self.fair_turns.exit(before)
 
+    def set_weights(self, instance_id: str, weight: float, tenant: str, tenant_weight: float) -> None:
+        """Changes which part of the event loop an instance and its tenant have while others want it."""
+        group = self._groups.get(instance_id)
+        if group is not None:
+            self.fair_turns.set_weights(group.turns.line, weight, tenant_weight)
+        else:
+            self.fair_turns.set_tenant_weight(tenant, tenant_weight)
+
+    def charge(self, instance_id: str, began_s: float, now_s: float) -> None:
+        """Charges work that was done for an instance and for none of its connections."""
+        group = self._groups.get(instance_id)
+        if group is not None:
+            group.turns.used(began_s, now_s)
+
+    def loop_used_ms(self, instance_id: str) -> int:
+        """Returns what the event loop was charged for the instance since its ports are open, in milliseconds."""
+        group = self._groups.get(instance_id)
+        return 0 if group is None else round(group.turns.line.used_s * 1_000)
+
     def accept(self, listener: Listener) -> None:
         listener.go_on()
 

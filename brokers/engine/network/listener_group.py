@@ -80,7 +80,7 @@ class ListenerGroup:
         self.address_rates = AddressRates()
         self.pace = CreationPace(limits.creations_per_listener_per_s_max)
         self.unread = UnreadBytes(unread_of_all, UNREAD_BYTES_PER_INSTANCE_MAX)
-        self.turns = InstanceTurns(fair_turns, tenant)
+        self.turns = InstanceTurns(fair_turns, tenant, name)
         self.unsent = UnsentBytes(None if fair_turns is None else self.on_excess)
         self.listeners: list[Member] = []
 

@@ -114,6 +114,7 @@ class Receiver(ABC):
                 self._start_reading()
 
     def _read(self) -> None:
+        began_s = perf_counter()
         self.idle_ticks = 0
         received, shared = self.received, self._buffers.shared
         kept = len(received.pending)
@@ -129,18 +130,22 @@ class Receiver(ABC):
                 count = self._socket.recv_into(shared[kept:] if kept else shared)
         except OSError as error:
             self._not_received(error)
+            self._turns.used(began_s, perf_counter())
             return
         if count == 0:
             self.close("closed by the peer")
+            self._turns.used(began_s, perf_counter())
             return
         if kept:
             received.keep(b"")
-        self._consume(kept + count)
+        self._consume(kept + count, began_s)
 
-    def _consume(self, end: int) -> None:
-        """Hands over the whole frames in `shared[:end]` until one is not answered at once; keeps the rest."""
+    def _consume(self, end: int, began_s: float) -> None:
+        """Hands over the whole frames in `shared[:end]` until one is not answered at once; keeps the rest. What was
+        done since `began_s` is charged to the instance.
+        """
         shared = self._buffers.shared
-        began_s = now_s = perf_counter()
+        now_s = began_s
         position = 0
         frames_left = FRAMES_PER_TURN_MAX
         self._consuming = True
@@ -170,12 +175,14 @@ class Receiver(ABC):
                     break
         except Exception as error:  # one tenant's request must not take the others' broker down
             self.fail(error)
+            now_s = perf_counter()
             return
         finally:
             self._consuming = False
             self._turns.used(began_s, now_s)
         if self._corked is not None:
             self._uncork()
+            self._turns.used(now_s, perf_counter())
         if self.closed:
             return
         if position < end:
@@ -282,7 +289,7 @@ class Receiver(ABC):
             return
         end = self.received.take_into(self._buffers.shared)
         if end:
-            self._consume(end)
+            self._consume(end, perf_counter())
             if self.received.large is None:
                 self._buffers.wake()  # as above
         if not self._busy and not self.closed:

@@ -13,11 +13,9 @@ import ssl
 from collections.abc import Callable
 from concurrent.futures import Executor
 from socket import MSG_PEEK, SO_RCVLOWAT, SOL_SOCKET, socket
-from time import perf_counter
 from typing import Any, Final, cast
 
 from brokers.engine.network.buffers import SHARED_BYTES
-from brokers.engine.network.fair_turns import InstanceTurns
 
 # The most that one record carries.
 RECORD_BYTES_MAX: Final = 16_384
@@ -36,13 +34,12 @@ SENT_PER_TURN_MAX: Final = 262_144
 class TlsStream:
     """In the place of a connection's socket (`as_socket`) and of its loop (`as_loop`)."""
 
-    __slots__ = ("_ahead", "_awaited_bytes", "_is_over", "_is_scheduled", "_loop", "_on_readable", "_tls", "_turns")
+    __slots__ = ("_ahead", "_awaited_bytes", "_is_over", "_is_scheduled", "_loop", "_on_readable", "_tls")
 
-    def __init__(self, tls: ssl.SSLSocket, loop: asyncio.AbstractEventLoop, turns: InstanceTurns) -> None:
+    def __init__(self, tls: ssl.SSLSocket, loop: asyncio.AbstractEventLoop) -> None:
         """The handshake is over, and the socket does not block."""
         self._tls = tls
         self._loop = loop
-        self._turns = turns
         self._on_readable: Callable[[], object] | None = None
         self._is_scheduled = False
         # Looked at and not taken.
@@ -77,7 +74,6 @@ class TlsStream:
 
     def recv_into(self, buffer: memoryview) -> int:
         """Raises OSError as a socket does, BlockingIOError among them."""
-        began_s = perf_counter()
         count = 0
         if self._ahead:
             count = len(self._ahead)
@@ -98,7 +94,6 @@ class TlsStream:
             if not count:
                 raise
         finally:
-            self._turns.used(began_s, perf_counter())
             self._await_rest(len(buffer) - count if is_rest else 0)
         self._watch_pending()
         return count

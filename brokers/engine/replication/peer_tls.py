@@ -13,7 +13,6 @@ from socket import socket
 from typing import Final
 
 from brokers.contract.process_identity import identity_in
-from brokers.engine.network.fair_turns import InstanceTurns
 from brokers.engine.network.in_clear import IN_CLEAR, is_loopback, plain_socket
 from brokers.engine.network.tls_stream import TlsStream
 
@@ -31,7 +30,6 @@ class PeerTls:
         self._loop = loop
         self._cluster_id = cluster_id
         self._context = context
-        self._turns = InstanceTurns(None)
         self._threads: ThreadPoolExecutor | None = None
 
     async def shake_hands(self, sock: socket, broker_id: int) -> TlsStream | socket:
@@ -53,7 +51,7 @@ class PeerTls:
         except BaseException:
             tls.close()
             raise
-        return TlsStream(tls, self._loop, self._turns)
+        return TlsStream(tls, self._loop)
 
     async def _until_done(self, tls: ssl.SSLSocket, step: Callable[[], object]) -> None:
         while True:

@@ -2,9 +2,10 @@
 
 Weighted deficit round robin in two levels, after Shreedhar and Varghese. Each tenant is granted a quantum in each round
 and served while it has credit; the same holds for the instances of a tenant. The cost of an item is charged when it is
-known, after the item was served, so the credit may fall below zero; the debt is paid by later rounds. An item costs a
-constant number of steps; after an item that cost many quanta, the rounds in which all are in debt are passed in one
-step over the tenants that queue.
+known, after the item was served, so the credit may fall below zero; the debt is paid by later rounds. Use of the
+resource beside the queue is charged the same way, and paid for before the account is served from the queue. An item
+costs a constant number of steps; after an item that cost many quanta, the rounds in which all are in debt are passed in
+one step over the tenants that queue.
 """
 
 from __future__ import annotations
@@ -59,6 +60,13 @@ class Rotation(Generic[A]):
         account.credit = min(0.0, account.credit + (self._round - account.round) * grant) + grant
         account.round = self._round + 1
         self._accounts.append(account)
+
+    def pay_debt(self, account: A) -> None:
+        """Pays the debt of an account that is not in the rotation with the rounds that passed."""
+        passed = self._round - account.round
+        if passed >= 0:
+            account.credit = min(0.0, account.credit + passed * account.weight * self._quantum)
+            account.round = self._round
 
     def remove(self, account: A) -> None:
         accounts = self._accounts
@@ -167,9 +175,26 @@ class FairQueue(Generic[T]):
         return item
 
     def charge(self, instance: InstanceQueue[T], cost: float) -> None:
-        """Charges the instance and its tenant with what serving an item cost."""
+        """Charges the instance and its tenant with what they used, from the queue or beside it."""
+        tenant = instance.tenant
+        if not instance.items:
+            tenant.instances.pay_debt(instance)
+            if not len(tenant.instances):
+                self._tenants.pay_debt(tenant)
         instance.credit -= cost
-        instance.tenant.credit -= cost
+        tenant.credit -= cost
+
+    def is_in_debt(self, tenant: TenantAccount, allowance: float) -> bool:
+        """Returns True if others queue, and the tenant, which does not, owes more than `allowance`."""
+        if not len(self._tenants) or tenant.is_queued:
+            return False
+        self._tenants.pay_debt(tenant)
+        return tenant.credit < -allowance
+
+    def set_weight(self, account: Account, weight: float) -> None:
+        """Changes the part of an account from its next round on."""
+        assert weight > 0, "a weight of nothing is never served"
+        account.weight = weight
 
     def suspend(self, instance: InstanceQueue[T]) -> None:
         """Keeps the queued items of the instance from being served until `resume`."""

@@ -166,10 +166,12 @@ def test_brokers_that_know_bytes_alone_are_understood_and_newer_ones_say_the_who
 def test_a_broker_that_does_not_say_its_share_is_not_known_and_none_is_made_up() -> None:
     part = {"bought_bps": 20, "share_bps": 12, "wanted_bps": 30, "admitted_bps": 11, "leaders": 2}
     body = {"now_ms": 1, "policy": "adaptive", "reason": "follows_demand", "produce": part, "consume": part}
+    body |= {"loop_used_ms": 70}
     silent = (BrokerUnresponsive(broker_id=2, reason="answers nonsense"),)
     result = merge_bandwidth(Answers(bodies={1: body}, silent=silent))
     assert result.brokers[1] is not None
     assert (result.brokers[1].reason, result.brokers[1].produce.share_bytes_per_s) == ("follows_demand", 12)
+    assert result.brokers[1].loop_used_ms == 70
     assert result.brokers[2] is None
     assert not result.is_known
 

@@ -363,7 +363,7 @@ def test_throughput_tells_bought_and_used_of_the_last_full_second(
     shown = api.get(f"/instances/{instance.pk}/throughput").json()
     assert shown["bought"] == {"produce_bytes_per_s": 5_000_000, "consume_bytes_per_s": 5_000_000}
     assert shown["in_use"] == {"produce_bytes_per_s": 300, "consume_bytes_per_s": 400}
-    unknown = {"reason": None, "produce": None, "consume": None}
+    unknown = {"reason": None, "loop_used_ms": None, "produce": None, "consume": None}
     assert shown["by_broker"] == [{"broker_id": 1, "produce_bytes_per_s": 10, "consume_bytes_per_s": 20, **unknown}]
     assert (shown["policy"], shown["wanted"], shown["admitted"]) == (None, None, None)
     points = api.get(f"/instances/{instance.pk}/metrics?since_ms=1700000002000").json()["points"]
@@ -374,12 +374,15 @@ def test_throughput_tells_the_share_of_each_broker_and_why_it_is_so_much(
     api: Api, instance: Instance, observation: FakeObservation
 ) -> None:
     flow = Flow(leaders=3, share_bytes_per_s=4_000, wanted_bytes_per_s=9_000, admitted_bytes_per_s=3_900)
-    part = BrokerBandwidth(broker_id=1, policy="adaptive", reason="follows_demand", produce=flow, consume=flow)
+    part = BrokerBandwidth(
+        broker_id=1, policy="adaptive", reason="follows_demand", produce=flow, consume=flow, loop_used_ms=1_250
+    )
     observation.shares = {1: part}
     shown = api.get(f"/instances/{instance.pk}/throughput").json()
     assert shown["policy"] == "adaptive"
     assert shown["wanted"] == {"produce_bytes_per_s": 9_000, "consume_bytes_per_s": 9_000}
     assert shown["by_broker"][0]["reason"] == "follows_demand"
+    assert shown["by_broker"][0]["loop_used_ms"] == 1_250
     assert shown["by_broker"][0]["produce"] == {
         "leaders": 3, "share_bytes_per_s": 4_000, "wanted_bytes_per_s": 9_000, "admitted_bytes_per_s": 3_900,
     }  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -201,15 +202,26 @@ class TenantSaslSession:
         try:
             outcome = await proving()
         except (SaslFailed, AttemptRefused, TooManyWait) as error:
-            self._cancel = None
-            self._refuse(error, reply)
+            self._in_turn(partial(self._refuse, error, reply))
             return
         except Exception as error:  # one tenant's request must not take the others' broker down
             self._cancel = None
             self.channel.fail(error)
             return
-        self._cancel = None
-        self._apply(outcome, reply)
+        self._in_turn(partial(self._apply, outcome, reply))
+
+    def _in_turn(self, work: Callable[[], object]) -> None:
+        """Runs `work` as a turn of the instance."""
+
+        def contained() -> None:
+            self._cancel = None
+            try:
+                work()
+            except Exception as error:  # as in `_later`
+                self.channel.fail(error)
+
+        turn = self.channel.turns.now_or_in_turn(contained)
+        self._cancel = None if turn.is_over else turn.cancel
 
     def _apply(self, outcome: Outcome, reply: Reply) -> None:
         if outcome.proven is None:

@@ -6,12 +6,12 @@ Requests of one limiter are admitted in the order in which they came.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from time import perf_counter
 
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.session import Session
+from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 from brokers.engine.throttling.charging import Limiter, in_debt
 from brokers.engine.throttling.waits import queue_of
 
@@ -68,16 +68,16 @@ def limiter_in_debt(session: Session, client_id: str | None, limiters_of: Limite
 
 
 async def until_paid(session: Session, api_key: int, client_id: str | None, limiters_of: LimitersOf) -> None:
-    """Waits as `Admission` does, for a request that is handled by a task."""
+    """Waits as `Admission` does, for a request that is handled by a task, which goes on in the turn of its instance."""
     limiter = limiter_in_debt(session, client_id, limiters_of)
     if limiter is None:
         return
-    cancel, admitted = session.cancel, asyncio.Event()
-    admission = Admission(session, api_key, client_id, limiters_of, admitted.set)
+    cancel, admitted = session.cancel, InlineWakeup(session.engine.loop)
+    admission = Admission(session, api_key, client_id, limiters_of, admitted.begin)
     admission.wait_for(limiter)
     end_wait, session.cancel = session.cancel, cancel
     try:
-        await admitted.wait()
+        await admitted
     finally:
         if end_wait is not None:
             end_wait()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
+from time import perf_counter
 from typing import Any, Final, TypeVar
 
 from brokers.engine.handlers.context import HeldFrame
@@ -20,10 +21,24 @@ PARTITIONS_PER_TURN_MAX: Final = 200
 
 
 def answer_in_background(session: Session, work: Coroutine[Any, Any, None]) -> None:
-    """Runs `work`, which answers on the session's channel. It ends with the connection."""
-    task = session.engine.spawn(_contained(session, work))
-    task.add_done_callback(lambda _: work.close())  # of a task that is cancelled before its first turn
+    """Runs `work`, which answers on the session's channel. It ends with the connection. Its steps are the turns of its
+    instance.
+    """
+    steps = timed(work, partial(_used, session), None, session.turn_to_resume)
+    task = session.engine.spawn(_contained(session, steps))
+
+    def over(_: object) -> None:
+        steps.close()  # of a task that is cancelled before its first turn
+        work.close()
+
+    task.add_done_callback(over)
     session.cancel = task.cancel
+
+
+def _used(session: Session, spent_s: float) -> None:
+    """Charges a step to the line of the instance."""
+    now_s = perf_counter()
+    session.channel.turns.used(now_s - spent_s, now_s)
 
 
 def answer_in_turns(
@@ -96,7 +111,7 @@ async def _paid(session: Session, api_key: int, client_id: str | None, work: Cor
             await asyncio.sleep(delay_ms / 1000)
     instance_id = session.principal.instance_id
     take_turn = None if accounting is None or instance_id is None else partial(engine.request_turns.take, instance_id)
-    await timed(work, partial(_on_turn, session, api_key), take_turn)
+    await timed(work, partial(_on_turn, session, api_key), take_turn, session.turn_to_resume)
 
 
 def _remember_debt(session: Session, accounting: InstanceAccounting, client_id: str | None) -> int:
@@ -115,6 +130,7 @@ def _accounting(session: Session) -> InstanceAccounting | None:
 
 def _on_turn(session: Session, api_key: int, spent_s: float) -> None:
     engine, accounting = session.engine, _accounting(session)
+    _used(session, spent_s)
     if accounting is not None:
         accounting.request_time.charge(round(spent_s * 1e6), engine.clock.monotonic_ms())
         session.record_time(spent_s)

@@ -132,7 +132,7 @@ async def test_a_coroutine_that_is_woken_goes_on_in_its_turn() -> None:
 
     def turn_to_resume() -> asyncio.Future[None] | None:
         asked.append(1)
-        return turn if len(asked) == 1 else None
+        return turn if len(asked) == 2 else None
 
     async def work() -> str:
         await asyncio.sleep(0)
@@ -142,13 +142,13 @@ async def test_a_coroutine_that_is_woken_goes_on_in_its_turn() -> None:
 
     task = asyncio.create_task(timed(work(), lambda _spent_s: None, None, turn_to_resume))
     await asyncio.sleep(0.01)
-    woken.set_result("done")
-    await asyncio.sleep(0.01)
-    assert asked == [1], "not where it only lets others in"
-    assert not task.done()
+    assert asked == [1, 1], "before the first step, and where it lets others in"
     turn.set_result("of no interest")
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    woken.set_result("done")
     assert await task == "done"
-    assert asked == [1, 1]
+    assert asked == [1] * 4
 
 
 async def test_a_coroutine_that_is_cancelled_in_its_turn_ends() -> None:
@@ -164,7 +164,8 @@ async def test_a_coroutine_that_is_cancelled_in_its_turn_ends() -> None:
             ends.append("cancelled")
             raise
 
-    task = asyncio.create_task(timed(work(), lambda _spent_s: None, None, loop.create_future))
+    turns = iter([None, loop.create_future()])
+    task = asyncio.create_task(timed(work(), lambda _spent_s: None, None, lambda: next(turns)))
     await asyncio.sleep(0)
     woken.set_result(None)
     await asyncio.sleep(0.01)
@@ -172,3 +173,17 @@ async def test_a_coroutine_that_is_cancelled_in_its_turn_ends() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ends == ["cancelled"]
+
+
+async def test_a_coroutine_that_is_cancelled_before_its_first_turn_does_nothing() -> None:
+    loop, done = asyncio.get_running_loop(), list[str]()
+
+    async def work() -> None:
+        done.append("begun")
+
+    task = asyncio.create_task(timed(work(), lambda _spent_s: None, None, loop.create_future))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not done

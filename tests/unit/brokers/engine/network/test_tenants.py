@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from brokers.contract.loop_weights import TENANT_WEIGHT_MAX
 from brokers.engine.network.fair_turns import TURN_S, InstanceTurns
 from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.metadata import MetadataRequest
+from brokers.engine.scheduling.weights import INSTANCE_WEIGHT_MAX, INSTANCE_WEIGHT_MIN, weight_of
 from tests.testkit.in_process import InProcessBroker
+from tests.testkit.records import PRODUCE_VERSION, batch, fetch_request, produce_request
 
 FIRST, SECOND, ALONE = "ins-aaaaaaaa", "ins-bbbbbbbb", "ins-cccccccc"
 TENANT = "ten-11111111"
+MB = 1_000_000
 
 
 def turns_of(broker: InProcessBroker, instance_id: str) -> InstanceTurns:
@@ -25,7 +30,8 @@ async def test_instances_of_one_tenant_share_what_it_uses_of_the_loop(tmp_path: 
         await broker.create_instance(SECOND, tenant_id=TENANT)
         await broker.create_instance(ALONE)
         first, second, alone = (turns_of(broker, instance_id) for instance_id in (FIRST, SECOND, ALONE))
-        first.used(0.0, TURN_S)
+        now_s = first.clock_s()
+        first.used(now_s, now_s + TURN_S)
         assert second.is_spent and not alone.is_spent
         assert alone.tenant.key == ALONE, "an instance whose document names no tenant is its own"
         assert broker.broker.engine._tenant_of(SECOND) == TENANT
@@ -48,3 +54,48 @@ async def test_an_instance_whose_document_gets_a_tenant_keeps_its_connections(tm
 
         broker.broker.listeners.close(SECOND)
         assert before.tenant.instance_count == 1
+
+
+async def test_requests_of_every_kind_are_charged_to_the_line_of_their_instance(tmp_path: Path) -> None:
+    async with InProcessBroker(tmp_path / "one") as broker:
+        client = await broker.client(await broker.create_instance(FIRST))
+        await broker.create_instance(SECOND)
+        line = turns_of(broker, FIRST).line
+        refused = produce_request("unknown", batch(b"x"))
+        unknown_session = fetch_request("unknown", session_id=7, session_epoch=7)
+        polled = fetch_request("unknown", max_wait_ms=1, min_bytes=1)
+        charged_s = line.used_s
+        assert charged_s > 0, "the connection was accepted"
+        assert not turns_of(broker, SECOND).line.used_s
+
+        async def charged_more() -> bool:
+            nonlocal charged_s
+            before_s, charged_s = charged_s, line.used_s
+            return charged_s > before_s
+
+        answer = await client.call(ApiKey.FETCH, 12, unknown_session)
+        assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert await charged_more()
+        await client.call(ApiKey.FETCH, 12, polled)
+        assert await charged_more()
+        await client.call(ApiKey.PRODUCE, PRODUCE_VERSION, refused)
+        assert await charged_more()
+        await client.call(ApiKey.FETCH, 3, polled)  # in a task, as all fetches before version 4
+        assert await charged_more()
+        assert not turns_of(broker, SECOND).line.used_s
+        assert broker.broker.listeners.loop_used_ms(FIRST) == round(charged_s * 1_000)
+
+
+async def test_the_weight_of_an_instance_and_its_tenant_follow_the_documents(tmp_path: Path) -> None:
+    async with InProcessBroker(tmp_path / "one") as broker:
+        await broker.create_instance(FIRST, tenant_id=TENANT, produce_bps=MB, consume_bps=MB)
+        line = turns_of(broker, FIRST).line
+        assert line.weight == line.tenant.weight == INSTANCE_WEIGHT_MIN
+        for number in range(3):
+            await broker.create_instance(f"ins-dddddd{number:02}", tenant_id=TENANT, produce_bps=1_000 * MB)
+        assert line.tenant.weight == TENANT_WEIGHT_MAX
+        await broker.update_instance(FIRST, produce_bps=20 * MB)
+        await broker.until(lambda: line.weight == weight_of(20 * MB, MB))
+        weights = broker.broker.engine._weights_of
+        assert weights(FIRST, TENANT) == (line.weight, TENANT_WEIGHT_MAX)
+        assert weights("ins-eeeeeeee", "ten-eeeeeeee") == (INSTANCE_WEIGHT_MAX, INSTANCE_WEIGHT_MAX)

@@ -106,6 +106,49 @@ def coming_and_going_gains_nothing(module: Any, cost: float, cancels: bool) -> N
     assert world.of_tenant(0) <= 250 * 1.05 + 2 * cost
 
 
+def use_beside_the_queue_is_paid_for(module: Any, weight: int, cost: float, others: int) -> None:
+    """One tenant is served without queueing while it owes little; others always have items queued."""
+    world = World(module, [(weight, [(1, cost)]), *[(1, [(1, 0.4)])] * others])
+    direct = world.instances[0][0]
+    for instance in chain(*world.instances[1:]):
+        world.fill(instance)
+    while sum(world.served.values()) < SERVED:
+        for _ in range(4):
+            if not world.queue.is_in_debt(direct.tenant, QUANTUM):
+                world.queue.charge(direct, cost)
+                world.served[direct.key] += cost
+        served = world.serve()
+        if served is not direct:
+            world.fill(served)
+    due = SERVED * weight / (weight + others)
+    assert world.of_tenant(0) <= 1.05 * due + QUANTUM * (1 + weight) + 2 * cost, "it has no more than its part"
+
+
+def a_debt_is_paid_by_the_rounds_after_it(module: Any) -> None:
+    """One tenant uses ten quanta beside the queue after others were served for long, then queues."""
+    world = World(module, [(1, [(1, 0.5)]), (1, [(1, 0.5)])])
+    (guest,), (host,) = world.instances
+    world.fill(host)
+    for _ in range(200):
+        world.fill(world.serve())
+    world.queue.charge(guest, 10 * QUANTUM)
+    world.served[host.key] = 0.0
+    world.fill(guest, 1)
+    while (served := world.serve()) is not guest:
+        world.fill(served)
+    assert abs(world.served[host.key] - 10 * QUANTUM) <= 2 * QUANTUM
+
+
+def test_a_debt_made_beside_the_queue_is_paid_by_the_rounds_after_it() -> None:
+    a_debt_is_paid_by_the_rounds_after_it(fair_queue)
+
+
+@settings(max_examples=25, deadline=None)
+@given(weights, costs, st.integers(1, 5))
+def test_what_is_used_beside_the_queue_counts_for_the_part_of_its_tenant(weight: int, cost: float, others: int) -> None:
+    use_beside_the_queue_is_paid_for(fair_queue, weight, cost, others)
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.lists(tenants, min_size=1, max_size=4))
 def test_time_is_served_within_five_percent_of_the_weights(mix: Mix) -> None:
@@ -218,19 +261,31 @@ MIX: Final[Mix] = [(1, [(1, 0.3)] * 4), (4, [(1, 3.0), (2, 0.5)]), (2, [(1, 1.0)
 @pytest.mark.parametrize(
     ("right", "wrong", "property_that_finds_it"),
     [
-        ("instance.tenant.credit -= cost", "pass", shares_follow_weights),
+        ("        tenant.credit -= cost\n", "        pass\n", shares_follow_weights),
         ("account.credit += account.weight * self._quantum", "account.credit += self._quantum", shares_follow_weights),
         ("        accounts.rotate(-1)\n", "        pass\n", shares_follow_weights),
         ("min(0.0, account.credit +", "(account.credit +", idle_time_gives_no_credit),
         ("min(0.0, account.credit + (self._round - account.round) * grant) + grant", "grant", "guest"),
+        ("tenant.instances.pay_debt(instance)", "return", "use beside the queue"),
+        (
+            "                self._tenants.pay_debt(tenant)\n",
+            "                pass\n",
+            a_debt_is_paid_by_the_rounds_after_it,
+        ),
+        ("passed * account.weight", "2 * passed * account.weight", "use beside the queue"),
+        ("return tenant.credit < -allowance", "return False", "use beside the queue"),
         ("(self._round - account.round) * grant", "max(0, self._round - account.round) * grant", "cancelling guest"),
     ],
 )
 def test_a_planted_mistake_is_found(tmp_path: Path, right: str, wrong: str, property_that_finds_it: Any) -> None:
     module = planted(tmp_path, right, wrong)
     with pytest.raises(AssertionError):
-        if isinstance(property_that_finds_it, str):
+        if property_that_finds_it == "use beside the queue":
+            use_beside_the_queue_is_paid_for(module, 1, 0.5, 4)
+        elif isinstance(property_that_finds_it, str):
             coming_and_going_gains_nothing(module, COST_MAX, property_that_finds_it.startswith("cancelling"))
+        elif property_that_finds_it is a_debt_is_paid_by_the_rounds_after_it:
+            a_debt_is_paid_by_the_rounds_after_it(module)
         else:
             property_that_finds_it(module, MIX)
 

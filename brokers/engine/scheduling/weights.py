@@ -1,0 +1,56 @@
+"""Weights of instances and tenants at a broker's event loop, from the bandwidth that they bought."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.contract.loop_weights import HEAVIEST_BPS, LIGHTEST_BPS, TENANT_WEIGHT_MAX
+
+# The weight follows the bandwidth between these two: the largest instance has 32 times the weight of the smallest.
+INSTANCE_WEIGHT_MIN: Final = LIGHTEST_BPS / HEAVIEST_BPS
+INSTANCE_WEIGHT_MAX: Final = 1.0
+
+
+def weight_of(produce_bps: int, consume_bps: int) -> float:
+    """Returns the weight of an instance that bought this bandwidth."""
+    wanted = max(produce_bps, consume_bps) / HEAVIEST_BPS
+    return min(INSTANCE_WEIGHT_MAX, max(INSTANCE_WEIGHT_MIN, wanted))
+
+
+class LoopWeights:
+    """Weights of the instances that one broker serves, and of their tenants."""
+
+    __slots__ = ("_instances", "_tenants")
+
+    def __init__(self) -> None:
+        # By instance: its tenant and its weight; by tenant: its instances with their weights.
+        self._instances: dict[str, tuple[str, float]] = {}
+        self._tenants: dict[str, dict[str, float]] = {}
+
+    def set(self, instance_id: str, tenant_id: str, weight: float) -> None:
+        if self._instances.get(instance_id) != (tenant_id, weight):
+            self.remove(instance_id)
+            self._instances[instance_id] = tenant_id, weight
+            self._tenants.setdefault(tenant_id, {})[instance_id] = weight
+
+    def remove(self, instance_id: str) -> None:
+        """Forgets an instance. Does nothing if it is not known."""
+        tenant_id, _ = self._instances.pop(instance_id, (None, 0.0))
+        if tenant_id is None:
+            return
+        members = self._tenants[tenant_id]
+        del members[instance_id]
+        if not members:
+            del self._tenants[tenant_id]
+
+    def of_instance(self, instance_id: str) -> float:
+        """Returns the weight of an instance; the largest, if it is not known."""
+        _, weight = self._instances.get(instance_id, ("", INSTANCE_WEIGHT_MAX))
+        return weight
+
+    def of_tenant(self, tenant_id: str) -> float:
+        """Returns the weight of a tenant: that of its instances together, up to a bound; that of the largest instance
+        if none of its instances is known.
+        """
+        members = self._tenants.get(tenant_id)
+        return INSTANCE_WEIGHT_MAX if members is None else min(TENANT_WEIGHT_MAX, sum(members.values()))
