@@ -226,7 +226,7 @@ def _publish_loop_weights() -> None:
             "loop_instances_per_tenant_max",
             TENANT_WEIGHT_MAX,
             "instances",
-            "The part of a tenant at most, in parts of an instance of that bandwidth.",
+            "The part of a tenant at most, in parts of the largest one of its instances.",
         ),
     )
 

@@ -10,5 +10,6 @@ from typing import Final
 # stays the same, so that the smallest instance is served in time and the largest leaves room for others.
 LIGHTEST_BPS: Final = 3_125_000
 HEAVIEST_BPS: Final = 100_000_000
-# The part of a tenant, however many instances it has, in parts of the largest instance.
+# The part of a tenant, however many instances it has, in parts of the largest one of its own: many small instances
+# delay a neighbour no more than two of them would.
 TENANT_WEIGHT_MAX: Final = 2

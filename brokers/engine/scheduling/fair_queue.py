@@ -3,9 +3,11 @@
 Weighted deficit round robin in two levels, after Shreedhar and Varghese. Each tenant is granted a quantum in each round
 and served while it has credit; the same holds for the instances of a tenant. The cost of an item is charged when it is
 known, after the item was served, so the credit may fall below zero; the debt is paid by later rounds. Use of the
-resource beside the queue is charged the same way, and paid for before the account is served from the queue. An item
-costs a constant number of steps; after an item that cost many quanta, the rounds in which all are in debt are passed in
-one step over the tenants that queue.
+resource beside the queue is charged the same way, and paid for before the account is served from the queue. An account
+that has used less than its grants is served in the current round, before those that queue already (the list of new
+flows of FQ-CoDel, RFC 8290): what it waits for is the item that is being served, and never a whole round. An item costs
+a constant number of steps; after an item that cost many quanta, the rounds in which all are in debt are passed in one
+step over the tenants that queue.
 """
 
 from __future__ import annotations
@@ -33,63 +35,77 @@ class Account:
         assert weight > 0, "a weight of nothing is never served"
         self.weight = weight
         self.credit = 0.0
-        # The round in which it is served next, or, while it has nothing queued, was served last.
+        # The last round whose grant it has.
         self.round = 0
 
 
 class Rotation(Generic[A]):
     """The accounts of one level that have something queued, in the order in which they are served."""
 
-    __slots__ = ("_accounts", "_quantum", "_round")
+    __slots__ = ("_accounts", "_quantum", "_round", "_sparse")
 
     def __init__(self, quantum: float) -> None:
         self._quantum = quantum
         self._round = 0
+        # Accounts that came without debt and have their grant of the current round; served before `_accounts`.
+        self._sparse: deque[A] = deque()
         self._accounts: deque[A] = deque()
 
     def __len__(self) -> int:
-        return len(self._accounts)
+        return len(self._sparse) + len(self._accounts)
 
     def add(self, account: A) -> None:
-        """Appends an account with the grant of its next round.
-
-        Debt shrinks by the rounds that passed, credit is lost. An account that left before it was served had its grant
-        already: its `round` is the next one.
-        """
-        grant = account.weight * self._quantum
-        account.credit = min(0.0, account.credit + (self._round - account.round) * grant) + grant
-        account.round = self._round + 1
+        """Adds an account: to the current round while it has some of that round's grant, else to the next one."""
+        self.catch_up(account)
+        if account.round == self._round and account.credit > 0.0:
+            self._sparse.append(account)
+            return
+        if account.round <= self._round:  # else it left before it was served, and had that grant already
+            self._grant(account)
         self._accounts.append(account)
 
-    def pay_debt(self, account: A) -> None:
-        """Pays the debt of an account that is not in the rotation with the rounds that passed."""
+    def catch_up(self, account: A) -> None:
+        """Grants an account that is not in the rotation the rounds that passed. They pay its debt; of credit it has at
+        most one grant.
+        """
         passed = self._round - account.round
-        if passed >= 0:
-            account.credit = min(0.0, account.credit + passed * account.weight * self._quantum)
+        if passed > 0:
+            grant = account.weight * self._quantum
+            account.credit = min(grant, account.credit + passed * grant)
             account.round = self._round
 
     def remove(self, account: A) -> None:
-        accounts = self._accounts
-        if accounts[0] is account:
-            accounts.popleft()
-        else:
-            accounts.remove(account)
+        for accounts in (self._sparse, self._accounts):
+            if accounts and accounts[0] is account:
+                accounts.popleft()
+                return
+        (self._sparse if account in self._sparse else self._accounts).remove(account)
 
     def head(self) -> A:
         """Returns the account whose turn it is. There must be one."""
-        accounts = self._accounts
+        accounts, sparse = self._accounts, self._sparse
+        while sparse:
+            account = sparse[0]
+            if account.credit > 0.0:
+                return account
+            self._grant(sparse.popleft())
+            accounts.append(account)
         account = accounts[0]
         left = len(accounts)
         while account.credit <= 0.0:
             if not left:
                 self._pass_rounds()
             left -= 1
-            account.credit += account.weight * self._quantum
-            account.round += 1
+            self._grant(account)
             accounts.rotate(-1)
             account = accounts[0]
         self._round = account.round
         return account
+
+    def _grant(self, account: A) -> None:
+        """Grants an account its next round."""
+        account.credit += account.weight * self._quantum
+        account.round += 1
 
     def _pass_rounds(self) -> None:
         """Grants all accounts the rounds in which none of them would be served."""
@@ -178,9 +194,9 @@ class FairQueue(Generic[T]):
         """Charges the instance and its tenant with what they used, from the queue or beside it."""
         tenant = instance.tenant
         if not instance.items:
-            tenant.instances.pay_debt(instance)
+            tenant.instances.catch_up(instance)
             if not len(tenant.instances):
-                self._tenants.pay_debt(tenant)
+                self._tenants.catch_up(tenant)
         instance.credit -= cost
         tenant.credit -= cost
 
@@ -188,7 +204,7 @@ class FairQueue(Generic[T]):
         """Returns True if others queue, and the tenant, which does not, owes more than `allowance`."""
         if not len(self._tenants) or tenant.is_queued:
             return False
-        self._tenants.pay_debt(tenant)
+        self._tenants.catch_up(tenant)
         return tenant.credit < -allowance
 
     def set_weight(self, account: Account, weight: float) -> None:

@@ -49,8 +49,10 @@ class LoopWeights:
         return weight
 
     def of_tenant(self, tenant_id: str) -> float:
-        """Returns the weight of a tenant: that of its instances together, up to a bound; that of the largest instance
-        if none of its instances is known.
+        """Returns the weight of a tenant: that of its instances together, up to `TENANT_WEIGHT_MAX` times its largest
+        one; the largest weight if none of its instances is known.
         """
         members = self._tenants.get(tenant_id)
-        return INSTANCE_WEIGHT_MAX if members is None else min(TENANT_WEIGHT_MAX, sum(members.values()))
+        if members is None:
+            return INSTANCE_WEIGHT_MAX
+        return min(sum(members.values()), TENANT_WEIGHT_MAX * max(members.values()))
