@@ -26,6 +26,8 @@ MODULES: Final = (
     "brokers.engine.handlers.fetch.fetch",
     "brokers.engine.handlers.fetch.follower_fetch",
     "brokers.engine.handlers.fetch.reading",
+    "brokers.engine.handlers.produce.append",
+    "brokers.engine.handlers.produce.charging",
     "brokers.engine.handlers.produce.delayed_produce",
     "brokers.engine.handlers.produce.produce",
     "brokers.engine.handlers.produce.request",

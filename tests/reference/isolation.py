@@ -29,7 +29,7 @@ from brokers.engine.handlers.fetch import legacy as old_fetch
 from brokers.engine.handlers.fetch import list_offsets, list_offsets_legacy
 from brokers.engine.handlers.groups import describe_groups, find_coordinator
 from brokers.engine.handlers.offsets import deletion, offsets
-from brokers.engine.handlers.produce import long_produce
+from brokers.engine.handlers.produce import request as produce_request
 from brokers.engine.handlers.topics import delete_records, metadata, topics
 from brokers.engine.handlers.transactions import describe_producers, listing
 from brokers.engine.protocol.apis import (
@@ -114,7 +114,7 @@ ROWS: Final[Mapping[ApiKey, tuple[Row, ...]]] = {
             (
                 f"batches that inflate to more than {INFLATED_AT_ONCE_BYTES_MAX >> 10} KiB are checked in a thread",
                 f"{INFLATED_PER_REQUEST_MAX >> 20} MiB inflated a request",
-                f"{long_produce.BATCHES_AT_ONCE_MAX} batches a turn, fewer of long ones",
+                f"{produce_request.BATCHES_AT_ONCE_MAX} batches a turn, fewer of long ones",
                 "the storage bought",
             ),
         ),

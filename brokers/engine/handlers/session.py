@@ -193,6 +193,16 @@ class Session:
         self._end_turn(client.request_limiter, perf_counter())
         self._uncharged_since_s = 0.0
 
+    def begin_turn(self) -> None:
+        """Charges a later part of a Produce to the client's request quota, until `end_turn`."""
+        if self._client is not None and self._client.request_limiter is not None:
+            self._uncharged_since_s = perf_counter()
+
+    def end_turn(self) -> None:
+        if self._client is not None and self._client.request_limiter is not None:
+            self._end_turn(self._client.request_limiter, perf_counter())
+        self._uncharged_since_s = 0.0
+
     def _end_turn(self, limiter: Limiter, ended_s: float) -> None:
         """The rest of a turn is charged with what comes next."""
         if self._uncharged_since_s:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from brokers.engine.cluster import isr_writes
-from brokers.engine.handlers.produce import produce
+from brokers.engine.handlers.produce import append
 from brokers.engine.partitions import follower_session
 from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
@@ -26,7 +26,7 @@ def skip_truncation(patch: pytest.MonkeyPatch) -> None:
 
 def acknowledge_early(patch: pytest.MonkeyPatch) -> None:
     """acks=all is answered when the leader has it."""
-    patch.setattr(produce, "ACKS_ALL", None)
+    patch.setattr(append, "ACKS_ALL", None)
 
 
 def high_watermark_from_leader(patch: pytest.MonkeyPatch) -> None:

@@ -67,18 +67,20 @@ def limiter_in_debt(session: Session, client_id: str | None, limiters_of: Limite
     return in_debt(tuple(limiters_of(session.client(client_id))), session.engine.clock.monotonic_ms())
 
 
-async def until_paid(session: Session, api_key: int, client_id: str | None, limiters_of: LimitersOf) -> None:
-    """Waits as `Admission` does, for a request that is handled by a task, which goes on in the turn of its instance."""
-    limiter = limiter_in_debt(session, client_id, limiters_of)
-    if limiter is None:
-        return
-    cancel, admitted = session.cancel, InlineWakeup(session.engine.loop)
-    admission = Admission(session, api_key, client_id, limiters_of, admitted.begin)
-    admission.wait_for(limiter)
-    end_wait, session.cancel = session.cancel, cancel
-    try:
-        await admitted
-    finally:
-        if end_wait is not None:
-            end_wait()
-        session.cancel = cancel
+async def until_paid(session: Session, client_id: str | None, limiters_of: LimitersOf) -> None:
+    """Waits until everything is paid, for a request that is handled by a task, which goes on in the turn of its
+    instance. The wait is cancelled with the task.
+    """
+    engine = session.engine
+    while (limiter := limiter_in_debt(session, client_id, limiters_of)) is not None:
+        now_ms = engine.clock.monotonic_ms()
+        debt_ms = limiter.debt_ms(now_ms)
+        if debt_ms:
+            limiter.note_wait(debt_ms, now_ms)
+            session.client(client_id).remember_delay(limiter, debt_ms, engine.clock.now_ms())
+        admitted = InlineWakeup(engine.loop)
+        wait = queue_of(limiter, engine.loop_clock).admit(admitted.begin, session.channel.turns)
+        try:
+            await admitted
+        finally:
+            wait.cancel()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
 from typing import Any, Final, TypeVar
@@ -61,6 +62,28 @@ def answer_in_turns(
 
     task.add_done_callback(over)
     session.cancel = task.cancel
+
+
+async def in_turns(session: Session, api_key: int, client_id: str | None, work: Coroutine[Any, Any, None]) -> None:
+    """Awaits `work` in the turns of `answer_in_turns`, as one part of a request that is handled by a task."""
+    try:
+        await _paid(session, api_key, client_id, work)
+    finally:
+        work.close()  # it may not have begun
+
+
+@contextmanager
+def charged_turn(session: Session, api_key: int) -> Iterator[None]:
+    """Charges the body, which is a later part of a request, to the client's request quota."""
+    began_s = perf_counter()
+    session.begin_turn()
+    try:
+        yield
+    finally:
+        session.end_turn()
+        ended_s = perf_counter()
+        session.channel.turns.used(began_s, ended_s)
+        session.engine.loop_turns.record(api_key, session.principal.instance_id, ended_s - began_s)
 
 
 async def in_converter(

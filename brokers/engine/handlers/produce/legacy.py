@@ -6,15 +6,14 @@ is. Everything else is as in `produce`.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
-from functools import partial
 from time import thread_time
 from typing import Final, NamedTuple
 
 from brokers.engine.handlers.client import Client, Route
-from brokers.engine.handlers.common.admission import until_paid
-from brokers.engine.handlers.common.background import answer_in_background, in_converter
+from brokers.engine.handlers.common.background import in_converter
+from brokers.engine.handlers.produce.async_produce import start
+from brokers.engine.handlers.produce.charging import ProduceCharges
 from brokers.engine.handlers.produce.delayed_produce import DelayedProduce, PartitionErrors
 from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.session import Session
@@ -44,8 +43,7 @@ from brokers.engine.records.validation import (
     claims_transaction,
 )
 from brokers.engine.scheduling.time_slice import yield_to_others
-from brokers.engine.throttling.charging import Limiter, charge
-from brokers.engine.throttling.waits import Mute
+from brokers.engine.throttling.charging import Limiter
 
 # Such a request is decoded at once, and copied: clients of that time send a megabyte at most.
 REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -60,7 +58,7 @@ PartitionResult = PartitionProduceResponse
 
 
 class _PendingResult(NamedTuple):
-    """Of a set that is appended and not yet committed."""
+    """Result of a set that is appended and not yet committed."""
 
     result: PartitionResult
     partition: Partition
@@ -97,14 +95,15 @@ class _Set:
 
 
 def produce_old(session: Session, raw: RawRequest) -> None:
-    """As `produce.produce`, for versions 0 to 2. Raises FrameTooLarge."""
+    """Handles a Produce of versions 0 to 2. Raises FrameTooLarge."""
     check_frame_size(raw.size_bytes, REQUEST_BYTES_MAX)
     request: ProduceRequest = decode_request(ApiKey.PRODUCE, raw.version, raw.buffer, raw.body, raw.end, ITEMS_MAX)
-    call = _OldProduce(session, raw.version, raw.correlation_id, raw.client_id, request, raw.size_bytes)
-    answer_in_background(session, call.run())
+    start(_OldProduce(session, raw.version, raw.correlation_id, raw.client_id, request, raw.size_bytes))
 
 
 class _OldProduce:
+    """Stages of a Produce of message sets (`async_produce.Stages`)."""
+
     def __init__(
         self,
         session: Session,
@@ -119,44 +118,35 @@ class _OldProduce:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.request = request
-        self.size_bytes = size_bytes
-        # For what the conversion took of the instance's share of time.
-        self.converting_delay_ms = 0
-        self.accepted_bytes = 0
-        self.topic_delay_ms = 0
-        self.topic_limiter: Limiter | None = None
-        # The delay that the bytes received bring, and its limiter.
-        self.delay_ms = 0
-        self.limiter: Limiter | None = None
-        self.mute: Mute | None = None
+        self.charges = ProduceCharges(session, size_bytes)
+        self.charges.acks = request.acks
+        self.topics: list[tuple[str, list[_Set]]] = []
 
-    async def run(self) -> None:
-        await until_paid(self.session, int(ApiKey.PRODUCE), self.client_id, self._limiters)
+    async def decode(self) -> None:
         client = self.session.client(self.client_id)
-        topics = [
-            (topic.name, [self._placed(client, topic.name.encode(), data) for data in topic.partition_data])
-            for topic in self.request.topic_data
-        ]
-        sets = [record_set for _, of_topic in topics for record_set in of_topic]
-        if any(each.records is not None and claims_transaction(memoryview(each.records)) for each in sets):
+        for topic in self.request.topic_data:
+            name = topic.name.encode()
+            self.topics.append((topic.name, [self._placed(client, name, data) for data in topic.partition_data]))
+
+    async def verify(self) -> None:
+        sets = self._sets()
+        if any(placed.records is not None and claims_transaction(memoryview(placed.records)) for placed in sets):
             # Nobody can name a transaction in these versions, so none of the request is taken (REC-44).
             for record_set in sets:
                 record_set.error = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        engine = self.session.engine
-        work = partial(_convert, sets, engine.clock.now_ms())
+
+    async def recompress(self) -> None:
+        sets, now_ms = self._sets(), self.session.engine.clock.now_ms()
         try:
-            self.converting_delay_ms = await in_converter(self.session, self.client_id, work)
+            delay_ms = await in_converter(self.session, self.client_id, lambda: _convert(sets, now_ms))
+            self.charges.checking_delay_ms = delay_ms
         finally:
             sets.clear()  # of a client that is gone, the thread converts no more
-        await until_paid(self.session, int(ApiKey.PRODUCE), self.client_id, self._limiters)
-        self._charge_received()
-        try:
-            await self._append(topics)
-        except asyncio.CancelledError:  # the client goes, what was appended stays
-            self._charge(self.session.client(self.client_id), engine.clock.now_ms())
-            raise
 
-    def _limiters(self, client: Client) -> list[Limiter]:
+    def _sets(self) -> list[_Set]:
+        return [record_set for _, sets in self.topics for record_set in sets]
+
+    def limiters(self, client: Client) -> list[Limiter]:
         routes = [self._route(client, topic.name) for topic in self.request.topic_data]
         limiters = [route.limiter for route in routes if route.limiter is not None]
         return [*client.produce_limiters, *limiters]
@@ -189,10 +179,10 @@ class _OldProduce:
             return int(ErrorCode.NOT_ENOUGH_REPLICAS)
         return 0
 
-    async def _append(self, topics: list[tuple[str, list[_Set]]]) -> None:
-        session, engine = self.session, self.session.engine
+    async def append_and_answer(self) -> None:
+        session, engine, charges = self.session, self.session.engine, self.charges
         client = session.client(self.client_id)
-        now_ms = engine.clock.now_ms()
+        charges.now_ms = now_ms = engine.clock.now_ms()
         if now_ms - engine.stall_detector.checked_ms > engine.stall_detector.pause_ms_max:
             engine.stall_detector.check(now_ms)
         pending: list[_PendingResult] = []
@@ -200,7 +190,7 @@ class _OldProduce:
         refusals: list[tuple[int, str | None]] = []
         budget = InflationBudget(INFLATED_PER_REQUEST_MAX)
         left = PARTITIONS_PER_TURN_MAX
-        for name, sets in topics:
+        for name, sets in self.topics:
             lines: list[PartitionResult] = []
             route = self._route(client, name)  # once more: who may produce is decided when it is done
             for record_set in sets:
@@ -222,27 +212,27 @@ class _OldProduce:
                 lines.append(line)
                 if code:
                     refusals.append((code, result.error_message))
-                self.accepted_bytes += result.appended_bytes
+                charges.accepted_bytes += result.appended_bytes
                 if result.appended_bytes and route.usage is not None:
                     route.usage.add(result.appended_bytes)
                 if result.appended_bytes and route.limiter is not None:
-                    self._charge_topic(route.limiter, result.appended_bytes)
+                    charges.charge_topic(route.limiter, result.appended_bytes)
                 partition = record_set.partition
                 if result.appended_bytes and partition is not None and partition.high_watermark <= result.last_offset:
                     pending.append(_PendingResult(line, partition, result.last_offset))
             answers.append(TopicProduceResponse(name=name, partition_responses=lines))
-        delay_ms = self._charge(client, now_ms)
+        delay_ms = charges.charge_appended(client)
         client.remember_refusals(refusals, now_ms)
         session.cancel = None
         if self.request.acks == 0:
             if any(line.error_code for topic in answers for line in topic.partition_responses):
                 session.channel.close("an append without acknowledgement failed")
             else:
-                session.channel.finish_without_response(delay_ms, self.mute)
+                session.channel.finish_without_response(delay_ms, self.charges.mute)
         elif pending and self.request.acks == ACKS_ALL:
             self._wait(answers, pending, delay_ms)
         else:
-            session.channel.respond(self._encoded(answers, delay_ms), delay_ms, self.mute)
+            session.channel.respond(self._encoded(answers, delay_ms), delay_ms, self.charges.mute)
 
     def _appended(self, record_set: _Set, now_ms: int, budget: InflationBudget) -> AppendResult:
         if record_set.error or record_set.batch is None or record_set.partition is None:
@@ -257,41 +247,6 @@ class _OldProduce:
         key = name.encode()
         return client.produce_routes.get(key) or client.produce_route(key)
 
-    def _charge_topic(self, limiter: Limiter, appended_bytes: int) -> None:
-        delay_ms, _ = charge((limiter,), appended_bytes, self.session.engine.clock.monotonic_ms())
-        if delay_ms > self.topic_delay_ms:
-            self.topic_delay_ms, self.topic_limiter = delay_ms, limiter
-
-    def _charge_received(self) -> None:
-        """Charges the bytes of the request before its records are appended: nobody else is admitted meanwhile."""
-        limiters = self.session.client(self.client_id).produce_limiters
-        self.delay_ms, self.limiter = charge(limiters, self.size_bytes, self.session.engine.clock.monotonic_ms())
-
-    def _charge(self, client: Client, now_ms: int) -> int:
-        """Charges what only the append made known; returns how long the client waits after the response, in ms."""
-        if self.accepted_bytes:
-            self.session.engine.totals.produce_bytes += self.accepted_bytes
-            if client.accounting is not None:
-                client.accounting.traffic.produced(self.accepted_bytes, now_ms)
-        if self.converting_delay_ms and client.accounting is not None:
-            client.accounting.remember_request_time(self.converting_delay_ms, client.user, client.client_id, now_ms)
-        delay_ms, limiter = self.delay_ms, self.limiter
-        more_bytes = self.accepted_bytes - self.size_bytes
-        if more_bytes > 0:
-            monotonic_ms = self.session.engine.clock.monotonic_ms()
-            delay_ms, limiter = charge(client.produce_limiters, more_bytes, monotonic_ms)
-        if self.topic_delay_ms > delay_ms:
-            delay_ms, limiter = self.topic_delay_ms, self.topic_limiter
-        if limiter is not None and delay_ms >= self.converting_delay_ms:
-            self.mute = Mute(limiter, delay_ms, self.session.engine.loop_clock)
-        if client.request_limiter is not None and self.request.acks != 0:
-            time_delay_ms = self.session.time_delay_ms(client.request_limiter)
-            if time_delay_ms > delay_ms:
-                delay_ms, limiter, self.mute = time_delay_ms, client.request_limiter, None
-        if limiter is not None:
-            client.remember_delay(limiter, delay_ms, now_ms)
-        return max(delay_ms, self.converting_delay_ms)
-
     def _wait(self, answers: list[TopicProduceResponse], pending: list[_PendingResult], delay_ms: int) -> None:
         def frame_of(partition_errors: PartitionErrors) -> bytes:
             for line, partition, _ in pending:
@@ -300,7 +255,13 @@ class _OldProduce:
 
         appended = [(partition, last_offset) for _, partition, last_offset in pending]
         DelayedProduce(
-            self.session, appended, self.request.timeout_ms, frame_of, delay_ms, self.mute, holds_connection=True
+            self.session,
+            appended,
+            self.request.timeout_ms,
+            frame_of,
+            delay_ms,
+            self.charges.mute,
+            holds_connection=True,
         )
 
     def _encoded(self, answers: list[TopicProduceResponse], delay_ms: int) -> bytes:
@@ -310,7 +271,7 @@ class _OldProduce:
 
 
 def _convert(sets: list[_Set], now_ms: int) -> float:
-    """In a thread; how many seconds of the processor it took."""
+    """Runs in a thread; returns the seconds of the processor that it took."""
     began_s = thread_time()
     work, budget = Work(INFLATED_PER_REQUEST_MAX), InflationBudget()
     for record_set in sets:

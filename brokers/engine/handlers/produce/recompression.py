@@ -6,15 +6,11 @@ thread's time is charged to the instance.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from time import thread_time
 from typing import Final
 
-from brokers.engine.handlers.client import Client
-from brokers.engine.handlers.common.background import answer_in_background, answer_in_turns, in_converter, parts_of
+from brokers.engine.handlers.common.background import in_converter
 from brokers.engine.handlers.produce.request import ProduceRequest, ProduceTopics
-from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.records import batch as layout
 from brokers.engine.records.compression import declares_at_most
 from brokers.engine.records.validation import (
@@ -25,7 +21,6 @@ from brokers.engine.records.validation import (
     InflationBudget,
 )
 from brokers.engine.records.walk import has_headers_at_most
-from brokers.engine.scheduling.time_slice import yield_to_others
 
 # What is not compressed and no larger is recompressed at once: the way through a thread and back would take as long.
 RECOMPRESSED_AT_ONCE_BYTES_MAX: Final = 16 * 1024
@@ -37,41 +32,22 @@ WALKED_AT_ONCE_RECORDS_MAX: Final = 4_096
 HEADERS_AT_ONCE_MAX: Final = 4_096
 WALKED_AT_ONCE_INFLATED_BYTES_MAX: Final = 64 * 1024
 
-_Sets = list[tuple[int, int, BatchRules]]
+# Beginning and end of batches in the frame, with the rules of their topics.
+SlowSets = list[tuple[int, int, BatchRules]]
 
 
-def recompress_in_background(request: ProduceRequest, on_recompressed: Callable[[], object]) -> bool:
-    """Whether batches of this request are recompressed in a thread: then the request is kept, and `on_recompressed` is
-    called when it knows what they became.
-    """
-    sets = _slow_sets(request, request.client(), request.topics)
-    if sets:
-        request.keep()
-        answer_in_background(request.session, _recompress(request, sets, on_recompressed))
-    return bool(sets)
+def may_be_slow(request: ProduceRequest) -> bool:
+    """True if batches of this request may take long to check, which `slow_sets` finds out."""
+    if request.size_bytes >= LOOKED_AT_BYTES_MIN or request.attributes & layout.CODEC_MASK:
+        return True
+    return bool(request.session.engine.table.recompresses)
 
 
-def recompress_in_turns(request: ProduceRequest, on_recompressed: Callable[[], object]) -> None:
-    """The same of a request of very many batches, which is looked through some at a time."""
-
-    async def work() -> None:
-        sets: _Sets = []
-        for part, _ in parts_of(request.topics):
-            sets += _slow_sets(request, request.client(), part)
-            await yield_to_others()
-        if sets:
-            await _recompress(request, sets, on_recompressed)
-        else:
-            request.session.cancel = None
-            on_recompressed()
-
-    answer_in_turns(request.session, int(ApiKey.PRODUCE), request.raw.client_id, work())
-
-
-def _slow_sets(request: ProduceRequest, client: Client, topics: ProduceTopics) -> _Sets:
-    """Where in the frame batches of these topics are that take long, with the rules of their topics."""
+def slow_sets(request: ProduceRequest, topics: ProduceTopics) -> SlowSets:
+    """Returns the batches of these topics that take long to check."""
+    client = request.client()
     engine, raw = request.session.engine, request.raw
-    sets: _Sets = []
+    sets: SlowSets = []
     for name, wanted in topics:
         route = client.produce_routes.get(name) or client.produce_route(name)
         if route.error:
@@ -106,29 +82,30 @@ def _is_slow(records: memoryview, rules: BatchRules) -> bool:
 
 
 def _may_have_headers(codec: int, block: memoryview, count: int) -> bool:
-    """Whether these records may hold more headers than are looked at on the loop; a header takes two bytes."""
+    """True if these records may hold more headers than are looked at on the loop; a header takes two bytes."""
     if codec != 0:
         return not declares_at_most(codec, block, WALKED_AT_ONCE_INFLATED_BYTES_MAX)
     return len(block) > 2 * HEADERS_AT_ONCE_MAX and not has_headers_at_most(block, count, HEADERS_AT_ONCE_MAX)
 
 
-async def _recompress(request: ProduceRequest, sets: _Sets, on_recompressed: Callable[[], object]) -> None:
+async def check_in_thread(request: ProduceRequest, sets: SlowSets) -> None:
+    """Checks and recompresses `sets` in a thread, for the append of this request."""
     session, raw = request.session, request.raw
-    engine = session.engine
     recompressed: dict[int, CheckedAhead] = {}
-    now_ms = engine.clock.now_ms()
-    work = partial(_check, sets, raw.buffer, raw.version, now_ms, recompressed)
+    now_ms = session.engine.clock.now_ms()
     try:
-        request.checking_delay_ms = await in_converter(session, raw.client_id, work, request.held)
+        request.checking_delay_ms = await in_converter(
+            session, raw.client_id, lambda: _check(sets, raw.buffer, raw.version, now_ms, recompressed), request.held
+        )
     finally:
         sets.clear()  # of a client that is gone, the thread packs no more
-    session.cancel = None
     request.recompressed = recompressed
-    on_recompressed()
 
 
-def _check(sets: _Sets, frame: memoryview, version: int, now_ms: int, recompressed: dict[int, CheckedAhead]) -> float:
-    """In a thread; how many seconds of the processor it took."""
+def _check(
+    sets: SlowSets, frame: memoryview, version: int, now_ms: int, recompressed: dict[int, CheckedAhead]
+) -> float:
+    """Runs in a thread; returns the seconds of the processor that it took."""
     began_s, budget = thread_time(), InflationBudget()
     for start, end, rules in sets:
         recompressed[start] = CheckedAhead(frame[start:end], version, rules, now_ms, budget)

@@ -1,11 +1,13 @@
-"""A Produce on its way through its stages (`produce`): what it asks, and what came of it so far."""
+"""A Produce from version 3 on: its frame, and the results of its stages so far."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX
 from brokers.engine.handlers.context import HeldFrame
+from brokers.engine.handlers.produce.charging import ProduceCharges
 from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.partition import Partition
@@ -13,10 +15,9 @@ from brokers.engine.partitions.results import AppendResult
 from brokers.engine.partitions.verification import OPEN
 from brokers.engine.protocol.fast_codec import ProduceDecoder, ProduceFrame, decode_produce
 from brokers.engine.protocol.fast_codec_produce import ProduceTopic
-from brokers.engine.records.batch import ATTRIBUTES_AT, HEADER_BYTES
+from brokers.engine.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL
 from brokers.engine.records.validation import INFLATED_AT_ONCE_BYTES_MAX, CheckedAhead, InflationBudget
-from brokers.engine.throttling.charging import Limiter, charge, in_debt
-from brokers.engine.throttling.waits import Mute
+from brokers.engine.throttling.charging import Limiter, in_debt
 
 # Index, error, base offset, append time, log start offset, message. A plain tuple, as the codec takes it: a named one
 # costs three times as much, and nearly every request makes one.
@@ -27,6 +28,12 @@ EncodedPart = tuple[list[TopicResult], bytes]
 ProduceTopics = list[ProduceTopic]
 # Topics and partitions together; requests of more are decoded in turns.
 DECODED_AT_ONCE_MAX: Final = 500
+# What an append counts as: it takes 10 to 30 us, and the first one to a partition, which makes its files, up to 300 us.
+BATCH_WEIGHT: Final = 8
+# Requests of more batches take turns. Producers send one for each partition that a broker leads.
+BATCHES_AT_ONCE_MAX: Final = PARTITIONS_PER_TURN_MAX // BATCH_WEIGHT
+# The same of several batches that are longer together.
+BYTES_AT_ONCE_MAX: Final = 1024 * 1024
 # What is appended and not yet committed, with its last offset.
 Appended = tuple[Partition, int]
 # Name and index of a partition, as the client says it.
@@ -58,51 +65,39 @@ class TransactionVerification:
         return self.refusals.get((name, index))
 
 
-class ProduceRequest:
-    """`topics` holds positions in the buffer of `raw`: whatever processes them later calls `keep` first."""
+class ProduceRequest(ProduceCharges):
+    """A decoded request. Its `topics` are positions in the buffer of `raw`: later processing calls `outlive_frame`."""
 
     __slots__ = (
-        "accepted_bytes",
-        "acks",
         "attributes",
         "batch_count",
-        "checking_delay_ms",
-        "delay_ms",
         "detailed",
         "encoded",
         "failed",
         "held",
         "inflation_budget",
-        "is_charged",
         "is_copied",
-        "is_kept",
         "is_long",
-        "limiter",
-        "mute",
-        "now_ms",
         "pending",
         "raw",
         "recompressed",
         "results",
-        "session",
         "timeout_ms",
-        "topic_delay_ms",
-        "topic_limiter",
         "topics",
         "transactional_id",
         "verification",
     )
 
     def __init__(self, session: Session, raw: RawRequest) -> None:
-        self.session = session
+        super().__init__(session, raw.end - raw.start)
         self.raw = raw
-        self.is_charged = self.is_copied = self.is_kept = False
+        self.is_copied = False
         self.held: HeldFrame | None = None
         decoder = ProduceDecoder(raw.buffer, raw.body, raw.end, raw.version, session.produce_items_max)
-        # Not all of it is decoded: `long_produce.decode_in_turns` goes on.
+        # Not all of it is decoded: `async_produce` goes on.
         self.is_long = not decoder.advance(DECODED_AT_ONCE_MAX)
         self.transactional_id: str | None = None
-        self.acks = self.timeout_ms = self.attributes = self.batch_count = 0
+        self.timeout_ms = self.attributes = self.batch_count = 0
         self.topics: ProduceTopics = []
         if not self.is_long:
             self.decoded(decoder.frame())
@@ -110,8 +105,6 @@ class ProduceRequest:
         self.verification: TransactionVerification | None = None
         # By the recompress stage, by where the record sets begin; None: nothing.
         self.recompressed: dict[int, CheckedAhead] | None = None
-        # By the append stage; wall time, of its last turn.
-        self.now_ms = 0
         self.inflation_budget = InflationBudget(batch_bytes_max=INFLATED_AT_ONCE_BYTES_MAX)
         self.results: list[TopicResult] = []
         self.detailed: dict[Place, AppendResult] | None = None
@@ -119,17 +112,6 @@ class ProduceRequest:
         self.encoded: list[EncodedPart] | None = None
         self.pending: list[Appended] = []
         self.failed = False
-        self.accepted_bytes = 0
-        # The delay that the bytes received bring, and its limiter.
-        self.delay_ms = 0
-        self.limiter: Limiter | None = None
-        # Set with the delay that follows the response.
-        self.mute: Mute | None = None
-        # For what the recompress stage took of the instance's share of time.
-        self.checking_delay_ms = 0
-        # The longest delay that one of its topics asks for, and whose it is.
-        self.topic_delay_ms = 0
-        self.topic_limiter: Limiter | None = None
 
     def decoded(self, frame: ProduceFrame) -> None:
         self.transactional_id, self.acks, self.timeout_ms, self.topics = frame
@@ -153,35 +135,29 @@ class ProduceRequest:
             return None
         return in_debt(self.limiters(client), self.session.engine.clock.monotonic_ms())
 
-    def charge_topic(self, limiter: Limiter, appended_bytes: int) -> None:
-        """Batches of so many bytes went to a topic that has a limit."""
-        delay_ms, _ = charge((limiter,), appended_bytes, self.session.engine.clock.monotonic_ms())
-        if delay_ms > self.topic_delay_ms:
-            self.topic_delay_ms, self.topic_limiter = delay_ms, limiter
+    def is_transactional(self) -> bool:
+        return self.transactional_id is not None or bool(self.attributes & TRANSACTIONAL)
+
+    def takes_turns(self) -> bool:
+        """True if the batches are too many, or too long together, to be appended in one turn of the loop."""
+        # A long one may name very many topics, and have few batches.
+        if self.is_long or self.batch_count > BATCHES_AT_ONCE_MAX:
+            return True
+        return self.batch_count > 1 and self.size_bytes > BYTES_AT_ONCE_MAX
 
     def client(self) -> Client:
-        """As the cluster is at this moment: what a stage waited for may have taken long."""
+        """Returns the client in the cluster as it is now: a stage may have waited long."""
         return self.session.client(self.raw.client_id)
 
-    def copy_frame(self) -> None:
-        """Makes the frame outlive its processing. The positions in `topics` are those of before until `keep`."""
-        if self.is_copied or self.held is not None:
-            return
+    def outlive_frame(self) -> None:
+        """Makes the request outlive the processing of its frame. One that `is_long` is decoded from the copy later."""
         self.held = self.session.channel.hold_frame()
         if self.held is None:
             self.is_copied = True
             self.session.channel.hold(self.raw.size_bytes)
-            self.raw = self.raw.copy()
-
-    def keep(self) -> None:
-        """Makes the request outlive the processing of its frame."""
-        if self.is_kept:
-            return
-        self.copy_frame()
-        self.is_kept = True
-        if self.is_copied:
-            raw = self.raw
-            self.topics = decode_produce(raw.buffer, raw.body, raw.end, raw.version).topics
+            self.raw = raw = self.raw.copy()
+            if not self.is_long:
+                self.topics = decode_produce(raw.buffer, raw.body, raw.end, raw.version).topics
 
     def release(self) -> None:
         """Nobody looks into the frame any more."""

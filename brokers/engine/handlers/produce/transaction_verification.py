@@ -4,22 +4,16 @@ The connection's next request waits for that, so that nothing is overtaken.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from brokers.contract.acls import AclOperation, ResourceType
-from brokers.engine.handlers.common.background import answer_in_background, answer_in_turns, parts_of
 from brokers.engine.handlers.produce.request import Place, ProduceRequest, ProduceTopics, TransactionVerification
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.transactions import NOT_LED, begin_verification
 from brokers.engine.partitions.verification import OPEN, UNVERIFIED_OK
-from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.records import batch as layout
 from brokers.engine.records.validation import claims_transaction
-from brokers.engine.scheduling.time_slice import yield_to_others
-
-OnVerified = Callable[[TransactionVerification | None], object]
 
 # From this version on clients know TRANSACTION_ABORTABLE.
 ABORTABLE_FROM: Final = 11
@@ -35,37 +29,24 @@ _PASSING: Final = (
 )
 
 
-def verify_transactions(request: ProduceRequest, on_verified: OnVerified) -> None:
-    """`on_verified` with what the request may do, None where nothing of it is of a transaction: at once if that is
-    known, or the request is kept until it is.
-    """
-    claims = _Claims(request)
+def gather_claims(request: ProduceRequest) -> TransactionClaims:
+    """Goes through all batches of a request, and sets what it may append as far as that is known."""
+    claims = TransactionClaims(request)
     claims.add(request.topics)
-    claims.verify(on_verified)
+    claims.close()
+    return claims
 
 
-def verify_in_turns(request: ProduceRequest, on_verified: OnVerified) -> None:
-    """The same, of a request whose batches take long to go through."""
-    session = request.session
+class TransactionClaims:
+    """Transactions that the batches of a request claim to be part of, gathered from some of its topics at a time.
 
-    async def work() -> None:
-        claims = _Claims(request)
-        for topics, _ in parts_of(request.topics):
-            claims.add(topics)
-            await yield_to_others()
-        session.cancel = None
-        claims.verify(on_verified)
-
-    answer_in_turns(session, int(ApiKey.PRODUCE), request.raw.client_id, work())
-
-
-class _Claims:
-    """What the batches of a request say of transactions, gathered from some of its topics at a time."""
+    The coordinator has yet to be asked about the partitions that are `unverified`.
+    """
 
     def __init__(self, request: ProduceRequest) -> None:
         self._request = request
         self._producers: set[tuple[int, int]] = set()
-        self._asked: dict[Place, Partition] = {}
+        self.unverified: dict[Place, Partition] = {}
         self._verification = TransactionVerification()
         # The error code that refuses all of the request.
         self._refused_with = 0
@@ -116,27 +97,33 @@ class _Claims:
                 )
                 if token not in (OPEN, NOT_LED):
                     self._verification.verification_tokens[name, index] = token
-                    self._asked[name, index] = partition
+                    self.unverified[name, index] = partition
 
-    def verify(self, on_verified: OnVerified) -> None:
+    def close(self) -> None:
+        """Sets what the request may append, once all of its topics were added."""
         request = self._request
         if self._refused_with:
-            on_verified(TransactionVerification(refused_with=self._refused_with))
-        elif request.transactional_id is None:
-            on_verified(None)
-        elif not self._is_verified:
-            on_verified(TransactionVerification(UNVERIFIED_OK))
-        elif not self._asked:
-            on_verified(self._verification)
-        else:
-            internal_id = request.session.view().namespace.internal_id(request.transactional_id)
-            request.keep()
-            asking = _ask(request, internal_id, *self._producers.pop(), self._asked, self._verification, on_verified)
-            answer_in_background(request.session, asking)
+            self.unverified.clear()
+            request.verification = TransactionVerification(refused_with=self._refused_with)
+        elif request.transactional_id is not None:
+            request.verification = self._verification if self._is_verified else TransactionVerification(UNVERIFIED_OK)
+
+    async def verify(self) -> None:
+        """Asks the coordinator about each unverified partition; what it refuses is not appended."""
+        request, session = self._request, self._request.session
+        assert request.transactional_id is not None, "without one nothing is gathered"
+        internal_id = session.view().namespace.internal_id(request.transactional_id)
+        places = {place: (partition.topic, partition.index) for place, partition in self.unverified.items()}
+        partitions = list(dict.fromkeys(places.values()))
+        codes = await session.engine.verify_transaction(internal_id, *self._producers.pop(), partitions)
+        for place, key in places.items():
+            code = codes.get(key, int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            if code:
+                self._verification.refuse(place, *refusal(code, request.raw.version))
 
 
 class _Claim(NamedTuple):
-    """What a batch says of the producer whose transaction it is of."""
+    """Producer of a batch that claims to be part of a transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -144,7 +131,7 @@ class _Claim(NamedTuple):
 
 
 def _claim(buffer: memoryview, start: int, end: int) -> _Claim | None:
-    """Of a batch that claims to be of a transaction. What is no batch is refused by the append."""
+    """Returns the claim of a batch, None if it makes none. Bytes that are no batch are refused by the append."""
     if start < 0 or end - start < layout.HEADER_BYTES or buffer[start + layout.MAGIC_AT] != layout.MAGIC:
         return None
     header = layout.read_header(buffer, start)
@@ -153,29 +140,8 @@ def _claim(buffer: memoryview, start: int, end: int) -> _Claim | None:
     return _Claim(header.producer_id, header.producer_epoch, header.base_sequence)
 
 
-async def _ask(
-    request: ProduceRequest,
-    transactional_id: str,
-    producer_id: int,
-    producer_epoch: int,
-    asked: dict[Place, Partition],
-    verification: TransactionVerification,
-    on_verified: OnVerified,
-) -> None:
-    session = request.session
-    places = {place: (partition.topic, partition.index) for place, partition in asked.items()}
-    verify = session.engine.verify_transaction
-    codes = await verify(transactional_id, producer_id, producer_epoch, list(dict.fromkeys(places.values())))
-    for place, key in places.items():
-        code = codes.get(key, int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        if code:
-            verification.refuse(place, *refusal(code, request.raw.version))
-    session.cancel = None
-    on_verified(verification)
-
-
 def refusal(code: int, version: int) -> tuple[int, str | None]:
-    """What a producer of this version is told of the coordinator's `code`: an error, and a message that explains it."""
+    """Returns the error for a coordinator's `code` as producers of this version know it, and a message with it."""
     if code == ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM:
         code = int(ErrorCode.INVALID_TXN_STATE)
     if code == ErrorCode.INVALID_TXN_STATE:

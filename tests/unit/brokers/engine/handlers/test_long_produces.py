@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.engine.handlers.produce.long_produce import BATCHES_AT_ONCE_MAX
 from brokers.engine.handlers.produce.recompression import (
     HEADERS_AT_ONCE_MAX,
     HOPPED_AT_ONCE_RECORDS_MAX,
     WALKED_AT_ONCE_RECORDS_MAX,
 )
+from brokers.engine.handlers.produce.request import BATCHES_AT_ONCE_MAX
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from brokers.engine.records.builder import Record, build_batch

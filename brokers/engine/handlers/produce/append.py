@@ -1,0 +1,137 @@
+"""The append of a Produce in place, and its answer (REP-12)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.engine.handlers.client import Client, Route
+from brokers.engine.handlers.produce.delayed_produce import DelayedProduce
+from brokers.engine.handlers.produce.request import PartitionResult, ProduceRequest, ProduceTopics
+from brokers.engine.handlers.produce.response import DelayedProduceResponse, encode
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.results import AppendResult
+from brokers.engine.partitions.verification import NO_TXN_ID
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode, downgraded
+from brokers.engine.records.rejections import TOO_MUCH_INFLATED
+
+ACKS_ALL: Final = -1
+NULL_RECORDS: Final = "The record set is null."
+
+
+def append_topics(request: ProduceRequest, client: Client, topics: ProduceTopics) -> None:
+    """Appends the batches of `topics`, which are some of the request's."""
+    engine = request.session.engine
+    request.now_ms = now_ms = engine.clock.now_ms()
+    if now_ms - engine.stall_detector.checked_ms > engine.stall_detector.pause_ms_max:
+        engine.stall_detector.check(now_ms)
+    acks, verification, budget = request.acks, request.verification, request.inflation_budget
+    for name, wanted in topics:
+        route = client.produce_routes.get(name)
+        if route is None:
+            route = client.produce_route(name)
+        error, topic_bytes = route.error, 0
+        results: list[PartitionResult] = []
+        for index, records_start, records_end in wanted:
+            partition = route.partitions.get(index)
+            if partition is None or error or records_start < 0 or verification is not None or budget.left_bytes < 0:
+                matching = _resolve_partition(request, route, name, index, records_start)
+                if isinstance(matching, tuple):
+                    request.failed = True
+                    results.append(matching)
+                    continue
+                partition = matching
+            result = _append_batch(request, partition, name, index, records_start, records_end, now_ms)
+            code, base_offset, append_ms, log_start_offset, message, appended_bytes, last_offset, wrong = result
+            if code:
+                request.failed = True
+                code = downgraded(code, ApiKey.PRODUCE, request.raw.version)
+                if wrong:
+                    if request.detailed is None:
+                        request.detailed = {}
+                    request.detailed[name, index] = result
+            else:
+                topic_bytes += appended_bytes
+                if acks == ACKS_ALL and partition.high_watermark <= last_offset:
+                    request.pending.append((partition, last_offset))
+            results.append((index, code, base_offset, append_ms, log_start_offset, message))
+        if topic_bytes:
+            request.accepted_bytes += topic_bytes
+            if route.usage is not None:
+                route.usage.add(topic_bytes)
+            if route.limiter is not None:
+                request.charge_topic(route.limiter, topic_bytes)
+        request.results.append((name, results))
+
+
+def answer(request: ProduceRequest, client: Client) -> None:
+    """Charges, then answers, waits until what was appended is committed, or answers nothing at all."""
+    session, raw = request.session, request.raw
+    request.release()
+    delay_ms = request.charge_appended(client)
+    if request.failed:
+        client.remember_refusals(
+            ((result[1], result[5]) for _, results in request.results for result in results), request.now_ms
+        )
+    if request.acks == 0:
+        if request.failed:
+            session.channel.close("an append without acknowledgement failed")
+        else:
+            session.channel.finish_without_response(delay_ms, request.mute)
+    elif request.pending:
+        # Not the request itself, which holds its frame.
+        response = DelayedProduceResponse(
+            session, raw.version, raw.correlation_id, request.results, delay_ms, request.encoded
+        )
+        # The silence begins with the answer (QUO-30), so nothing else is processed before it.
+        DelayedProduce(
+            session, request.pending, request.timeout_ms, response.frame_of, delay_ms, request.mute,
+            holds_connection=delay_ms > 0,
+        )  # fmt: skip
+    else:
+        frame = encode(
+            session, raw.version, raw.correlation_id, request.results, request.detailed, request.failed, delay_ms,
+            request.encoded,
+        )  # fmt: skip
+        session.channel.respond(frame, delay_ms, request.mute)
+
+
+def _resolve_partition(
+    request: ProduceRequest, route: Route, name: bytes, index: int, records_start: int
+) -> Partition | PartitionResult:
+    """The partition at its first use, or the result that refuses it."""
+    if request.verification is not None:
+        refusal = request.verification.refusal(name, index)
+        if refusal is not None:
+            return refusal
+    if route.error:
+        return index, route.error, -1, -1, -1, None
+    result = route.partitions.get(index) or route.find(index, request.session.engine)
+    if isinstance(result, int):
+        return index, result, -1, -1, -1, None
+    if records_start < 0:
+        return index, int(ErrorCode.INVALID_RECORD), -1, -1, -1, NULL_RECORDS
+    if request.inflation_budget.left_bytes < 0:
+        return index, int(ErrorCode.MESSAGE_TOO_LARGE), -1, -1, -1, TOO_MUCH_INFLATED
+    return result
+
+
+def _append_batch(
+    request: ProduceRequest,
+    partition: Partition,
+    name: bytes,
+    index: int,
+    records_start: int,
+    records_end: int,
+    now_ms: int,
+) -> AppendResult:
+    verification, recompressed = request.verification, request.recompressed
+    return partition.append(
+        request.raw.buffer[records_start:records_end],
+        now_ms,
+        acks=request.acks,
+        produce_version=request.raw.version,
+        verification_token=NO_TXN_ID if verification is None else verification.verification_token(name, index),
+        ahead=None if recompressed is None else recompressed.get(records_start),
+        budget=request.inflation_budget,
+    )

@@ -1,0 +1,192 @@
+"""A Produce that has to wait, or has very many batches: one coroutine for all versions (decision 110, I.6).
+
+Requests of very many batches are decoded and appended some at a time, and other requests come in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable
+from typing import Any, Final, Protocol
+
+from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.common.admission import until_paid
+from brokers.engine.handlers.common.background import answer_in_background, charged_turn, in_turns, parts_of
+from brokers.engine.handlers.produce.append import answer, append_topics
+from brokers.engine.handlers.produce.charging import ProduceCharges
+from brokers.engine.handlers.produce.recompression import SlowSets, check_in_thread, may_be_slow, slow_sets
+from brokers.engine.handlers.produce.request import (
+    BATCH_WEIGHT,
+    DECODED_AT_ONCE_MAX,
+    EncodedPart,
+    ProduceRequest,
+    TopicResult,
+)
+from brokers.engine.handlers.produce.response import is_long
+from brokers.engine.handlers.produce.transaction_verification import TransactionClaims, gather_claims
+from brokers.engine.handlers.session import Session
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.fast_codec import ProduceDecoder, encode_produced_topics
+from brokers.engine.protocol.fast_codec_produce import ProducePartition
+from brokers.engine.scheduling.time_slice import free_incrementally, yield_to_others
+from brokers.engine.throttling.charging import Limiter
+
+# To check and append so many bytes takes about as long as to read a partition.
+BYTES_OF_WEIGHT: Final = 8 * 1024
+# Topics and partitions of an answer.
+ENCODED_AT_ONCE_MAX: Final = 1_000
+
+
+class Stages(Protocol):
+    """The stages of a Produce in the format of its version. `append_and_answer` charges before it answers."""
+
+    session: Session
+    client_id: str | None
+
+    @property
+    def charges(self) -> ProduceCharges: ...
+    def limiters(self, client: Client) -> Iterable[Limiter]: ...
+    async def decode(self) -> None: ...
+    async def verify(self) -> None: ...
+    async def recompress(self) -> None: ...
+    async def append_and_answer(self) -> None: ...
+
+
+def start(stages: Stages) -> None:
+    """Runs the stages in a task that ends with the connection."""
+    answer_in_background(stages.session, run(stages))
+
+
+async def run(stages: Stages) -> None:
+    """Goes through the stages. A client that goes meanwhile is charged for what it sent, and what was appended stays."""
+    session, client_id, charges = stages.session, stages.client_id, stages.charges
+    await until_paid(session, client_id, stages.limiters)
+    try:
+        await stages.decode()
+        await stages.verify()
+        await stages.recompress()
+        # Others may have run into debt meanwhile.
+        await until_paid(session, client_id, stages.limiters)
+        charges.charge_received(session.client(client_id))
+        await stages.append_and_answer()
+    finally:
+        charges.charge_abandoned(session.client(client_id), session.engine.clock.now_ms())
+
+
+class AsyncProduce:
+    """Stages of a Produce from version 3 on; `claims` and `slow` are None if they were not looked for yet."""
+
+    def __init__(self, request: ProduceRequest, claims: TransactionClaims | None, slow: SlowSets | None) -> None:
+        self.session = request.session
+        self.client_id = request.raw.client_id
+        self._request = request
+        self._claims = claims
+        self._slow = slow
+
+    @property
+    def charges(self) -> ProduceCharges:
+        return self._request
+
+    def limiters(self, client: Client) -> list[Limiter]:
+        return self._request.limiters(client)
+
+    async def decode(self) -> None:
+        if self._request.is_long:
+            await self._in_turns(self._decode_in_turns())
+
+    async def verify(self) -> None:
+        request = self._request
+        if not request.is_transactional():
+            return
+        if request.is_long:
+            await self._in_turns(self._gather_in_turns())
+        elif self._claims is None:
+            with charged_turn(self.session, int(ApiKey.PRODUCE)):
+                self._claims = gather_claims(request)
+        if self._claims is not None and self._claims.unverified:
+            await self._claims.verify()
+
+    async def recompress(self) -> None:
+        """Checks and recompresses in a thread the batches that take long."""
+        request = self._request
+        if request.is_long:
+            await self._in_turns(self._look_for_slow_sets())
+        elif self._slow is None and may_be_slow(request):
+            with charged_turn(self.session, int(ApiKey.PRODUCE)):
+                self._slow = slow_sets(request, request.topics)
+        if self._slow:
+            await check_in_thread(request, self._slow)
+
+    async def append_and_answer(self) -> None:
+        request = self._request
+        if request.takes_turns():
+            await self._in_turns(self._append_in_turns())
+            return
+        self.session.cancel = None
+        with charged_turn(self.session, int(ApiKey.PRODUCE)):
+            client = request.client()
+            append_topics(request, client, request.topics)
+            answer(request, client)
+
+    async def _in_turns(self, work: Coroutine[Any, Any, None]) -> None:
+        await in_turns(self.session, int(ApiKey.PRODUCE), self.client_id, work)
+
+    async def _decode_in_turns(self) -> None:
+        request, raw = self._request, self._request.raw
+        decoder = ProduceDecoder(raw.buffer, raw.body, raw.end, raw.version, self.session.produce_items_max)
+        is_over = decoder.advance(DECODED_AT_ONCE_MAX)
+        while not is_over:
+            await yield_to_others()
+            is_over = decoder.advance(DECODED_AT_ONCE_MAX)
+        request.decoded(decoder.frame())
+        await yield_to_others()
+
+    async def _gather_in_turns(self) -> None:
+        self._claims = claims = TransactionClaims(self._request)
+        for topics, _ in parts_of(self._request.topics):
+            claims.add(topics)
+            await yield_to_others()
+        claims.close()
+
+    async def _look_for_slow_sets(self) -> None:
+        self._slow = slow = []
+        for topics, _ in parts_of(self._request.topics):
+            slow += slow_sets(self._request, topics)
+            await yield_to_others()
+
+    async def _append_in_turns(self) -> None:
+        request = self._request
+        for part, goes_on in parts_of(request.topics, _weigh):
+            before = len(request.results)
+            append_topics(request, request.client(), part)
+            if goes_on:
+                rest = request.results.pop(before)
+                request.results[before - 1][1].extend(rest[1])
+            await yield_to_others()
+        # Who waits for the last offset of a partition has waited for those before.
+        request.pending = list(dict(request.pending).items())
+        await free_incrementally(request.topics, lambda topic: topic[1])
+        if request.acks and is_long(request.results):
+            request.encoded = await _encoded(request.raw.version, request.results)
+        self.session.cancel = None
+        answer(request, request.client())
+
+
+async def _encoded(version: int, results: list[TopicResult]) -> list[EncodedPart]:
+    encoded: list[EncodedPart] = []
+    part: list[TopicResult] = []
+    lines = 0
+    for result in results:
+        part.append(result)
+        lines += 1 + len(result[1])
+        if lines > ENCODED_AT_ONCE_MAX:
+            encoded.append((part, encode_produced_topics(version, part)))
+            part, lines = [], 0
+            await yield_to_others()
+    encoded.append((part, encode_produced_topics(version, part)))
+    await yield_to_others()
+    return encoded
+
+
+def _weigh(wanted: ProducePartition) -> int:
+    _, records_start, records_end = wanted
+    return BATCH_WEIGHT + max(0, records_end - records_start) // BYTES_OF_WEIGHT

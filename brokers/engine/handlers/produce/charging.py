@@ -1,0 +1,104 @@
+"""Charges of one Produce, of any version: to its client, its topics and its instance (QUO-18, QUO-32)."""
+
+from __future__ import annotations
+
+from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.session import Session
+from brokers.engine.throttling.charging import Limiter, charge
+from brokers.engine.throttling.waits import Mute
+
+
+class ProduceCharges:
+    """Bytes that a Produce brought and appended, and the delay that follows from them."""
+
+    __slots__ = (
+        "accepted_bytes",
+        "acks",
+        "checking_delay_ms",
+        "delay_ms",
+        "is_charged",
+        "is_received_charged",
+        "limiter",
+        "mute",
+        "now_ms",
+        "session",
+        "size_bytes",
+        "topic_delay_ms",
+        "topic_limiter",
+    )
+
+    def __init__(self, session: Session, size_bytes: int) -> None:
+        self.session = session
+        self.size_bytes = size_bytes
+        self.acks = 0
+        # Wall time of the last append.
+        self.now_ms = 0
+        self.accepted_bytes = 0
+        self.is_charged = self.is_received_charged = False
+        # The delay that the bytes received bring, and its limiter.
+        self.delay_ms = 0
+        self.limiter: Limiter | None = None
+        # Set with the delay that follows the response.
+        self.mute: Mute | None = None
+        # For the thread's time that checking or conversion took of the instance's share.
+        self.checking_delay_ms = 0
+        # The longest delay that one of its topics asks for, and the topic's limiter.
+        self.topic_delay_ms = 0
+        self.topic_limiter: Limiter | None = None
+
+    def charge_received(self, client: Client) -> None:
+        """Charges the bytes of the request before its records are appended: nobody else is admitted meanwhile."""
+        self.is_received_charged = True
+        if client.produce_limiters:
+            now_ms = self.session.engine.clock.monotonic_ms()
+            self.delay_ms, self.limiter = charge(client.produce_limiters, self.size_bytes, now_ms)
+
+    def charge_topic(self, limiter: Limiter, appended_bytes: int) -> None:
+        """Charges bytes that were appended to a topic that has a limit."""
+        delay_ms, _ = charge((limiter,), appended_bytes, self.session.engine.clock.monotonic_ms())
+        if delay_ms > self.topic_delay_ms:
+            self.topic_delay_ms, self.topic_limiter = delay_ms, limiter
+
+    def charge_abandoned(self, client: Client, now_ms: int) -> None:
+        """Charges what was done for a client that went before it was answered; does nothing if that was done already."""
+        if self.is_charged:
+            return
+        if not self.is_received_charged:
+            self.charge_received(client)
+        self.now_ms = now_ms
+        self.charge_appended(client)
+
+    def charge_appended(self, client: Client) -> int:
+        """Charges what only the append made known; returns how long the client waits after the response, in ms."""
+        self.is_charged = True
+        engine, accepted_bytes, now_ms = self.session.engine, self.accepted_bytes, self.now_ms
+        if accepted_bytes:
+            engine.totals.produce_bytes += accepted_bytes
+            if client.accounting is not None:
+                client.accounting.traffic.produced(accepted_bytes, now_ms)
+        checking_delay_ms = self.checking_delay_ms
+        if checking_delay_ms and client.accounting is not None:
+            client.accounting.remember_request_time(checking_delay_ms, client.user, client.client_id, now_ms)
+        if not client.produce_limiters and client.request_limiter is None and self.topic_limiter is None:
+            return checking_delay_ms
+        # What a topic wants uncompressed may be far more than what was sent.
+        more_bytes = accepted_bytes - self.size_bytes
+        if more_bytes > 0:
+            delay_ms, limiter = charge(client.produce_limiters, more_bytes, engine.clock.monotonic_ms())
+        else:
+            delay_ms, limiter = self.delay_ms, self.limiter
+        if self.topic_delay_ms > delay_ms:
+            delay_ms, limiter = self.topic_delay_ms, self.topic_limiter
+        if limiter is not None and delay_ms >= checking_delay_ms:
+            self.mute = Mute(limiter, delay_ms, engine.loop_clock)
+        request_limiter = client.request_limiter
+        if request_limiter is not None:
+            if self.acks == 0:
+                self.session.leave_turn_uncharged()
+            else:
+                time_delay_ms = self.session.time_delay_ms(request_limiter)
+                if time_delay_ms > delay_ms:
+                    delay_ms, limiter, self.mute = time_delay_ms, request_limiter, None
+        if limiter is not None:
+            client.remember_delay(limiter, delay_ms, now_ms)
+        return max(delay_ms, checking_delay_ms)
