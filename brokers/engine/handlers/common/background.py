@@ -21,11 +21,19 @@ T = TypeVar("T")
 PARTITIONS_PER_TURN_MAX: Final = 200
 
 
-def answer_in_background(session: Session, work: Coroutine[Any, Any, None]) -> None:
-    """Runs `work`, which answers on the session's channel. It ends with the connection. Its steps are the turns of its
-    instance.
+def answer_in_background(
+    session: Session, work: Coroutine[Any, Any, None], on_step: Callable[[Session, float], object] | None = None
+) -> None:
+    """Runs `work`, which answers on the session's channel. It ends with the connection. Its steps are turns of its
+    instance; after each `on_step` is called with the seconds that it took.
     """
-    steps = timed(work, partial(_used, session), None, session.turn_to_resume)
+
+    def used(spent_s: float) -> None:
+        _used(session, spent_s)
+        if on_step is not None:
+            on_step(session, spent_s)
+
+    steps = timed(work, used, None, session.turn_to_resume)
     task = session.engine.spawn(_contained(session, steps))
 
     def over(_: object) -> None:

@@ -4,14 +4,14 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
 from typing import Final
 
+from brokers.engine.handlers.common.background import answer_in_background
 from brokers.engine.handlers.common.peer_brokers import is_speaker, speaker_error
 from brokers.engine.handlers.context import Engine
-from brokers.engine.handlers.fetch.delayed_fetch import DelayedFollowerFetch
 from brokers.engine.handlers.fetch.fetch_errors import NO_SESSION, Diverging, PartitionResult
-from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch_then
+from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch
 from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.follower_session import NOT_REPORTED, FollowedPartition, FollowerSession
 from brokers.engine.partitions.partition import LOG_END, NO_EPOCH, Partition
@@ -27,8 +27,8 @@ SESSIONLESS: Final = -1
 EPOCH_MAX: Final = 2**31 - 1
 
 
-class ExpirationTask:
-    """What one answer says."""
+class FollowerRead:
+    """Result of reading for a follower: the partitions of one answer."""
 
     __slots__ = ("diverging", "has_records", "is_urgent", "lines", "missing", "taken")
 
@@ -38,7 +38,7 @@ class ExpirationTask:
         self.missing: list[Missing] = []
         self.taken: list[FollowedPartition] = []
         self.has_records = False
-        # More than where the high watermark is.
+        # True if it has more than new high watermarks.
         self.is_urgent = False
 
     def add(self, line: FollowedPartition, answer: PartitionResult) -> None:
@@ -56,18 +56,112 @@ class ExpirationTask:
                     line[6].release()
 
 
+class FollowerFetch:
+    """A fetch of a follower, in its session."""
+
+    __slots__ = ("correlation_id", "fetches", "frame", "session", "version")
+
+    def __init__(
+        self, session: Session, version: int, correlation_id: int, frame: FetchFrame, fetches: FollowerSession
+    ) -> None:
+        self.session = session
+        self.version = version
+        self.correlation_id = correlation_id
+        self.frame = frame
+        self.fetches = fetches
+
+    @property
+    def limit_bytes(self) -> int:
+        return min(self.frame.max_bytes, self.session.engine.fetch_bytes_max)
+
+
 def fetch_as_follower(session: Session, version: int, correlation_id: int, frame: FetchFrame) -> None:
     """Serves a fetch that names its replica; only that broker may make it, in its present epoch (REP-24)."""
     error = _speaker_error(session, version, frame)
     if error:
         refuse(session, version, correlation_id, error)
         return
-    result = _session(session.engine, frame)
-    if isinstance(result, int):
-        refuse(session, version, correlation_id, result)
+    fetches = _session(session.engine, frame)
+    if isinstance(fetches, int):
+        refuse(session, version, correlation_id, fetches)
         return
-    _apply_request(session, result, frame)
-    _serve(session, version, correlation_id, frame, result, True, 0)
+    _apply_request(session, fetches, frame)
+    serve(FollowerFetch(session, version, correlation_id, frame, fetches), True)
+
+
+def serve(request: FollowerFetch, may_delay: bool) -> None:
+    """Answers with what there is, or, with `may_delay`, waits for an append."""
+    session, fetches = request.session, request.fetches
+    may_delay = may_delay and request.frame.max_wait_ms > 0 and not fetches.is_owed
+    if may_delay and not fetches.has_ready:
+        DelayedFollowerFetch(request)
+        return
+    read_result = _read(session.engine, fetches, request.limit_bytes, False)
+    if read_result.missing:
+        read_result.release()
+        fetches.put_back(read_result.taken)
+        answer_in_background(session, _serve_from_disk(request, read_result.missing))
+    elif may_delay and not read_result.is_urgent:
+        DelayedFollowerFetch(request)
+    else:
+        _answer(request, read_result)
+
+
+async def _serve_from_disk(request: FollowerFetch, missing: Sequence[Missing]) -> None:
+    """Answers when what is `missing` was read into the page cache."""
+    engine, fetches = request.session.engine, request.fetches
+    for round_number in range(1, ROUNDS_MAX + 1):
+        await prefetch(engine, missing)
+        read_result = _read(engine, fetches, request.limit_bytes, round_number == ROUNDS_MAX)
+        if not read_result.missing:
+            break
+        read_result.release()
+        fetches.put_back(read_result.taken)
+        missing = read_result.missing
+    request.session.cancel = None
+    _answer(request, read_result)
+
+
+class DelayedFollowerFetch:
+    """A follower's fetch that waits for an append, a leadership that ends, or the follower's next request."""
+
+    __slots__ = ("_is_superseded", "_request", "_tick")
+
+    def __init__(self, request: FollowerFetch) -> None:
+        self._request = request
+        self._is_superseded = False
+        session = request.session
+        self._tick = session.engine.deadlines.add(self, request.frame.max_wait_ms)
+        request.fetches.wait(self.expire)
+        session.hurry = self._give_way
+        session.cancel = self._leave
+
+    def expire(self) -> None:
+        """Ends the wait."""
+        session = self._request.session
+        self._leave()
+        # Not inside the append that woke us: its client's answer goes first, and more may follow in the same request.
+        session.cancel = session.engine.loop.call_soon(self._complete).cancel
+
+    def _give_way(self) -> None:
+        """Answers with nothing. What is ready goes with the follower's next request: were it here as well, the follower
+        would have to say how far it came beside that request, and there would be two under way from then on.
+        """
+        self._is_superseded = True
+        self.expire()
+
+    def _leave(self) -> None:
+        session = self._request.session
+        session.engine.deadlines.drop(self, self._tick)
+        session.hurry = None
+        self._request.fetches.leave_alone()
+
+    def _complete(self) -> None:
+        self._request.session.cancel = None
+        if self._is_superseded:
+            _answer(self._request, FollowerRead())
+        else:
+            serve(self._request, False)
 
 
 def _speaker_error(session: Session, version: int, frame: FetchFrame) -> int:
@@ -138,45 +232,8 @@ def _find(engine: Engine, session: Session, topic_id: bytes, index: int) -> Part
     return partition if partition.topic_id == topic_id else int(ErrorCode.INCONSISTENT_TOPIC_ID)
 
 
-def _serve(
-    session: Session,
-    version: int,
-    correlation_id: int,
-    frame: FetchFrame,
-    fetches: FollowerSession,
-    may_delay: bool,
-    round_number: int,
-) -> None:
-    """Answers with what there is, or waits: for the disk, or (`may_delay`) for an append."""
-    engine = session.engine
-    may_delay = may_delay and frame.max_wait_ms > 0 and not fetches.is_owed
-    if may_delay and not fetches.has_ready:
-        _wait(session, version, correlation_id, frame, fetches)
-        return
-    reading = _read(engine, fetches, min(frame.max_bytes, engine.fetch_bytes_max), round_number >= ROUNDS_MAX)
-    if reading.missing:
-        reading.release()
-        fetches.put_back(reading.taken)
-        again = partial(_serve, session, version, correlation_id, frame, fetches, False, round_number + 1)
-        prefetch_then(session, reading.missing, again)
-        return
-    if may_delay and not reading.is_urgent:
-        _wait(session, version, correlation_id, frame, fetches)
-        return
-    _answer(session, version, correlation_id, fetches, reading)
-
-
-def _wait(session: Session, version: int, correlation_id: int, frame: FetchFrame, fetches: FollowerSession) -> None:
-    again = partial(_serve, session, version, correlation_id, frame, fetches, False, 0)
-    # What is ready goes with the follower's next request: were it here as well, the follower would have to say how far
-    # it came beside that request, and there would be two under way from then on.
-    give_way = partial(_answer, session, version, correlation_id, fetches, ExpirationTask())
-    DelayedFollowerFetch(session, again, give_way, frame.max_wait_ms, fetches)
-
-
-def _answer(
-    session: Session, version: int, correlation_id: int, fetches: FollowerSession, reading: ExpirationTask
-) -> None:
+def _answer(request: FollowerFetch, reading: FollowerRead) -> None:
+    session, fetches = request.session, request.fetches
     engine = session.engine
     for line in fetches.news():
         partition = line.partition
@@ -187,13 +244,15 @@ def _answer(
         fetches.close()
     answers = list(reading.lines.items())
     session.channel.respond_parts(
-        encode_fetch_response(version, correlation_id, 0, 0, fetches.id, answers, diverging=reading.diverging)
+        encode_fetch_response(
+            request.version, request.correlation_id, 0, 0, fetches.id, answers, diverging=reading.diverging
+        )
     )
 
 
-def _read(engine: Engine, fetches: FollowerSession, limit_bytes: int, wait: bool) -> ExpirationTask:
-    """What is ready, longest waiting first, as far as the answer reaches."""
-    reading = ExpirationTask()
+def _read(engine: Engine, fetches: FollowerSession, limit_bytes: int, wait: bool) -> FollowerRead:
+    """Reads what is ready, longest waiting first, as far as the answer reaches."""
+    reading = FollowerRead()
     remaining = limit_bytes
     while remaining > 0:
         line = fetches.next_ready()
@@ -226,7 +285,7 @@ def _read(engine: Engine, fetches: FollowerSession, limit_bytes: int, wait: bool
 
 
 def _read_records(
-    reading: ExpirationTask,
+    reading: FollowerRead,
     fetches: FollowerSession,
     line: FollowedPartition,
     partition: Partition,
@@ -279,7 +338,7 @@ def _is_held_back(engine: Engine, fetches: FollowerSession, line: FollowedPartit
     return delay_ms > 0
 
 
-def _complain(reading: ExpirationTask, line: FollowedPartition, code: int) -> None:
+def _complain(reading: FollowerRead, line: FollowedPartition, code: int) -> None:
     reading.is_urgent = True
     reading.add(line, (line.key[1], code, -1, -1, -1, 0, None))
 
@@ -290,7 +349,7 @@ def _without_records(line: FollowedPartition, partition: Partition) -> Partition
     return line.key[1], 0, high_watermark, high_watermark, start_offset, 0, None
 
 
-def _give_back_records(reading: ExpirationTask, fetches: FollowerSession) -> None:
+def _give_back_records(reading: FollowerRead, fetches: FollowerSession) -> None:
     """The answer that says where logs part has no room for records: they go with the next one."""
     reading.release()
     fetches.put_back([line for line in reading.taken if not line.code and line.key not in reading.diverging])

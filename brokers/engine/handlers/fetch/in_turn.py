@@ -1,10 +1,17 @@
-"""Wakes a fetch that is served in a task, when the turn of its instance comes."""
+"""Turns of fetches that were woken: when they come, and what they cost."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.session import Session
+from brokers.engine.protocol.apis import ApiKey
+
+# A longer turn of a fetch that is served once more counts as request time of its instance. A fetch of a few partitions
+# takes a tenth of it.
+UNPAID_TURN_S_MAX: Final = 0.001
 
 
 class InTurn:
@@ -29,3 +36,11 @@ class InTurn:
 
     def _on_turn(self, _: object) -> None:
         self.event.set()
+
+
+def charge_long_turn(session: Session, spent_s: float) -> None:
+    """Counts a later turn of a client's fetch, and charges it as request time if it took long."""
+    engine, instance_id = session.engine, session.principal.instance_id
+    engine.loop_turns.record(int(ApiKey.FETCH), instance_id, spent_s)
+    if spent_s >= UNPAID_TURN_S_MAX and instance_id is not None and not session.principal.internal:
+        engine.accountings.of(instance_id).request_time.charge(round(spent_s * 1e6), engine.clock.monotonic_ms())

@@ -14,11 +14,11 @@ from typing import Final
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.common.background import answer_in_turns
 from brokers.engine.handlers.common.chunked_encoding import LINES_AT_ONCE_MAX, encoded_in_chunks
-from brokers.engine.handlers.fetch.delayed_fetch import bytes_still_missing, may_be_delayed
-from brokers.engine.handlers.fetch.fetch import charge_for, meter
+from brokers.engine.handlers.fetch.answering import charge_for, meter
 from brokers.engine.handlers.fetch.in_turn import InTurn
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch
 from brokers.engine.handlers.fetch.repeats import without_repeats_of_old
+from brokers.engine.handlers.fetch.request import bytes_still_missing, may_be_delayed
 from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.session import Session, decode_in_pieces
 from brokers.engine.partitions.delayed_operations import DelayedRead

@@ -1,16 +1,14 @@
-"""What lies on the disk only is read into the page cache by a thread while the loop serves others; then the partition
-is asked again.
+"""Reads records that lie on the disk only into the page cache, in a thread, while the loop serves others; then the
+partition is read again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from brokers.engine.handlers.context import Engine
-from brokers.engine.handlers.fetch.delayed_fetch import serve_again
-from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import Uncached
 
@@ -21,7 +19,7 @@ PREFETCHED_TOGETHER_MAX: Final = 16
 
 
 class Missing(NamedTuple):
-    """What a read has to wait for."""
+    """Part of a partition's log that a read has to wait for."""
 
     partition: Partition
     uncached: Uncached
@@ -38,36 +36,8 @@ Prefetching = asyncio.Future[list[Failed]]
 
 
 async def prefetch(engine: Engine, missing: Sequence[Missing]) -> None:
-    """Waits until the first of what is `missing` are in the page cache. A failing disk takes its partitions with it."""
+    """Waits until the first `missing` parts are in the page cache. A failing disk takes its partitions with it."""
     _report_failures(await asyncio.shield(_begin(engine, missing)))
-
-
-def prefetch_then(session: Session, missing: Sequence[Missing], again: Callable[[], object]) -> None:
-    """Calls `again` when the first of what is `missing` are in the page cache and the instance's turn comes, unless the
-    connection went.
-    """
-    prefetching = _begin(session.engine, missing)
-
-    def done(_: object) -> None:
-        session.cancel = None
-        if prefetching.cancelled():
-            session.channel.close("the broker stops")
-            return
-        try:
-            _report_failures(prefetching.result())
-        except Exception as error:  # one tenant's request must not take the others' broker down
-            session.channel.fail(error)
-            return
-        turn = session.channel.turns.now_or_in_turn(serve)
-        if not turn.is_over:
-            session.cancel = turn.cancel
-
-    def serve() -> None:
-        session.cancel = None
-        serve_again(session, again)
-
-    prefetching.add_done_callback(done)
-    session.cancel = lambda: prefetching.remove_done_callback(done)
 
 
 def _begin(engine: Engine, missing: Sequence[Missing]) -> Prefetching:

@@ -1,76 +1,126 @@
-"""What a fetch has read so far."""
+"""Reads the partitions of a client's Fetch: whole batches, straight from the log (WIRE-27 to 29)."""
 
 from __future__ import annotations
 
-from brokers.engine.handlers.fetch.fetch_errors import Diverging, PartitionResult
+from typing import Final
+
+from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.fetch.fetch_errors import PartitionResult, divergence
 from brokers.engine.handlers.fetch.prefetch import Missing
-from brokers.engine.partitions.committed import AbortedByPartition
-from brokers.engine.partitions.partition import Partition
-from brokers.engine.throttling.charging import Limiter
-from brokers.engine.throttling.usage import UsageCounter
+from brokers.engine.handlers.fetch.read_result import FetchReadResult
+from brokers.engine.handlers.fetch.request import FetchRequest
+from brokers.engine.partitions.committed import list_aborted
+from brokers.engine.partitions.partition import NO_EPOCH, Partition
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode, downgraded
+from brokers.engine.protocol.fast_codec_fetch import PartitionWanted, TopicWanted
+from brokers.engine.records.compression import ZSTD
+from brokers.engine.throttling.charging import fetch_cap_bytes
+
+# Clients before this version cannot inflate zstd; a topic that forces it has nothing for them.
+ZSTD_FROM: Final = 10
 
 
-class Reading:
-    """One pass over the partitions of a request.
+def read(
+    request: FetchRequest,
+    client: Client,
+    topics: list[TopicWanted],
+    limit_bytes: int,
+    wait: bool,
+    nothing_yet: bool = True,
+) -> FetchReadResult:
+    """Reads `topics`, which are some of the request's, in their order.
 
-    What is `missing` has to come from the disk, which this pass was not to wait for; then the rest is of no use.
+    With `nothing_yet` the first partition that has records gives a whole batch, however large. With `wait` the loop
+    waits for the disk.
     """
+    engine, frame, version = request.session.engine, request.frame, request.version
+    by_id = request.names_ids
+    routes = client.consume_routes
+    isolation = frame.isolation
+    read_result = FetchReadResult()
+    watched = read_result.watched
+    remaining = limit_bytes
+    is_unresolved = frame.max_bytes < 0 or version < ZSTD_FROM
+    for key, wanted in topics:
+        route = routes.get(key)
+        if route is None:
+            route = client.consume_route(key, by_id)
+        results: list[PartitionResult] = []
+        topic_bytes = 0
+        held_back = 0 if route.limiter is None else remaining - fetch_cap_bytes((route.limiter,), remaining)
+        remaining -= held_back
+        for partition_wanted in wanted:
+            index, leader_epoch, offset, last_fetched_epoch, _, partition_bytes_max = partition_wanted
+            if route.error:
+                results.append((index, route.error, -1, -1, -1, 0, None))
+                continue
+            partition = route.partitions.get(index)
+            if partition is None:
+                found = route.find(index, engine)
+                if isinstance(found, int):
+                    read_result.must_answer |= found != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    results.append((index, found, -1, -1, -1, 0, None))
+                    continue
+                partition = found
+            if (
+                last_fetched_epoch >= 0
+                or partition_bytes_max < 0
+                or is_unresolved
+                or (by_id and partition.topic_id != key)
+            ):
+                code, offset = _resolve_read(request, read_result, partition, key, partition_wanted)
+                if code:
+                    read_result.must_answer = True
+                    results.append((index, code, -1, -1, -1, 0, None))
+                    continue
+            code, high_watermark, stable_offset, start_offset, records, uncached = partition.read(
+                offset,
+                partition_bytes_max if partition_bytes_max < remaining else remaining,
+                min_one_batch=nothing_yet,
+                isolation=isolation,
+                current_leader_epoch=leader_epoch if leader_epoch >= 0 else NO_EPOCH,
+                wait=wait,
+            )
+            if isolation and records is not None and partition.log.has_aborts:
+                code, records, uncached = list_aborted(read_result.aborted, key, partition, offset, records, wait)
+            if records is not None:
+                length = records.length
+                remaining = remaining - length if remaining > length else 0
+                nothing_yet = False
+                topic_bytes += length
+                results.append((index, code, high_watermark, stable_offset, start_offset, length, records))
+            else:
+                if uncached is not None:
+                    read_result.missing.append(Missing(partition, uncached))
+                if code:
+                    read_result.must_answer = True
+                    code = downgraded(code, ApiKey.FETCH, version)
+                results.append((index, code, high_watermark, stable_offset, start_offset, 0, None))
+            watched.append(partition)
+        remaining += held_back
+        read_result.add_topic(key, results, topic_bytes, route.usage, route.limiter)
+    return read_result
 
-    __slots__ = (
-        "aborted", "answers", "diverging", "limited", "metered", "missing", "must_answer", "readable_bytes", "slices",
-        "watched",
-    )  # fmt: skip
 
-    def __init__(self) -> None:
-        self.aborted: AbortedByPartition = {}
-        self.answers: list[tuple[bytes, list[PartitionResult]]] = []
-        self.missing: list[Missing] = []
-        self.diverging: Diverging = {}
-        self.metered: list[tuple[UsageCounter | None, int]] = []
-        # What was read of topics that have a limit of their own.
-        self.limited: list[tuple[Limiter, int]] = []
-        self.readable_bytes = 0
-        # Of so many partitions there are records, in what it was extended with.
-        self.slices = 0
-        self.watched: list[Partition] = []
-        self.must_answer = False
-
-    def add_topic(
-        self,
-        key: bytes,
-        lines: list[PartitionResult],
-        topic_bytes: int,
-        usage: UsageCounter | None,
-        limiter: Limiter | None,
-    ) -> None:
-        """The next topic of the answer, with what was read of it."""
-        self.answers.append((key, lines))
-        if topic_bytes:
-            self.readable_bytes += topic_bytes
-            self.metered.append((usage, topic_bytes))
-            if limiter is not None:
-                self.limited.append((limiter, topic_bytes))
-
-    def extend(self, later: Reading, goes_on: bool) -> None:
-        """With what was read after it; `goes_on`: the first topic of that is the last one of this."""
-        answers = later.answers
-        if goes_on:
-            self.answers[-1][1].extend(answers[0][1])
-            answers = answers[1:]
-        self.answers += answers
-        for key, entries in later.aborted.items():
-            self.aborted[key] = entries
-        self.missing += later.missing
-        self.diverging.update(later.diverging)
-        self.metered += later.metered
-        self.limited += later.limited
-        self.readable_bytes += later.readable_bytes
-        self.slices += sum(1 for _, lines in later.answers for line in lines if line[6] is not None)
-        self.watched += later.watched
-        self.must_answer = self.must_answer or later.must_answer
-
-    def release(self) -> None:
-        for _, lines in self.answers:
-            for line in lines:
-                if line[6] is not None:
-                    line[6].release()
+def _resolve_read(
+    request: FetchRequest, read_result: FetchReadResult, partition: Partition, key: bytes, wanted: PartitionWanted
+) -> tuple[int, int]:
+    """Returns an error code and the offset to read from, for what few requests ask: a negative limit, records that the
+    version's clients cannot read, another topic's id, a known epoch.
+    """
+    _, _, offset, last_fetched_epoch, _, partition_bytes_max = wanted
+    if min(request.frame.max_bytes, partition_bytes_max) < 0:
+        return int(ErrorCode.UNKNOWN_SERVER_ERROR), offset
+    if request.version < ZSTD_FROM and partition.config.batch_rules.codec == ZSTD:
+        return int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), offset
+    if request.names_ids and partition.topic_id != key:
+        return int(ErrorCode.INCONSISTENT_TOPIC_ID), offset
+    diverging = divergence(partition, last_fetched_epoch, offset) if last_fetched_epoch >= 0 else None
+    if isinstance(diverging, int):
+        return diverging, offset
+    if diverging is None:
+        return 0, offset
+    read_result.must_answer = True
+    read_result.diverging[key, partition.index] = diverging
+    return 0, partition.log_end_offset

@@ -57,7 +57,7 @@ def start(stages: Stages) -> None:
 
 
 async def run(stages: Stages) -> None:
-    """Goes through the stages. A client that goes meanwhile is charged for what it sent, and what was appended stays."""
+    """Goes through the stages. A client that goes meanwhile is charged for what it sent; what was appended stays."""
     session, client_id, charges = stages.session, stages.client_id, stages.charges
     await until_paid(session, client_id, stages.limiters)
     try:

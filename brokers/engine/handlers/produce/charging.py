@@ -60,7 +60,7 @@ class ProduceCharges:
             self.topic_delay_ms, self.topic_limiter = delay_ms, limiter
 
     def charge_abandoned(self, client: Client, now_ms: int) -> None:
-        """Charges what was done for a client that went before it was answered; does nothing if that was done already."""
+        """Charges what was done for a client that went before the answer, unless it is charged already."""
         if self.is_charged:
             return
         if not self.is_received_charged:

@@ -10,8 +10,8 @@ import pytest
 
 from brokers.engine.handlers.api_table import limit_of
 from brokers.engine.handlers.common.background import PARTITIONS_PER_TURN_MAX, parts_of
-from brokers.engine.handlers.fetch import long_fetch
-from brokers.engine.handlers.fetch.long_fetch import READ_AT_ONCE_BYTES_MAX
+from brokers.engine.handlers.fetch import async_fetch
+from brokers.engine.handlers.fetch.async_fetch import READ_AT_ONCE_BYTES_MAX
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
@@ -171,12 +171,12 @@ async def test_the_answer_to_a_long_fetch_is_encoded_in_turns(house: House, monk
             added.append(len(partitions))
             self._add(topic, partitions)
 
-    monkeypatch.setattr(long_fetch, "FetchResponseEncoder", Counted)
-    count = 3 * long_fetch.ENCODED_AT_ONCE_MAX + 1
+    monkeypatch.setattr(async_fetch, "FetchResponseEncoder", Counted)
+    count = 3 * async_fetch.ENCODED_AT_ONCE_MAX + 1
     answer = await house.mine.call(ApiKey.FETCH, 12, fetch_of([("orders", list(range(count)))], max_wait_ms=0))
 
     assert len(answer.responses[0].partitions) == count
-    assert added == [long_fetch.ENCODED_AT_ONCE_MAX] * 3 + [1]
+    assert added == [async_fetch.ENCODED_AT_ONCE_MAX] * 3 + [1]
 
 
 async def a_wide_topic(house: House) -> tuple[int, Partition]:
@@ -240,7 +240,7 @@ async def test_a_long_fetch_has_records_of_so_many_partitions_at_once(
     partitions, _ = await a_wide_topic(house)
     for index in range(0, partitions, 10):
         assert (await produce(house.mine, "orders", batch(b"a"), partition=index)).error_code == 0
-    monkeypatch.setattr(long_fetch, "SLICES_MAX", 5)
+    monkeypatch.setattr(async_fetch, "SLICES_MAX", 5)
 
     answer = await house.mine.call(ApiKey.FETCH, 12, fetch_of([("orders", list(range(partitions)))], max_wait_ms=0))
 

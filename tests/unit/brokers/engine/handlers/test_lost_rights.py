@@ -11,7 +11,7 @@ import pytest
 
 from brokers.contract.acls import AclOperation, PatternType, Permission, ResourceType
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.handlers.fetch.long_fetch import READ_AT_ONCE_BYTES_MAX
+from brokers.engine.handlers.fetch.async_fetch import READ_AT_ONCE_BYTES_MAX
 from brokers.engine.handlers.waiting_calls import TURN_S_MAX, WaitingCalls
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode

@@ -19,8 +19,8 @@ from brokers.engine.handlers.common.duplicate_limits import DuplicateLimits
 from brokers.engine.handlers.configs import describe_configs
 from brokers.engine.handlers.context import Call, View
 from brokers.engine.handlers.fetch import legacy, list_offsets_legacy
-from brokers.engine.handlers.fetch.delayed_fetch import DELAYED_UNCOUNTED_MAX
 from brokers.engine.handlers.fetch.fetch_errors import refused
+from brokers.engine.handlers.fetch.request import DELAYED_UNCOUNTED_MAX
 from brokers.engine.handlers.offsets import legacy as old_offsets
 from brokers.engine.handlers.offsets import offsets
 from brokers.engine.handlers.offsets.offsets import partitions_fetched

@@ -1,4 +1,4 @@
-"""A Produce is read from top to bottom: no stage is handed the next one as a callback (issue 40)."""
+"""A Produce and a Fetch are read from top to bottom: no stage is handed the next one as a callback."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-PRODUCE = Path(__file__).resolve().parents[2] / "brokers/engine/handlers/produce"
+HANDLERS = Path(__file__).resolve().parents[2] / "brokers/engine/handlers"
+MODULES = [path for room in ("fetch", "produce") for path in sorted((HANDLERS / room).glob("*.py"))]
 
 
-@pytest.mark.parametrize("path", sorted(PRODUCE.glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_no_stage_takes_a_callback_to_the_next(path: Path) -> None:
     tree = ast.parse(path.read_text())
     imported = {

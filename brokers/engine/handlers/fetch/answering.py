@@ -1,0 +1,105 @@
+"""Encodes the answer of a client's Fetch, charges it and sends it (QUO-19, QUO-20)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.fetch.current_leaders import LEADERS_FROM, find_leaders
+from brokers.engine.handlers.fetch.fetch_errors import NO_SESSION, READ_COMMITTED
+from brokers.engine.handlers.fetch.read_result import FetchReadResult
+from brokers.engine.handlers.fetch.request import FetchRequest
+from brokers.engine.handlers.session import Session
+from brokers.engine.protocol.fast_codec import encode_fetch_response
+from brokers.engine.throttling.charging import Limiter, charge_fetch
+from brokers.engine.throttling.usage import UsageCounter
+from brokers.engine.throttling.waits import Mute
+from brokers.engine.values import Slice
+
+FRAME_SIZE_BYTES: Final = 4
+
+
+def answer(request: FetchRequest, client: Client, read_result: FetchReadResult) -> None:
+    """Encodes the response, charges it and sends it."""
+    if read_result.diverging:
+        # Records wait for the next request, which the reader sends after it truncated.
+        read_result.release()
+    version, correlation_id = request.version, request.correlation_id
+    is_committed = request.frame.isolation == READ_COMMITTED
+    if read_result.must_answer and version >= LEADERS_FROM:
+        leaders, tagged = find_leaders(request.session.view(), version, read_result.answers)
+        parts = encode_fetch_response(
+            version, correlation_id, 0, 0, NO_SESSION, read_result.answers,
+            read_committed=is_committed, aborted=read_result.aborted, leaders=leaders, diverging=read_result.diverging,
+            tagged=tagged,
+        )  # fmt: skip
+    else:
+        parts = encode_fetch_response(
+            version, correlation_id, 0, 0, NO_SESSION, read_result.answers,
+            read_committed=is_committed, aborted=read_result.aborted, diverging=read_result.diverging,
+        )  # fmt: skip
+    send(request, client, read_result, parts)
+
+
+def send(request: FetchRequest, client: Client, read_result: FetchReadResult, parts: list[bytes | Slice]) -> None:
+    """Charges the encoded response and sends it. A response beyond the limits goes without records, and uncharged."""
+    session, engine = request.session, request.session.engine
+    limited = [] if read_result.diverging else read_result.limited
+    if client.consume_limiters or client.request_limiter is not None or limited:
+        head = parts[0]
+        assert isinstance(head, bytes), "a frame begins with its size"
+        size_bytes = FRAME_SIZE_BYTES + int.from_bytes(head[:FRAME_SIZE_BYTES], "big")
+        delay_ms, limiter = charge_for(session, client, size_bytes, limited)
+        if limiter is not None:
+            read_result.release()
+            client.remember_delay(limiter, delay_ms, engine.clock.now_ms())
+            session.channel.respond_parts(
+                encode_fetch_response(request.version, request.correlation_id, delay_ms, 0, NO_SESSION, []), delay_ms,
+                mute=None if limiter is client.request_limiter else Mute(limiter, delay_ms, engine.loop_clock),
+            )  # fmt: skip
+            return
+    if not read_result.metered or read_result.diverging:
+        session.channel.respond_parts(parts)
+        return
+    session.channel.respond_parts(parts, 0, SentMeter(session, client, read_result.metered))
+
+
+def charge_for(
+    session: Session, client: Client, size_bytes: int, limited: list[tuple[Limiter, int]]
+) -> tuple[int, Limiter | None]:
+    """Returns how long a response of `size_bytes` waits, and for which limiter; `limited` are those of its topics."""
+    now_ms = session.engine.clock.monotonic_ms()
+    request_limiter = client.request_limiter
+    time_ms = 0 if request_limiter is None else session.time_delay_ms(request_limiter)
+    charged = [(limiter, size_bytes) for limiter in client.consume_limiters] + limited
+    delay_ms, limiter = charge_fetch(charged, now_ms, time_ms > 0)
+    return (time_ms, request_limiter) if time_ms > delay_ms else (delay_ms, limiter)
+
+
+class SentMeter:
+    """Meters the records of a response when they went out."""
+
+    __slots__ = ("_client", "_metered", "_session")
+
+    def __init__(self, session: Session, client: Client, metered: list[tuple[UsageCounter | None, int]]) -> None:
+        self._session = session
+        self._client = client
+        self._metered = metered
+
+    def __call__(self, sent_bytes: int) -> None:
+        meter(self._session, self._client, self._metered, sent_bytes)
+
+
+def meter(session: Session, client: Client, metered: list[tuple[UsageCounter | None, int]], count: int) -> None:
+    """Meters `count` bytes of records that went out, in the order of the answer."""
+    if not count:
+        return
+    engine = session.engine
+    engine.totals.consume_bytes += count
+    if client.accounting is not None:
+        client.accounting.traffic.consumed(count, engine.clock.now_ms())
+    for usage, length in metered:
+        written = length if length < count else count
+        if usage is not None and written:
+            usage.add(written)
+        count -= written

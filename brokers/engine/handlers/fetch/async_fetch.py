@@ -1,0 +1,181 @@
+"""A Fetch that is served by a task: one that has to wait for the disk, or names very many partitions (I.6).
+
+Partitions are decoded, read and encoded some at a time, and other requests come in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from brokers.engine.handlers.common.background import answer_in_background, answer_in_turns, parts_of
+from brokers.engine.handlers.fetch.answering import send
+from brokers.engine.handlers.fetch.current_leaders import LEADERS_FROM, find_leaders
+from brokers.engine.handlers.fetch.fetch_errors import NO_SESSION, READ_COMMITTED
+from brokers.engine.handlers.fetch.in_turn import InTurn, charge_long_turn
+from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch
+from brokers.engine.handlers.fetch.read_result import FetchReadResult
+from brokers.engine.handlers.fetch.reading import read
+from brokers.engine.handlers.fetch.repeats import without_repeats_in_turns
+from brokers.engine.handlers.fetch.request import FetchRequest
+from brokers.engine.handlers.fetch.special import answer_special
+from brokers.engine.handlers.raw_request import RawRequest
+from brokers.engine.handlers.session import Session
+from brokers.engine.partitions.delayed_operations import DelayedCommittedRead, DelayedRead
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.fast_codec import FetchDecoder, FetchFrame, FetchResponseEncoder, fetch_response_head
+from brokers.engine.request_turns import Place
+from brokers.engine.scheduling.time_slice import yield_to_others
+
+# Longer requests take turns: this is some 500 partitions.
+READ_AT_ONCE_BYTES_MAX: Final = 16 * 1024
+# Topics and partitions that are decoded in one turn.
+DECODED_AT_ONCE_MAX: Final = 1_000
+ENCODED_AT_ONCE_MAX: Final = 1_000
+# An answer has records of about this number of partitions at most: each is a file to be sent from. The others come
+# first in what the client asks for next.
+SLICES_MAX: Final = 500
+NO_LEADERS: Final[dict[tuple[bytes, int], tuple[int, int]]] = {}
+
+
+def start_from_disk(request: FetchRequest, missing: Sequence[Missing], may_delay: bool) -> None:
+    """Serves a request that needs records from the disk, in a task that ends with the connection."""
+    answer_in_background(request.session, _serve(request, missing, may_delay, None), _charge_step)
+
+
+def start_long(session: Session, raw: RawRequest) -> None:
+    """Decodes and serves a request of very many partitions, in a task that ends with the connection."""
+    session.channel.hold(raw.size_bytes)
+    answer_in_turns(session, int(ApiKey.FETCH), raw.client_id, _serve_long(session, raw.copy()))
+
+
+def _charge_step(session: Session, spent_s: float) -> None:
+    session.record_time(spent_s)
+    charge_long_turn(session, spent_s)
+
+
+async def _serve_long(session: Session, raw: RawRequest) -> None:
+    instance_id = session.principal.instance_id
+    assert instance_id is not None, "only internal requests are of no instance"
+    # Decoded, and answered, it takes far more memory than it has bytes.
+    place = await session.engine.decoded_places.enter(instance_id, raw.size_bytes)
+    try:
+        frame = await _decode(session, raw)
+        session.channel.release()
+        cancel_task, session.cancel = session.cancel, None
+        if not answer_special(session, raw, frame):
+            session.cancel = cancel_task
+            request = FetchRequest(session, raw.client_id, raw.version, raw.correlation_id, frame)
+            await _serve(request, (), True, place)
+    finally:
+        place.leave()
+
+
+async def _decode(session: Session, raw: RawRequest) -> FetchFrame:
+    decoder = FetchDecoder(raw.buffer, raw.body, raw.end, raw.version, session.fetch_items_max)
+    is_over = decoder.advance(DECODED_AT_ONCE_MAX)
+    while not is_over:
+        await yield_to_others()
+        is_over = decoder.advance(DECODED_AT_ONCE_MAX)
+    return await without_repeats_in_turns(decoder.frame())
+
+
+async def _serve(request: FetchRequest, missing: Sequence[Missing], may_delay: bool, place: Place | None) -> None:
+    """Reads, waits if there is too little (WIRE-27), encodes and sends. `place`: left while a long request waits."""
+    session = request.session
+    readable = InTurn(session.engine, session.principal.instance_id)
+    # Any change of rights ends the wait, also one that comes while it is read: it names too much to look at.
+    with session.engine.waiting_calls.holding(session.principal.instance_id, readable.set):
+        read_result = await _read(request, missing)
+        client = request.client()
+        missing_bytes = request.missing_bytes(client, read_result, request.limit_bytes(client)) if may_delay else 0
+        if missing_bytes:
+            read_result.release()
+            # Few may wait (`may_be_delayed`), and others are answered meanwhile.
+            if place is not None:
+                place.leave()
+            await _until_readable(request, readable, read_result.watched, missing_bytes)
+            read_result = await _read(request, ())
+    try:
+        parts = await _encode(request, read_result)
+    except BaseException:
+        read_result.release()
+        raise
+    session.cancel = None
+    send(request, request.client(), read_result, parts)
+
+
+async def _read(request: FetchRequest, missing: Sequence[Missing]) -> FetchReadResult:
+    """Reads all partitions, once more whenever something was `missing` and had to come from the disk first."""
+    for round_number in range(ROUNDS_MAX + 1):
+        if missing:
+            await prefetch(request.session.engine, missing)
+        read_result = await _read_once(request, wait=round_number == ROUNDS_MAX)
+        missing = read_result.missing
+        if not missing:
+            return read_result
+        read_result.release()
+    raise AssertionError("a read that waits for the disk misses nothing")
+
+
+async def _read_once(request: FetchRequest, *, wait: bool) -> FetchReadResult:
+    read_result, limit_bytes = FetchReadResult(), request.limit_bytes(request.client())
+    try:
+        for topics, goes_on in parts_of(request.frame.topics):
+            has_room = read_result.slices < SLICES_MAX
+            left_bytes = max(limit_bytes - read_result.readable_bytes, 0) if has_room else 0
+            later = read(request, request.client(), topics, left_bytes, wait, not read_result.readable_bytes)
+            read_result.extend(later, goes_on)
+            await yield_to_others()
+    except BaseException:
+        read_result.release()
+        raise
+    return read_result
+
+
+async def _until_readable(
+    request: FetchRequest, readable: InTurn, watched: list[Partition], missing_bytes: int
+) -> None:
+    kind = DelayedCommittedRead if request.frame.isolation else DelayedRead
+    operation = kind(readable.set, missing_bytes)
+    for partition in watched:
+        operation.watch(partition)
+    engine = request.session.engine
+    tick = engine.deadlines.add(operation, request.frame.max_wait_ms)
+    try:
+        await readable.event.wait()
+    finally:
+        engine.deadlines.drop(operation, tick)
+        operation.cancel()
+
+
+async def _encode(request: FetchRequest, read_result: FetchReadResult) -> list[Any]:
+    """Returns the pieces of the answer. If a log diverges, records wait for the next request, which the reader sends
+    after it truncated.
+    """
+    version, diverging = request.version, read_result.diverging
+    if diverging:
+        read_result.release()
+    leaders, tagged = NO_LEADERS, b"\x00"
+    if read_result.must_answer and version >= LEADERS_FROM:
+        leaders, tagged = find_leaders(request.session.view(), version, read_result.answers)
+        await yield_to_others()
+    is_committed = request.frame.isolation == READ_COMMITTED
+    encoder = FetchResponseEncoder(version, is_committed, read_result.aborted, leaders, diverging)
+    room = ENCODED_AT_ONCE_MAX
+    for key, results in read_result.answers:
+        encoder.begin_topic(key, len(results))
+        for begin in range(0, len(results), ENCODED_AT_ONCE_MAX):
+            part = results[begin : begin + ENCODED_AT_ONCE_MAX]
+            encoder.add(key, part)
+            room -= len(part)
+            if room <= 0:
+                room = ENCODED_AT_ONCE_MAX
+                encoder.compact()
+                await yield_to_others()
+        room -= 1
+        encoder.end_topic()
+    head = fetch_response_head(version, request.correlation_id, 0, 0, NO_SESSION, len(read_result.answers))
+    await yield_to_others()
+    return encoder.finish(head, tagged)
