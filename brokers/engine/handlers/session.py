@@ -11,12 +11,12 @@ from brokers.contract.routes import DEFAULT_ROUTE
 from brokers.engine.access.acls import Rights
 from brokers.engine.access.authorizer import Address, owners_address, peer_address
 from brokers.engine.access.principals import Principal
-from brokers.engine.handlers import mutation_quota, state_writes
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.context import Call, Channel, Engine, View
 from brokers.engine.handlers.logins import Login
 from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.served_api import ServedApi
+from brokers.engine.handlers.throttle_time import charge_time, throttle_time_ms
 from brokers.engine.loop_turns import LONG_TURN_S, timed
 from brokers.engine.protocol.apis import APIS, ApiKey, is_served
 from brokers.engine.protocol.codec import (
@@ -36,8 +36,7 @@ from brokers.engine.request_turns import Place
 from brokers.engine.scheduling.inline_wakeup import InlineWakeup
 from brokers.engine.scheduling.time_slice import yield_to_others
 from brokers.engine.throttling import charging
-from brokers.engine.throttling.charging import REQUEST_PERCENTAGE, Limiter
-from quotas.throttle import DELAY_MS_MAX
+from brokers.engine.throttling.charging import Limiter
 
 # To receive and copy a long request takes the broker a second for so many bytes, with what the kernel does for it.
 RECEIVED_BYTES_PER_S: Final = 250_000_000
@@ -265,7 +264,7 @@ class Session:
         answer = self._answer(call, request)
         spent_s = perf_counter() - began_s + NETWORK_S
         if hasattr(answer, "__await__"):
-            self._charge(call, spent_s)
+            charge_time(self, call, spent_s)
             self.cancel = self.engine.spawn(self._finish(call, raw.correlation_id, answer)).cancel
         else:
             self._respond(call, raw.correlation_id, answer, spent_s)
@@ -286,7 +285,7 @@ class Session:
     ) -> None:
         try:
             call = Call(self.engine, self.view(), api, raw.version, raw.client_id or "", self._address)
-            self._charge(call, raw.size_bytes / RECEIVED_BYTES_PER_S)
+            charge_time(self, call, raw.size_bytes / RECEIVED_BYTES_PER_S)
             decoding = decode_in_pieces(api.key, raw, items_max)
             request = await timed(decoding, partial(self._on_turn, call), self._take_turn(call), self.turn_to_resume)
             raw.buffer.release()  # the copy: what is not held any more is not to be kept either
@@ -323,7 +322,7 @@ class Session:
         """A turn of the loop was spent on this call."""
         now_s = perf_counter()
         self.channel.turns.used(now_s - spent_s, now_s)
-        self._charge(call, spent_s)
+        charge_time(self, call, spent_s)
         if spent_s >= LONG_TURN_S:
             self.engine.loop_turns.record(call.api_key, self.principal.instance_id, spent_s)
 
@@ -332,41 +331,6 @@ class Session:
         together.
         """
         return self.channel.turns.turn_to_resume(self.engine.loop)
-
-    def _charge(self, call: Call, spent_s: float) -> int:
-        """How long the client is to wait for what its instance's requests took so far, in milliseconds."""
-        view = call.view
-        if view.instance is None or view.internal:
-            return 0
-        accounting, now_ms = self.engine.accountings.of(view.instance.id), self.engine.clock.monotonic_ms()
-        limiter = self._request_limiter(call)
-        if limiter is not None:
-            charging.record_time(limiter, spent_s, now_ms)
-        return accounting.request_time.charge(round(spent_s * 1e6), now_ms)
-
-    def _request_limiter(self, call: Call) -> Limiter | None:
-        """Of what the client's requests take; None: nobody limits that."""
-        view = call.view
-        if view.instance is None or view.internal:
-            return None
-        if not view.client_limits and self.engine.accountings.callback is None:
-            return None
-        quotas = self.engine.accountings.of(view.instance.id).client_quotas
-        if not quotas.is_set(view.client_limits, REQUEST_PERCENTAGE):
-            return None
-        return self.client(call.client_id).request_limiter
-
-    def _client_delay_ms(self, call: Call) -> int:
-        """How long quotas of the client's own make it wait; only the longest delay is written down (QUO-22)."""
-        limiter = self._request_limiter(call)
-        delay_ms = 0 if limiter is None else charging.time_delay_ms(limiter, self.engine.clock.monotonic_ms())
-        if call.mutation_limiter is not None:
-            wait_ms = mutation_quota.wait_ms(call)
-            if wait_ms > delay_ms:
-                delay_ms, limiter = wait_ms, call.mutation_limiter
-        if delay_ms and limiter is not None:
-            self.client(call.client_id).remember_delay(limiter, delay_ms, self.engine.clock.now_ms())
-        return delay_ms
 
     def _take_turn(self, call: Call) -> Callable[[], Awaitable[None]] | None:
         """How a long request waits for its next piece; None: of the cluster's own, which goes on in the next round."""
@@ -380,43 +344,13 @@ class Session:
         call.paused_ms += engine.accountings.of(instance_id).request_time.debt_ms(engine.clock.monotonic_ms())
         await engine.request_turns.take(instance_id)
 
-    def _change_delay_ms(self, call: Call) -> int:
-        """How long the client is to wait for what its instance changed in ZooKeeper so far."""
-        view, engine = call.view, self.engine
-        if view.instance is None or view.internal:
-            return 0
-        accounting = engine.accountings.of(view.instance.id)
-        delay_ms = min(accounting.change_rate.wait_ms(engine.clock.monotonic_ms()), DELAY_MS_MAX)
-        if delay_ms:
-            engine.totals.delays += 1
-            accounting.remember_change_rate(delay_ms, self.principal.user, call.client_id, engine.clock.now_ms())
-        return delay_ms
-
-    def _remember_delay(self, call: Call, delay_ms: int) -> None:
-        view = call.view
-        assert view.instance is not None, "only instances are charged"
-        self.engine.totals.delays += 1
-        self.engine.accountings.of(view.instance.id).remember_request_time(
-            delay_ms, self.principal.user, call.client_id, self.engine.clock.now_ms()
-        )
-
     def _respond(self, call: Call, correlation_id: int, response: Any, spent_s: float) -> None:
-        delay_ms = self._charge(call, spent_s)
-        if delay_ms or call.paused_ms:
-            self._remember_delay(call, delay_ms + call.paused_ms)
-        if call.api.throttled_first:
-            owed_ms = state_writes.delay_ms(call, response)
-            if owed_ms > delay_ms:
-                delay_ms = owed_ms
-                state_writes.remember(call, self.principal.user, delay_ms)
-        if call.has_changed:
-            delay_ms = max(delay_ms, self._change_delay_ms(call))
-        delay_ms = max(delay_ms, self._client_delay_ms(call))
+        delay_ms = throttle_time_ms(self, call, response, spent_s)
         if delay_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = delay_ms
         began_s = perf_counter()
         body = encode_response(call.api_key, call.version, response)
-        self._charge(call, perf_counter() - began_s)  # part of the turn that answers; the next answer waits for it
+        charge_time(self, call, perf_counter() - began_s)  # part of the turn that answers; the next answer waits for it
         frame = encode_response_frame(call.api_key, call.version, correlation_id, body)
         # A broker that passes on the requests of a client goes on reading; the client does not.
         self.channel.respond(frame, 0 if self.principal.internal else delay_ms)
