@@ -52,7 +52,7 @@ class RequestTurns:
         self._tenant_of = tenant_of
         self._weights_of = weights_of
         self._queue: FairQueue[asyncio.Future[None]] = FairQueue(PIECE)
-        # Instances that have a piece queued, those that pause included; tenants that take turns.
+        # Instances and tenants that took turns since the queue was empty, and instances that pause.
         self._instances: dict[str, InstanceQueue[asyncio.Future[None]]] = {}
         self._tenants: dict[str, TenantAccount] = {}
         self._is_due = False
@@ -62,6 +62,8 @@ class RequestTurns:
         instance = self._instances.get(instance_id)
         if instance is None:
             instance = self._instances[instance_id] = InstanceQueue(self._tenant(instance_id), instance_id)
+        if not instance.items:
+            instance.tenant = self._tenant(instance_id)
             self._weigh(instance)
         self._queue.enqueue(instance, turn)
         self._schedule()
@@ -89,7 +91,6 @@ class RequestTurns:
             debt_ms = self._debt_ms(instance.key)
             if debt_ms:
                 queue.suspend(instance)
-                self._forget_idle(instance.tenant)
                 self._loop.call_later(debt_ms / 1000, self._resume, instance)
                 continue
             turn = queue.pop(instance)
@@ -97,16 +98,16 @@ class RequestTurns:
             if not is_cancelled:
                 queue.charge(instance, PIECE)
                 turn.set_result(None)
-            if not instance.items:
-                del self._instances[instance.key]
-                self._forget_idle(instance.tenant)
             if not is_cancelled:
                 break
+        if not len(queue):
+            self._forget()
         self._schedule()
 
-    def _forget_idle(self, tenant: TenantAccount) -> None:
-        if not tenant.is_queued:
-            del self._tenants[tenant.key]
+    def _forget(self) -> None:
+        """Forgets the accounts of those that do not pause. Before, their debts count in the rounds of the others."""
+        self._instances = {key: instance for key, instance in self._instances.items() if instance.items}
+        self._tenants.clear()
 
     def _resume(self, instance: InstanceQueue[asyncio.Future[None]]) -> None:
         instance.tenant = self._tenant(instance.key)

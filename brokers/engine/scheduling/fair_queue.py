@@ -20,6 +20,8 @@ T = TypeVar("T")
 A = TypeVar("A", bound="Account")
 
 UNBOUNDED: Final = sys.maxsize
+# The round of an account that was in no rotation yet.
+NO_ROUND: Final = -1
 
 
 class QueueFull(Exception):
@@ -36,7 +38,7 @@ class Account:
         self.weight = weight
         self.credit = 0.0
         # The last round whose grant it has.
-        self.round = 0
+        self.round = NO_ROUND
 
 
 class Rotation(Generic[A]):
@@ -66,8 +68,12 @@ class Rotation(Generic[A]):
 
     def catch_up(self, account: A) -> None:
         """Grants an account that is not in the rotation the rounds that passed. They pay its debt; of credit it has at
-        most one grant.
+        most one grant. An account that comes for the first time has none: else one that is made anew for each item
+        would always be served first.
         """
+        if account.round == NO_ROUND:
+            account.round = self._round
+            return
         passed = self._round - account.round
         if passed > 0:
             grant = account.weight * self._quantum
@@ -224,7 +230,7 @@ class FairQueue(Generic[T]):
         if instance.items:
             self._remove(instance)
         instance.tenant = tenant
-        instance.credit, instance.round = 0.0, 0
+        instance.credit, instance.round = 0.0, NO_ROUND
         if instance.items:
             self._add(instance)
 

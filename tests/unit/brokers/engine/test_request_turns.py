@@ -40,6 +40,24 @@ async def test_an_instance_with_many_long_requests_waits_as_long_as_one_with_a_s
     assert order[:6] in (["many", "one"] * 3, ["one", "many"] * 3)
 
 
+async def test_one_piece_at_a_time_is_served_as_often_as_many_that_are_queued() -> None:
+    """An instance that asks for its next piece when it had one does not keep those that queue waiting, nor they it."""
+    turns, served = RequestTurns(asyncio.get_running_loop()), list[str]()
+
+    async def serial() -> None:
+        for _ in range(20):
+            await turns.take("serial")
+            served.append("serial")
+
+    async def queued() -> None:
+        await turns.take("many")
+        served.append("many")
+
+    await asyncio.gather(*(queued() for _ in range(20)), serial())
+    for number in range(4, 36, 2):
+        assert abs(served[:number].count("many") - number / 2) <= 1
+
+
 async def test_who_hangs_up_while_waiting_gives_its_turn_to_the_next() -> None:
     turns = RequestTurns(asyncio.get_running_loop())
     gone, stays = turns.take("a"), turns.take("a")

@@ -125,9 +125,11 @@ def use_beside_the_queue_is_paid_for(module: Any, weight: int, cost: float, othe
 
 
 def a_debt_is_paid_by_the_rounds_after_it(module: Any) -> None:
-    """One tenant uses ten quanta beside the queue after others were served for long, then queues."""
+    """One tenant uses ten quanta beside the queue, long after it was served, then queues."""
     world = World(module, [(1, [(1, 0.5)]), (1, [(1, 0.5)])])
     (guest,), (host,) = world.instances
+    world.fill(guest, 1)
+    assert world.serve() is guest
     world.fill(host)
     for _ in range(200):
         world.fill(world.serve())
@@ -143,6 +145,8 @@ def a_light_tenant_is_served_next(module: Any) -> None:
     """Eight tenants always have items queued; a ninth queues one each two rounds, of half a quantum."""
     world = World(module, [(1, [(1, 0.5)])] * 9)
     (guest,) = world.instances[0]
+    world.fill(guest, 1)
+    assert world.serve() is guest
     for instance in chain(*world.instances[1:]):
         world.fill(instance)
     for _ in range(50):
