@@ -22,10 +22,13 @@ PARTITIONS_PER_TURN_MAX: Final = 200
 
 
 def answer_in_background(
-    session: Session, work: Coroutine[Any, Any, None], on_step: Callable[[Session, float], object] | None = None
+    session: Session,
+    work: Coroutine[Any, Any, None],
+    on_step: Callable[[Session, float], object] | None = None,
+    on_end: Callable[[], object] | None = None,
 ) -> None:
     """Runs `work`, which answers on the session's channel. It ends with the connection. Its steps are turns of its
-    instance; after each `on_step` is called with the seconds that it took.
+    instance; after each `on_step` is called with the seconds that it took. `on_end` is called at the end in any case.
     """
 
     def used(spent_s: float) -> None:
@@ -39,6 +42,8 @@ def answer_in_background(
     def over(_: object) -> None:
         steps.close()  # of a task that is cancelled before its first turn
         work.close()
+        if on_end is not None:
+            on_end()
 
     task.add_done_callback(over)
     session.cancel = task.cancel

@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, Final, Protocol
 
 from brokers.engine.handlers.client import Client
-from brokers.engine.handlers.common.admission import until_paid
+from brokers.engine.handlers.common.admission import limiter_in_debt, until_paid
 from brokers.engine.handlers.common.background import answer_in_background, charged_turn, in_turns, parts_of
 from brokers.engine.handlers.produce.append import answer, append_topics
 from brokers.engine.handlers.produce.charging import ProduceCharges
@@ -40,7 +40,6 @@ class Stages(Protocol):
     """The stages of a Produce in the format of its version. `append_and_answer` charges before it answers."""
 
     session: Session
-    client_id: str | None
 
     @property
     def charges(self) -> ProduceCharges: ...
@@ -52,24 +51,27 @@ class Stages(Protocol):
 
 
 def start(stages: Stages) -> None:
-    """Runs the stages in a task that ends with the connection."""
-    answer_in_background(stages.session, run(stages))
+    """Runs the stages in a task that ends with the connection. A client that goes is charged for what it sent and what
+    was appended, which stays; one that waited for earlier debts is not.
+    """
+    session, charges = stages.session, stages.charges
+    charges.is_admitted = limiter_in_debt(session, charges.client_id, stages.limiters) is None
+    answer_in_background(session, run(stages), None, charges.charge_abandoned)
 
 
 async def run(stages: Stages) -> None:
-    """Goes through the stages. A client that goes meanwhile is charged for what it sent; what was appended stays."""
-    session, client_id, charges = stages.session, stages.client_id, stages.charges
-    await until_paid(session, client_id, stages.limiters)
-    try:
-        await stages.decode()
-        await stages.verify()
-        await stages.recompress()
-        # Others may have run into debt meanwhile.
-        await until_paid(session, client_id, stages.limiters)
-        charges.charge_received(session.client(client_id))
-        await stages.append_and_answer()
-    finally:
-        charges.charge_abandoned(session.client(client_id), session.engine.clock.now_ms())
+    """Goes through the stages."""
+    session, charges = stages.session, stages.charges
+    if not charges.is_admitted:
+        await until_paid(session, charges.client_id, stages.limiters)
+        charges.is_admitted = True
+    await stages.decode()
+    await stages.verify()
+    await stages.recompress()
+    # Others may have run into debt meanwhile.
+    await until_paid(session, charges.client_id, stages.limiters)
+    charges.charge_received(session.client(charges.client_id))
+    await stages.append_and_answer()
 
 
 class AsyncProduce:
@@ -77,7 +79,6 @@ class AsyncProduce:
 
     def __init__(self, request: ProduceRequest, claims: TransactionClaims | None, slow: SlowSets | None) -> None:
         self.session = request.session
-        self.client_id = request.raw.client_id
         self._request = request
         self._claims = claims
         self._slow = slow
@@ -128,7 +129,7 @@ class AsyncProduce:
             answer(request, client)
 
     async def _in_turns(self, work: Coroutine[Any, Any, None]) -> None:
-        await in_turns(self.session, int(ApiKey.PRODUCE), self.client_id, work)
+        await in_turns(self.session, int(ApiKey.PRODUCE), self._request.client_id, work)
 
     async def _decode_in_turns(self) -> None:
         request, raw = self._request, self._request.raw

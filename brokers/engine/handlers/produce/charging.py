@@ -15,7 +15,9 @@ class ProduceCharges:
         "accepted_bytes",
         "acks",
         "checking_delay_ms",
+        "client_id",
         "delay_ms",
+        "is_admitted",
         "is_charged",
         "is_received_charged",
         "limiter",
@@ -27,13 +29,16 @@ class ProduceCharges:
         "topic_limiter",
     )
 
-    def __init__(self, session: Session, size_bytes: int) -> None:
+    def __init__(self, session: Session, client_id: str | None, size_bytes: int) -> None:
         self.session = session
+        self.client_id = client_id
         self.size_bytes = size_bytes
         self.acks = 0
         # Wall time of the last append.
         self.now_ms = 0
         self.accepted_bytes = 0
+        # True when nothing earlier is unpaid: from then on the request is charged, also if its client goes.
+        self.is_admitted = False
         self.is_charged = self.is_received_charged = False
         # The delay that the bytes received bring, and its limiter.
         self.delay_ms = 0
@@ -59,13 +64,14 @@ class ProduceCharges:
         if delay_ms > self.topic_delay_ms:
             self.topic_delay_ms, self.topic_limiter = delay_ms, limiter
 
-    def charge_abandoned(self, client: Client, now_ms: int) -> None:
+    def charge_abandoned(self) -> None:
         """Charges what was done for a client that went before the answer, unless it is charged already."""
-        if self.is_charged:
+        if self.is_charged or not self.is_admitted:
             return
+        client = self.session.client(self.client_id)
         if not self.is_received_charged:
             self.charge_received(client)
-        self.now_ms = now_ms
+        self.now_ms = self.session.engine.clock.now_ms()
         self.charge_appended(client)
 
     def charge_appended(self, client: Client) -> int:

@@ -118,7 +118,7 @@ class _OldProduce:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.request = request
-        self.charges = ProduceCharges(session, size_bytes)
+        self.charges = ProduceCharges(session, client_id, size_bytes)
         self.charges.acks = request.acks
         self.topics: list[tuple[str, list[_Set]]] = []
 

@@ -89,7 +89,7 @@ class ProduceRequest(ProduceCharges):
     )
 
     def __init__(self, session: Session, raw: RawRequest) -> None:
-        super().__init__(session, raw.end - raw.start)
+        super().__init__(session, raw.client_id, raw.end - raw.start)
         self.raw = raw
         self.is_copied = False
         self.held: HeldFrame | None = None
