@@ -20,7 +20,7 @@ from billing.lake.address import open_lake
 from billing.models import UsageHour, UsageOffset
 from billing.pipeline import job, sink
 from billing.pipeline.cluster import Cluster
-from billing.pipeline.source import consumer_conf
+from billing.pipeline.consuming import consumer_conf
 from brokers.contract.process import CLUSTER_USER
 from brokers.contract.usage import NAME_CHARACTERS_MAX, USAGE_TOPIC, UsageEvent
 from tests.testkit.engine import EngineCluster, eventually

@@ -29,8 +29,8 @@ from billing.lake.address import open_lake
 from billing.models import LakeFile, UsageHour, UsageMinute, UsageOffset
 from billing.pipeline import job
 from billing.pipeline.cluster import Cluster
+from billing.pipeline.consuming import consumer_conf
 from billing.pipeline.sink import PipelineBusy
-from billing.pipeline.source import consumer_conf
 from brokers.contract.process import CLUSTER_USER
 from brokers.contract.usage import COUNTED_THINGS, DIRECTIONS, USAGE_TOPIC, UsageEvent
 from config.embedded.java import Java
