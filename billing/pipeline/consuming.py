@@ -76,7 +76,7 @@ class UsageConsumer:
                 deadline = time.monotonic() + READ_TIMEOUT_S
             elif time.monotonic() > deadline:
                 raise UsageReadStalled(f"{USAGE_TOPIC}-{partition} stalled at offset {position}")
-            offsets, raws = _contents(messages, stop)
+            offsets, raws = _contents(messages, partition, stop)
             if not raws:
                 continue
             raws, size = _cut(raws, bytes_max)
@@ -85,14 +85,15 @@ class UsageConsumer:
             yield batch_of(partition, offsets[: len(raws)], raws)
 
 
-def _contents(messages: list[Message], stop: int) -> tuple[list[int], list[bytes | None]]:
-    """Offsets and values of the messages below `stop`. Raises `KafkaException` for an error that stays."""
+def _contents(messages: list[Message], partition: int, stop: int) -> tuple[list[int], list[bytes | None]]:
+    """Offsets and values of the partition's messages below `stop`. Raises `KafkaException` for an error that stays."""
     from confluent_kafka import KafkaException
 
     for failure in [failure for message in messages if (failure := message.error()) is not None]:
         if not failure.retriable():
             raise KafkaException(failure)
-    read = [message for message in messages if message.error() is None]
+    # The client may still hand on messages of the range before.
+    read = [message for message in messages if message.error() is None and message.partition() == partition]
     offsets = [offset for message in read if (offset := message.offset()) is not None and offset < stop]
     return offsets, [message.value() for message in read[: len(offsets)]]
 

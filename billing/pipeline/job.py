@@ -31,8 +31,8 @@ log = structlog.get_logger(__name__)
 # records count by.
 RECORDS_PER_RUN_MAX = 300_000
 BYTES_PER_RUN_MAX = 40_000_000
-# A run of more is Spark's. A smaller one is done before Spark has planned it.
-IN_PROCESS_RECORDS_MAX = 20_000
+# A larger backlog is Spark's. This process has worked off a smaller one before Java has started.
+SPARK_FROM_RECORDS = 1_000_000
 
 # The points of a run at which a fault test may stop the process, in order.
 POINTS = ("planned", "aggregated", "kept", "written", "committed")
@@ -108,12 +108,13 @@ def run(
     dsn: str,
     *,
     lake: LakePlace | None = None,
+    spark_from_records: int = SPARK_FROM_RECORDS,
     at_point: Callable[[str], None] | None = None,
 ) -> RunReport:
     """Applies everything new in the cluster's usage topic once.
 
     What was reported is kept in the `lake` before the transaction that makes it count. `make_session` is called only
-    when there is much to read. `at_point` is told each of `POINTS` as it is reached.
+    when there are `spark_from_records` to read or more. `at_point` is told each of `POINTS` as it is reached.
 
     Raises:
         PipelineBusy: another run is at work on this cluster.
@@ -138,7 +139,9 @@ def run(
             )
             for partition, (start, stop) in ranges.items()
         ]  # fmt: skip
-        result = _read(make_session, connection, consumer, cluster, planned, lake)
+        backlog = sum(ends[each.partition] - each.start for each in planned)
+        session = make_session() if backlog >= spark_from_records else None
+        result = _read(session, connection, consumer, cluster, planned, lake)
         reached("aggregated")
         kept = [] if lake is None else files.write(lake, cluster.cluster_id, result.ranges, result.reports)
         reached("kept")
@@ -170,14 +173,14 @@ def run(
 
 
 def _read(
-    make_session: Callable[[], SparkSession],
+    session: SparkSession | None,
     connection: psycopg.Connection[Any],
     consumer: UsageConsumer,
     cluster: Cluster,
     planned: Sequence[PlannedRange],
     lake: LakePlace | None,
 ) -> Round:
-    """Reads the ranges, as far as `BYTES_PER_RUN_MAX` lets it, and adds up what was read: by Spark where it is much.
+    """Reads the ranges, as far as `BYTES_PER_RUN_MAX` lets it, and adds up what was read; by Spark if it has a session.
 
     Raises:
         UsageLost: records within what was read are not there.
@@ -186,10 +189,10 @@ def _read(
     stored = partial(sink.stored_counters, connection, cluster.cluster_id)
     bytes_max = BYTES_PER_RUN_MAX // len(planned)
     result: Round | None = None
-    if sum(each.stop - each.start for each in planned) > IN_PROCESS_RECORDS_MAX:
+    if session is not None:
         from billing.pipeline import spark_tasks
 
-        result = spark_tasks.on_executors(make_session(), cluster, planned, known, stored, bytes_max, lake)
+        result = spark_tasks.on_executors(session, cluster, planned, known, stored, bytes_max, lake)
     return result or rounds.in_this_process(consumer, planned, known, stored, bytes_max)
 
 

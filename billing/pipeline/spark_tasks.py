@@ -104,7 +104,9 @@ def on_executors(
     Raises:
         UsageLost: records within what was read are not there.
     """
-    lake_keys = {name: value for name, value in os.environ.items() if name.startswith(_LAKE_PREFIX)}
+    lake_keys = {}
+    if lake is not None and lake.files.type_name != "local":
+        lake_keys = {name: value for name, value in os.environ.items() if name.startswith(_LAKE_PREFIX)}
     tasks = [
         RangeTask(
             cluster=cluster, planned=each, known=known, bytes_max=bytes_max, lake=lake, lake_keys=lake_keys
