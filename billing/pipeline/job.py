@@ -125,20 +125,13 @@ def run(
         sink.exclusive(dsn, cluster.cluster_id) as connection,
         UsageConsumer(cluster.bootstrap, cluster.login) as consumer,
     ):
-        looked_at = datetime.now(UTC)
-        ranges = plan(sink.stored_offsets(connection, cluster.cluster_id), offsets := consumer.available())
+        looked_at, offsets = datetime.now(UTC), consumer.available()
         ends = {partition: high for partition, (_, high) in offsets.items()}
-        if not ranges:
+        planned = _planned(connection, cluster, offsets, looked_at)
+        if not planned:
             sink.note_complete(connection, cluster.cluster_id, ends, looked_at)
             return RunReport(records=0, minute_rows=0, left_out=0, caught_up=True)
         reached("planned")
-        looks = sink.last_looks(connection, cluster.cluster_id)
-        planned = [
-            PlannedRange(
-                partition=partition, start=start, stop=stop, bounds=_bounds(looks.get(partition), looked_at)
-            )
-            for partition, (start, stop) in ranges.items()
-        ]  # fmt: skip
         backlog = sum(ends[each.partition] - each.start for each in planned)
         session = make_session() if backlog >= spark_from_records else None
         result = _read(session, connection, consumer, cluster, planned, lake)
@@ -149,7 +142,7 @@ def run(
             connection,
             cluster_id=cluster.cluster_id,
             start={partition: start for partition, (start, _) in result.ranges.items()},
-            stop={partition: stop for partition, (_, stop) in result.ranges.items()},
+            stop=(stops := {partition: stop for partition, (_, stop) in result.ranges.items()}),
             minutes=result.minutes,
             counters=result.counters,
             # In this order: the first reports of a counter come before the others when the lake is replayed.
@@ -159,9 +152,7 @@ def run(
             before_commit=lambda: reached("written"),
         )
         reached("committed")
-        applied = {
-            partition: high for partition, high in ends.items() if result.ranges.get(partition, (0, high))[1] == high
-        }
+        applied = {partition: high for partition, high in ends.items() if stops.get(partition, high) == high}
         sink.note_complete(connection, cluster.cluster_id, applied, looked_at)
     _tell(cluster, result.problems)
     return RunReport(
@@ -170,6 +161,21 @@ def run(
         left_out=result.left_out,
         caught_up=applied == ends,
     )
+
+
+def _planned(
+    connection: psycopg.Connection[Any],
+    cluster: Cluster,
+    offsets: Mapping[int, tuple[int, int]],
+    looked_at: datetime,
+) -> list[PlannedRange]:
+    """The ranges of a run that looks at these offsets now. Raises `UsageLost`."""
+    ranges = plan(sink.stored_offsets(connection, cluster.cluster_id), offsets)
+    looks = sink.last_looks(connection, cluster.cluster_id) if ranges else {}
+    return [
+        PlannedRange(partition=partition, start=start, stop=stop, bounds=_bounds(looks.get(partition), looked_at))
+        for partition, (start, stop) in ranges.items()
+    ]
 
 
 def _read(

@@ -137,7 +137,7 @@ def test_a_backlog_of_the_longest_names_fits_into_the_memory_of_the_session(
     assert billed("ins-backlog2") == expected
 
 
-@pytest.mark.usefixtures("begun_at_the_end")
+@pytest.mark.usefixtures("begun_at_the_end", "both_ways")
 def test_reports_that_are_lost_stop_the_runs_until_an_operator_skips_them(
     cluster: EngineCluster, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
