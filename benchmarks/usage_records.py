@@ -1,12 +1,12 @@
-"""How many usage records a second the pipeline works off: from the topic by Spark to minutes, counters and the lake.
+"""How many usage records a second the pipeline works off: from the topic to minutes, counters and the lake.
 
-  python -m benchmarks.usage_records [--records 2000000] [--rounds 3] [--name-chars 8]
+  python -m benchmarks.usage_records [--records 2000000] [--rounds 3] [--name-chars 8] [--spark-from-records 0]
 
 Three brokers have the topic, written beforehand: their reports of two thousand counters each, every ten
 seconds. The product gives database, lake and settings, and its own pipeline has next to nothing to do. Each round reads
 all of it as another cluster. One JSON line a round: seconds from the first run's begin to the last one's commit on all
 processors, those of the processor that Python and Java took together, and whether the bytes are exact. Spark runs
-already: its start is told apart.
+already: its start is told apart. With `--spark-from-records` above the records none of it is Spark's.
 """
 
 from __future__ import annotations
@@ -56,15 +56,18 @@ def cpu_s():
     return found
 
 began = time.monotonic()
-session = catching_up.spark_session()
-session.range(10).count()
+if {spark_from_records} <= {records}:
+    catching_up.spark_session().range(10).count()
 started_s = time.monotonic() - began
 for number in range({rounds}):
     cluster = Cluster(cluster_id=f"bench-{{number}}", bootstrap={bootstrap!r}, username={user!r}, password={secret!r})
     instances_before = UsageHour.objects.aggregate(sum=Sum("bytes"))["sum"] or 0
     cpu, began, records, runs = cpu_s(), time.monotonic(), 0, 0
     while True:
-        report = job.run(lambda: session, cluster, dsn.conninfo(), lake=open_lake(settings.LAKE_URL))
+        report = job.run(
+            catching_up.spark_session, cluster, dsn.conninfo(), lake=open_lake(settings.LAKE_URL),
+            spark_from_records={spark_from_records},
+        )
         records, runs = records + report.records, runs + 1
         if report.caught_up:
             break
@@ -135,6 +138,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--name-chars", type=int, default=8, help="of topics, users and client ids: 249 at most")
+    parser.add_argument("--spark-from-records", type=int, default=0, help="smaller backlogs are worked off without it")
     given = parser.parse_args()
     print(environment.line(), flush=True)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
@@ -148,7 +152,13 @@ def main() -> None:
             login = {"username": CLUSTER_USER, "password": source.secret}
             expected = Reports(bootstrap, login, given.name_chars).write(given.records)
             code = RUN.format(
-                rounds=given.rounds, bootstrap=bootstrap, user=CLUSTER_USER, secret=source.secret, expected=expected
+                rounds=given.rounds,
+                bootstrap=bootstrap,
+                user=CLUSTER_USER,
+                secret=source.secret,
+                expected=expected,
+                records=given.records,
+                spark_from_records=given.spark_from_records,
             )
             with running(directory / "state", brokers=1) as product:
                 for line in run_in_shell(product, code)["rounds"]:

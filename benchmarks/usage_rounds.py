@@ -19,6 +19,7 @@ from typing import Final
 from benchmarks import environment
 from benchmarks.product import run_in_shell, running
 from benchmarks.usage_records import BROKERS
+from billing.pipeline import job
 from brokers.contract.process import CLUSTER_USER
 from tests.testkit.engine import EngineCluster
 from tests.testkit.own_zookeeper import own_zookeeper
@@ -58,7 +59,10 @@ def round_of(size):
     before, records, runs = counted(), 0, 0
     cpu, began = cpu_s(), time.monotonic()
     while True:
-        report = job.run(catching_up.spark_session, cluster, dsn.conninfo(), lake=open_lake(settings.LAKE_URL))
+        report = job.run(
+            catching_up.spark_session, cluster, dsn.conninfo(), lake=open_lake(settings.LAKE_URL),
+            spark_from_records={spark_from_records},
+        )
         records, runs = records + report.records, runs + 1
         if report.caught_up:
             break
@@ -69,8 +73,6 @@ def round_of(size):
         "exact": counted() - before == expected,
     }}
 
-if {in_process} is not None:
-    job.IN_PROCESS_RECORDS_MAX = {in_process}
 if {warm_spark}:
     catching_up.spark_session().range(10).count()
     round_of(100_000)
@@ -86,7 +88,7 @@ def main() -> None:
     parser.add_argument("--sizes", default=SIZES, help="new records of each round, separated by commas")
     parser.add_argument("--repeats", type=int, default=3, help="rounds of each size up to 100,000")
     parser.add_argument("--warm-spark", action="store_true")
-    parser.add_argument("--in-process", type=int, help="runs of up to this many records start no Spark")
+    parser.add_argument("--spark-from-records", type=int, default=job.SPARK_FROM_RECORDS, help="a backlog for Spark")
     given = parser.parse_args()
     print(environment.line(), flush=True)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
@@ -99,7 +101,7 @@ def main() -> None:
             code = RUN.format(
                 bootstrap=f"{settings.internal_host}:{settings.internal_port}", user=CLUSTER_USER, secret=source.secret,
                 sizes=[int(size) for size in given.sizes.split(",")], repeats=given.repeats,
-                warm_spark=given.warm_spark, in_process=given.in_process,
+                warm_spark=given.warm_spark, spark_from_records=given.spark_from_records,
             )  # fmt: skip
             with running(directory / "state", brokers=1) as product:
                 for line in run_in_shell(product, code)["rounds"]:
