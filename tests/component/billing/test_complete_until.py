@@ -62,7 +62,7 @@ def test_nothing_is_complete_where_nothing_was_read_to_its_end(tmp_path: Path) -
 
 @pytest.mark.django_db(transaction=True)
 def test_a_look_that_finds_nothing_further_makes_an_idle_cluster_complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Source(cluster_id="cl-aaaaaaaa", bootstrap="", username="", password="")
+    source = Source(cluster_id="cl-aaaaaaaa", bootstrap="127.0.0.1:1", username="nobody", password="none")
     monkeypatch.setattr(UsageConsumer, "available", lambda _consumer: {0: (0, 5), 1: (0, 0)})
     with sink.exclusive(dsn.conninfo(), source.cluster_id) as opened:
         minutes, counters = (schema.table(each, ()) for each in (schema.columns(schema.MINUTE_NAMES), schema.COUNTER))
