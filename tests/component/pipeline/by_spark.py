@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import groupby
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (its name in every Spark text)
 
-from billing.pipeline.doubts import Incarnation
 from billing.pipeline.schema import CLOCK, COUNTER_NAMES, MINUTE_KEY, MINUTE_NAMES
 from brokers.contract.usage import COUNTER_KEY
 
@@ -103,31 +99,3 @@ def last_counters(rows: DataFrame) -> DataFrame:
         )
         .select(*COUNTER_NAMES)
     )
-
-
-def refused(
-    reports: Iterable[tuple[int | None, int, int, int]], known: dict[tuple[int, int], Incarnation]
-) -> list[bool]:
-    """True for those of (broker id, broker epoch, sequence, time) that are of an epoch which is used again, one after
-    the other. Notes the latest in `known`.
-    """
-    result: list[bool] = []
-    for report, same in groupby(reports):
-        result += [_is_refused(*report, known)] * sum(1 for _ in same)
-    return result
-
-
-def _is_refused(
-    broker_id: int | None, broker_epoch: int, sequence: int, at_ms: int, known: dict[tuple[int, int], Incarnation]
-) -> bool:
-    if broker_id is None:
-        return False
-    key = broker_id, broker_epoch
-    before = known.get(key)
-    if before is None:
-        known[key] = Incarnation(broker_id, broker_epoch, sequence, at_ms)
-        return False
-    is_refused = before.is_refused or (sequence < before.sequence and at_ms > before.at_ms)
-    latest = max(sequence, before.sequence), max(at_ms, before.at_ms)
-    known[key] = Incarnation(broker_id, broker_epoch, *latest, is_refused)
-    return is_refused

@@ -12,10 +12,13 @@ import pytest
 from billing.pipeline import differences, schema
 from billing.pipeline.checking import check
 from billing.pipeline.copying import as_text
-from billing.pipeline.decoding import as_batch
-from billing.pipeline.doubts import ClockBounds
+from billing.pipeline.decoding import as_batch, batch_of
+from billing.pipeline.doubts import ClockBounds, Incarnation
 from billing.pipeline.naming import with_bounded_names, with_others
 from brokers.contract.usage import COUNTER_KEY
+from tests.testkit import depth, naive_usage
+from tests.testkit.usage_reports import BOUNDS as SPAN
+from tests.testkit.usage_reports import Processes
 
 KEY = ("ins-aaaaaaaa", "orders", "ANONYMOUS", "etl", "produce")
 BOUNDS = ClockBounds(None, 10**9)
@@ -146,3 +149,40 @@ def test_names_of_a_table_are_bounded_as_rows_are() -> None:
     assert with_bounded_names(table) is table
     expected = with_others(((*key, *counted) for key, counted in rows.items()), 5)
     assert sorted(tuple(row.values()) for row in with_bounded_names(table, 5).to_pylist()) == sorted(expected)
+
+
+@pytest.mark.parametrize("seed", range(depth.examples(60)))
+def test_hostile_records_are_billed_as_by_a_naive_reader_of_each(seed: int) -> None:
+    """Two runs: sequences said again, epochs used again, restarts, gaps, clocks, garbage, names of any kind."""
+    drawn = random.Random(seed)
+    processes = Processes(drawn, brokers=3)
+    known: dict[Any, Incarnation] = {}
+    stored: Last = {}
+    for start in (0, 10_000):
+        ranges = [list(processes.reports(40)), list(processes.reports(drawn.randrange(1, 20)))]
+        found = []
+        for partition, raws in enumerate(ranges):
+            cut = drawn.randrange(len(raws))
+            offsets = range(start, start + len(raws))
+            parts = [part for part in (slice(cut), slice(cut, None)) if raws[part]]
+            batches = [batch_of(partition, offsets[part], raws[part]) for part in parts]
+            found.append(check(batches, start, known.values(), SPAN))
+        reports = differences.distinct(pa.concat_tables([each.reports for each in found]))
+        keys = [tuple(row.values()) for row in differences.keys(reports).to_pylist()]
+        before = pa.table(
+            [[stored.get(key, (None,) * 3)[place] for key in keys] for place in range(3)], schema=differences.LAST
+        )
+        rows = differences.increments(reports, before)
+        minutes, counters, increments = naive_usage.billed(ranges, start, SPAN, known, stored)
+        assert as_rows(differences.minutes(rows)) == minutes
+        assert as_rows(differences.last_counters(rows)) == counters
+        assert as_rows(rows.drop_columns(["counter"])) == increments
+        for key, (sequence, *counted) in ((row[: len(COUNTER_KEY)], row[len(COUNTER_KEY) :]) for row in counters):
+            earlier = stored.get(key, (-1, 0, 0))
+            larger = counted if sequence > earlier[0] else map(max, counted, earlier[1:])
+            stored[key] = (sequence, *larger)
+        known |= {(each.broker_id, each.broker_epoch): each for one in found for each in one.incarnations}
+
+
+def as_rows(table: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in table.to_pylist())
