@@ -1,4 +1,4 @@
-"""What the pipeline costs while nothing happens: processor time of its processes, Java included, on an idle product.
+"""Processor time of the pipeline's processes, Java included, on a product where nothing happens.
 
   python -m benchmarks.pipeline_at_rest [--minutes 5] [--http-port 21999 --port-base 22000]
 

@@ -1,4 +1,4 @@
-"""How many usage records a second the pipeline works off: from the topic to minutes, counters and the lake.
+"""Throughput of the pipeline in usage records a second: from the topic to minutes, counters and the lake.
 
   python -m benchmarks.usage_records [--records 2000000] [--rounds 3] [--name-chars 8] [--spark-from-records 0]
 

@@ -61,13 +61,13 @@ def keys(reports: pa.Table) -> pa.Table:
 
 
 def none_stored(counters: int) -> pa.Table:
-    """What is stored of counters that nobody knows."""
+    """Returns the stored values of this number of counters of which nothing is stored: nulls."""
     return pa.Table.from_arrays([pa.nulls(counters, field.type) for field in LAST], schema=LAST)
 
 
 def increments(reports: pa.Table, stored: pa.Table) -> pa.Table:
-    """What each report adds to the one before it; before the first one stands the stored counter, or zero. Columns of
-    `INCREMENTS`, and `counter`.
+    """Returns what each report adds to the one before it; before the first one stands the stored counter, or zero.
+    Columns of `INCREMENTS`, and `counter`.
 
     `stored` has the columns of `LAST`, in row n those of counter n. Reports below the stored sequence are old news. One
     that is said again under the stored sequence counts as far as it is larger: it was appended in part, and said again

@@ -36,7 +36,7 @@ class PlannedRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What the planned ranges come to, as `sink.commit` takes it. `reports` are for the lake; `kept` of them are there
+    """Sums of the planned ranges, as `sink.commit` takes them. `reports` are for the lake; `kept` of them are there
     already.
     """
 

@@ -89,8 +89,8 @@ def stored_incarnations(connection: psycopg.Connection[Any], cluster_id: str) ->
 
 
 def stored_counters(connection: psycopg.Connection[Any], cluster_id: str, keys: pa.Table) -> pa.Table:
-    """What is stored of the given counters, with the columns of `differences.LAST`: row n is of row n of `keys`, and
-    null where nothing is stored.
+    """Returns the stored values of the given counters, with the columns of `differences.LAST`: row n is of row n of
+    `keys`, and null where nothing is stored.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

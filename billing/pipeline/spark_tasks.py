@@ -48,7 +48,7 @@ class RangeTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeResult:
-    """What a range comes to. `first` are the first reports of its counters; `minutes` are what the others add, and
+    """Sums of one range. `first` are the first reports of its counters; `minutes` are what the others add, and
     `kept` the files that they are in. `counters` are the last reports.
     """
 

@@ -42,7 +42,7 @@ class Processes:
     _at_ms: int = NOW_MS - 50_000
 
     def reports(self, count: int) -> Iterator[bytes | None]:
-        """As many reports of a process, each of several counters."""
+        """Yields the records of this number of reports, each of several counters."""
         for _ in range(count):
             yield from self._report(self.random.randrange(self.brokers))
 

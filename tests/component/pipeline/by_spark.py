@@ -32,7 +32,7 @@ def distinct_reports(events: DataFrame) -> DataFrame:
 
 
 def increments(reports: DataFrame, counters: DataFrame) -> DataFrame:
-    """What each report adds to the one before it; before the first one stands the stored counter, or zero.
+    """Returns what each report adds to the one before it; before the first one stands the stored counter, or zero.
 
     `counters` has the columns of `schema.COUNTER`. Reports below the stored sequence are old news. One that is said
     again under the stored sequence counts as far as it is larger: it was appended in part, and said again later. A

@@ -1,4 +1,4 @@
-"""What the Arrow steps make of usage records, beside what DataFrames of Spark make of them, round by round."""
+"""Usage records added up on Arrow columns and by DataFrames of Spark: both come to the same, round by round."""
 
 from __future__ import annotations
 
