@@ -23,8 +23,7 @@ MINUTE_MAX: Final = 2**62
 # Between `MINUTE_MAX` and the end of 64 bits: sums of integers are exact below it, those of floats tell what is above.
 _SURELY_MORE: Final = 6e18
 
-REPORTS: Final = pa.schema([*schema.arrow(schema.columns((*COUNTER_KEY, "sequence", "at_ms", *COUNTED)))])
-INCREMENTS: Final = pa.schema([*REPORTS, *(pa.field(name, pa.int64()) for name in ADDED)])
+REPORTS: Final = schema.arrow(schema.columns((*COUNTER_KEY, "sequence", "at_ms", *COUNTED)))
 LAST: Final = pa.schema([pa.field(name, pa.int64()) for name in ("sequence", *COUNTED)])
 
 
@@ -55,7 +54,7 @@ def distinct(events: pa.Table) -> pa.Table:
 
 
 def keys(reports: pa.Table) -> pa.Table:
-    """The counters of `distinct` reports: row n has the key of counter n."""
+    """Returns the counters of `distinct` reports: row n has the key of counter n."""
     is_first = is_first_of(array_of(reports, "counter"))
     return reports.filter(is_first).select(list(COUNTER_KEY)).combine_chunks()
 
@@ -67,7 +66,7 @@ def none_stored(counters: int) -> pa.Table:
 
 def increments(reports: pa.Table, stored: pa.Table) -> pa.Table:
     """Returns what each report adds to the one before it; before the first one stands the stored counter, or zero.
-    Columns of `INCREMENTS`, and `counter`.
+    Columns of `files.COLUMNS`, and `counter`.
 
     `stored` has the columns of `LAST`, in row n those of counter n. Reports below the stored sequence are old news. One
     that is said again under the stored sequence counts as far as it is larger: it was appended in part, and said again
