@@ -128,8 +128,8 @@ class Incarnations:
             pc.less(sequence, latest_sequence.slice(0, len(sequence))),
             pc.greater(at_ms, latest_ms.slice(0, len(at_ms))),
         )
-        told = pa.concat_arrays([pa.array([known.is_refused]), began_anew]).cast(pa.int8())
-        refused = pc.cumulative_max(told).cast(pa.bool_())
+        reused = pa.concat_arrays([pa.array([known.is_refused]), began_anew]).cast(pa.int8())
+        refused = pc.cumulative_max(reused).cast(pa.bool_())
         self._known[key] = Incarnation(*key, latest_sequence[-1].as_py(), latest_ms[-1].as_py(), refused[-1].as_py())
         return refused.slice(1)
 
