@@ -2,7 +2,8 @@
 
   python -m benchmarks.pipeline_at_rest [--minutes 5] [--http-port 21999 --port-base 22000]
 
-The product has its demo instance and no clients. It settles for a minute, and is then watched. One JSON line.
+The product has its demo instance, with a topic (so that there are levels to report each minute), and no clients. It
+settles for a minute, and is then watched. One JSON line.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -49,6 +52,7 @@ def main() -> None:
                 if supervisor.poll() is not None or time.monotonic() > deadline:
                     raise SystemExit((directory / "up.log").read_text()[-3_000:])
                 time.sleep(0.5)
+            make_topic(json.loads(ready.read_text()))
             time.sleep(SETTLING_S)
             before, began = cpu_s(supervisor.pid), time.monotonic()
             time.sleep(given.minutes * 60)
@@ -65,6 +69,18 @@ def main() -> None:
         finally:
             supervisor.terminate()
             supervisor.wait(60)
+
+
+def make_topic(block: dict[str, Any]) -> None:
+    """A topic of the demo instance; `block` is what the product printed when it was ready."""
+    request = urllib.request.Request(
+        f"{block['api_url'].rstrip('/')}/instances/{block['instance']['id']}/topics",
+        method="POST",
+        data=json.dumps({"name": "orders", "partitions": 3, "replication_factor": 3}).encode(),
+        headers={"Authorization": f"Bearer {block['tenant']['token']}", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        answer.read()
 
 
 def pipeline(supervisor: int) -> list[psutil.Process]:
