@@ -1,12 +1,12 @@
-"""How many usage records a second the pipeline works off: from the topic by Spark to minutes, counters and the lake.
+"""Throughput of the pipeline in usage records a second: from the topic to minutes, counters and the lake.
 
-  python -m benchmarks.usage_records [--records 2000000] [--rounds 3] [--name-chars 8]
+  python -m benchmarks.usage_records [--records 2000000] [--rounds 3] [--name-chars 8] [--spark-from-records 0]
 
 Three brokers have the topic, written beforehand: their reports of two thousand counters each, every ten
 seconds. The product gives database, lake and settings, and its own pipeline has next to nothing to do. Each round reads
 all of it as another cluster. One JSON line a round: seconds from the first run's begin to the last one's commit on all
 processors, those of the processor that Python and Java took together, and whether the bytes are exact. Spark runs
-already: its start is told apart.
+already: its start is told apart. With `--spark-from-records` above the records none of it is Spark's.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 
 from benchmarks import environment
 from benchmarks.product import run_in_shell, running
-from billing.pipeline.source import consumer_conf
+from billing.pipeline.consuming import consumer_conf
 from brokers.contract.process import CLUSTER_USER
 from brokers.contract.usage import DIRECTIONS, USAGE_INTERVAL_MS, USAGE_TOPIC, UsageEvent
 from tests.testkit.engine import EngineCluster, eventually
@@ -31,7 +32,6 @@ from tests.testkit.own_zookeeper import own_zookeeper
 BROKERS: Final = 3
 COUNTERS: Final = 2_000
 BYTES_A_REPORT: Final = 1_234
-FIRST_MS: Final = 1_795_000_000_000
 
 RUN = """
 import json, os, time, psutil
@@ -56,15 +56,18 @@ def cpu_s():
     return found
 
 began = time.monotonic()
-session = catching_up.spark_session()
-session.range(10).count()
+if {spark_from_records} <= {records}:
+    catching_up.spark_session().range(10).count()
 started_s = time.monotonic() - began
 for number in range({rounds}):
     cluster = Cluster(cluster_id=f"bench-{{number}}", bootstrap={bootstrap!r}, username={user!r}, password={secret!r})
     instances_before = UsageHour.objects.aggregate(sum=Sum("bytes"))["sum"] or 0
     cpu, began, records, runs = cpu_s(), time.monotonic(), 0, 0
     while True:
-        report = job.run(lambda: session, cluster, dsn.conninfo(), lake=open_lake(settings.LAKE_URL))
+        report = job.run(
+            catching_up.spark_session, cluster, dsn.conninfo(), lake=open_lake(settings.LAKE_URL),
+            spark_from_records={spark_from_records},
+        )
         records, runs = records + report.records, runs + 1
         if report.caught_up:
             break
@@ -79,36 +82,55 @@ print(json.dumps({{"rounds": found_rounds}}))
 """
 
 
-def fill(conf: dict[str, Any], records: int, name_chars: int) -> int:
-    """Reports of three brokers; the bytes that they come to."""
-    client = AdminClient(conf)
+class Reports:
+    """Reports of three brokers, each in a partition of its own, ten seconds apart and ending now."""
 
-    def partitions_made() -> int:
-        return len(client.list_topics(USAGE_TOPIC, timeout=30).topics[USAGE_TOPIC].partitions)
+    def __init__(self, bootstrap: str, login: dict[str, str], name_chars: int = 8) -> None:
+        conf = _client_conf(bootstrap, login)
+        client = AdminClient(conf)
 
-    partitions = eventually(partitions_made, "the broker has made the topic")
-    producer = Producer({**conf, "linger.ms": 20, "queue.buffering.max.kbytes": 200_000, "compression.type": "lz4"})
-    reports = -(-records // (BROKERS * COUNTERS))
-    for sequence in range(1, reports + 1):
-        for broker in range(BROKERS):
-            for counter in range(COUNTERS):
-                event = UsageEvent(
-                    broker_id=broker + 1, broker_epoch=7, sequence=sequence,
-                    at_ms=FIRST_MS + sequence * USAGE_INTERVAL_MS, instance_id=f"ins-{counter % 200:08}",
-                    topic=f"orders-{counter % 5}".ljust(name_chars, "x"), user="app".ljust(name_chars, "x"),
-                    client_id=f"worker-{counter // 400}".ljust(name_chars, "x"),
-                    direction=DIRECTIONS[counter // 200 % 2], bytes=sequence * BYTES_A_REPORT, requests=sequence,
-                )  # fmt: skip
-                while True:
-                    try:
-                        producer.produce(USAGE_TOPIC, event.to_json(), partition=broker % partitions)
-                        break
-                    except BufferError:
-                        producer.poll(0.01)
-        producer.poll(0)
-    if producer.flush(120):
-        raise SystemExit("the topic was not written")
-    return reports * BROKERS * COUNTERS * BYTES_A_REPORT
+        def partitions_made() -> int:
+            return len(client.list_topics(USAGE_TOPIC, timeout=30).topics[USAGE_TOPIC].partitions)
+
+        self._partitions = eventually(partitions_made, "the broker has made the topic")
+        self._producer = Producer(
+            {**conf, "linger.ms": 20, "queue.buffering.max.kbytes": 200_000, "compression.type": "lz4"}
+        )
+        self._name_chars = name_chars
+        self._sequence = 0
+        self._counted: dict[tuple[int, int], int] = {}
+
+    def write(self, records: int) -> int:
+        """Appends this many records; returns the bytes that they add to what was reported before."""
+        added, of_round = 0, BROKERS * COUNTERS
+        reports = -(-records // of_round)
+        for number in range(reports):
+            self._sequence += 1
+            at_ms = int(time.time() * 1_000) - (reports - number) * USAGE_INTERVAL_MS
+            for place in range(min(of_round, records - number * of_round)):
+                added += self._append(place % BROKERS, place // BROKERS, at_ms)
+            self._producer.poll(0)
+        if self._producer.flush(120):
+            raise SystemExit("the topic was not written")
+        return added
+
+    def _append(self, broker: int, counter: int, at_ms: int) -> int:
+        counted = self._sequence * BYTES_A_REPORT
+        event = UsageEvent(
+            broker_id=broker + 1, broker_epoch=7, sequence=self._sequence, at_ms=at_ms,
+            instance_id=f"ins-{counter % 200:08}", topic=f"orders-{counter % 5}".ljust(self._name_chars, "x"),
+            user="app".ljust(self._name_chars, "x"), client_id=f"worker-{counter // 400}".ljust(self._name_chars, "x"),
+            direction=DIRECTIONS[counter // 200 % 2], bytes=counted, requests=self._sequence,
+        )  # fmt: skip
+        while True:
+            try:
+                self._producer.produce(USAGE_TOPIC, event.to_json(), partition=broker % self._partitions)
+                break
+            except BufferError:
+                self._producer.poll(0.01)
+        before = self._counted.get((broker, counter), 0)
+        self._counted[broker, counter] = counted
+        return counted - before
 
 
 def main() -> None:
@@ -116,6 +138,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--name-chars", type=int, default=8, help="of topics, users and client ids: 249 at most")
+    parser.add_argument("--spark-from-records", type=int, default=0, help="smaller backlogs are worked off without it")
     given = parser.parse_args()
     print(environment.line(), flush=True)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
@@ -127,9 +150,15 @@ def main() -> None:
             settings = source.brokers[0].settings
             bootstrap = f"{settings.internal_host}:{settings.internal_port}"
             login = {"username": CLUSTER_USER, "password": source.secret}
-            expected = fill(_client_conf(bootstrap, login), given.records, given.name_chars)
+            expected = Reports(bootstrap, login, given.name_chars).write(given.records)
             code = RUN.format(
-                rounds=given.rounds, bootstrap=bootstrap, user=CLUSTER_USER, secret=source.secret, expected=expected
+                rounds=given.rounds,
+                bootstrap=bootstrap,
+                user=CLUSTER_USER,
+                secret=source.secret,
+                expected=expected,
+                records=given.records,
+                spark_from_records=given.spark_from_records,
             )
             with running(directory / "state", brokers=1) as product:
                 for line in run_in_shell(product, code)["rounds"]:

@@ -1,4 +1,4 @@
-"""Working off the usage of every cluster; `tasks` has it run by beat."""
+"""Working off the usage of every cluster; `tasks` has it run by beat. Spark is started when it is needed."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ RUNS_PER_TASK_MAX = 20
 # The second is how a Celery worker that is asked to stop ends a task of its pool.
 ASKED_TO_END = (signal.SIGTERM, signal.SIGQUIT)
 EXIT_BY_SIGNAL = 128
+SECONDS_PER_MINUTE = 60
 
 
 def apply_everywhere() -> None:
@@ -63,7 +64,10 @@ def _catch_up(cluster: Cluster) -> None:
     from billing.pipeline import job
 
     for _ in range(RUNS_PER_TASK_MAX):
-        report = job.run(spark_session, cluster, dsn.conninfo(), lake=open_lake(settings.LAKE_URL))
+        report = job.run(
+            spark_session, cluster, dsn.conninfo(), lake=open_lake(settings.LAKE_URL),
+            spark_from_records=settings.SPARK_FROM_RECORDS,
+        )  # fmt: skip
         if report.records:
             log.info(
                 "usage.applied",
@@ -84,6 +88,14 @@ def spark_session() -> SparkSession:
     local_dir = settings.STATE_DIR / "spark"
     local_dir.mkdir(parents=True, exist_ok=True)
     return spark.session(master=settings.SPARK_MASTER, local_dir=str(local_dir))
+
+
+def give_spark_back() -> None:
+    """Ends Spark and its Java when nothing needed them for a while."""
+    from billing.pipeline import spark
+
+    if spark.give_back_after(settings.SPARK_KEPT_MINUTES * SECONDS_PER_MINUTE):
+        log.info("spark.given_back")
 
 
 def _end_at_once_when_asked_to() -> None:

@@ -1,4 +1,4 @@
-"""Celery: the usage pipeline, on a worker of its own so that one warm Spark session serves every run, and invoices."""
+"""Celery: the usage pipeline, on a worker of its own so that one Spark session serves all who need it, and invoices."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ log = structlog.get_logger(__name__)
 def run_usage_pipeline() -> None:
     """Applies the usage of every cluster. Safe to run twice and at the same time: a cluster has one run at a time."""
     close_old_connections()
-    catching_up.apply_everywhere()
+    try:
+        catching_up.apply_everywhere()
+    finally:
+        catching_up.give_spark_back()
 
 
 @shared_task(name="billing.issue_invoices")

@@ -41,6 +41,9 @@ ZOOKEEPER_BROKER_FILE = ENVIRONMENT.zookeeper_broker_file
 ZOOKEEPER_TLS = zookeeper_tls(ENVIRONMENT.zookeeper_ca_file, ENVIRONMENT.zookeeper_control_certificate_file)
 ZOOKEEPER_BROKER_CERTIFICATE_FILE = ENVIRONMENT.zookeeper_broker_certificate_file
 SPARK_MASTER = ENVIRONMENT.spark_master
+# A larger backlog of usage records is Spark's, whose Java ends after so many minutes without work.
+SPARK_FROM_RECORDS = int(positive("PENSTOCK_SPARK_FROM_RECORDS", 1_000_000))
+SPARK_KEPT_MINUTES = positive("PENSTOCK_SPARK_KEPT_MINUTES", 5)
 LAKE_URL = ENVIRONMENT.lake_url  # file: or s3:, where usage is kept as Parquet
 # Metered minutes are dropped when they are older. A month that is over is shown down to its minutes for some days.
 USAGE_MINUTES_KEPT_DAYS = whole_days("PENSTOCK_USAGE_MINUTES_KEPT_DAYS", 35, least=32)

@@ -48,14 +48,14 @@ class Counters:
         if self._last is not None:
             old = self._last.num_rows
             known = pa.concat_tables([self._last, known], promote_options="permissive")
-        added = pa.concat_arrays([pa.nulls(old, pa.int64()), _array(reports, "added_bytes").cast(pa.int64())])
+        added = pa.concat_arrays([pa.nulls(old, pa.int64()), array_of(reports, "added_bytes").cast(pa.int64())])
         rows = _in_order(known, added, old)
         rows = rows.filter(_is_looked_at(rows))
         is_first = _is_first(rows)
-        grown = pc.max_element_wise(pc.pairwise_diff(_array(rows, "bytes")), 0)
-        follows = pc.and_(_array(rows, "is_new"), pc.invert(is_first))
+        grown = pc.max_element_wise(pc.pairwise_diff(array_of(rows, "bytes")), 0)
+        follows = pc.and_(array_of(rows, "is_new"), pc.invert(is_first))
         broken = rows.append_column("grown", grown).filter(
-            pc.and_(follows, pc.not_equal(grown, _array(rows, "added_bytes")))
+            pc.and_(follows, pc.not_equal(grown, array_of(rows, "added_bytes")))
         )
         if broken.num_rows:
             raise CounterBroken(broken["grown"][0].as_py(), broken["added_bytes"][0].as_py())
@@ -70,10 +70,10 @@ def _in_order(known: pa.Table, added: pa.Array, old: int) -> pa.Table:
     size = known.num_rows
     rows = pa.table(
         {
-            "counter": _numbered(known),
+            "counter": numbered(known),
             "is_new": pa.concat_arrays([pa.repeat(False, old), pa.repeat(True, size - old)]),
-            "sequence": _array(known, "sequence"),
-            "bytes": _array(known, "bytes"),
+            "sequence": array_of(known, "sequence"),
+            "bytes": array_of(known, "bytes"),
             "added_bytes": added,
             "row": pa.array(range(size), pa.int64()),
         }
@@ -82,14 +82,16 @@ def _in_order(known: pa.Table, added: pa.Array, old: int) -> pa.Table:
     return rows.sort_by([(name, "ascending") for name in order]).combine_chunks()
 
 
-def _numbered(known: pa.Table) -> pa.Array:
-    """A number for each counter. Numbers are made dense after each column, so that none outgrows 64 bits."""
+def numbered(known: pa.Table) -> pa.Array:
+    """A number from 0 for each counter, in the order in which counters appear. Numbers are made dense after each
+    column, so that none outgrows 64 bits.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     numbers = pa.repeat(pa.scalar(0, pa.int64()), known.num_rows)
     for name in COUNTER_KEY:
-        column = _array(known, name).dictionary_encode()
+        column = array_of(known, name).dictionary_encode()
         wider = pc.add(pc.multiply(numbers, len(column.dictionary)), column.indices.cast(pa.int64()))
         numbers = wider.dictionary_encode().indices.cast(pa.int64())
     return numbers
@@ -99,8 +101,8 @@ def _is_looked_at(rows: pa.Table) -> pa.Array:
     """True for what was known, and for each report that is newer than it, once."""
     import pyarrow.compute as pc
 
-    is_first, is_new = _is_first(rows), _array(rows, "is_new")
-    sequence, count = _array(rows, "sequence"), _array(rows, "bytes")
+    is_first, is_new = _is_first(rows), array_of(rows, "is_new")
+    sequence, count = array_of(rows, "sequence"), array_of(rows, "bytes")
     known_sequence, known_count = _known(is_first, is_new, sequence), _known(is_first, is_new, count)
     is_newer = pc.or_(
         pc.greater(sequence, known_sequence),
@@ -121,11 +123,16 @@ def _known(is_first: pa.Array, is_new: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def _is_first(rows: pa.Table) -> pa.Array:
-    """Of its counter."""
+    return is_first_of(array_of(rows, "counter"))
+
+
+def is_first_of(numbers: pa.Array) -> pa.Array:
+    """True where a number differs from the one before it, and for the first of all."""
     import pyarrow.compute as pc
 
-    return pc.fill_null(pc.not_equal(pc.pairwise_diff(_array(rows, "counter")), 0), True)
+    return pc.fill_null(pc.not_equal(pc.pairwise_diff(numbers), 0), True)
 
 
-def _array(table: pa.Table, name: str) -> pa.Array:
+def array_of(table: pa.Table, name: str) -> pa.Array:
+    """A column in one piece."""
     return table.column(name).combine_chunks()

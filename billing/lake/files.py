@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -19,7 +20,7 @@ SCHEMA_VERSION = 1
 MS_PER_DAY = 86_400_000
 EPOCH = date(1970, 1, 1)
 ADDED = tuple(f"added_{name}" for name in COUNTED)
-# Of `billing.pipeline.transforms.increments`.
+# Of `billing.pipeline.differences.increments`.
 COLUMNS = (*COUNTER_KEY, "sequence", "at_ms", *COUNTED, *ADDED)
 NAME_CHARS = 24
 
@@ -35,11 +36,13 @@ class Written:
     added_bytes: int
 
 
-def write(place: LakePlace, cluster_id: str, ranges: Mapping[int, tuple[int, int]], reports: pa.Table) -> list[Written]:
-    """The reports of one run, a file for each UTC day. The same ranges of offsets give the same names, so what a run
-    that was killed left behind is written over, or has no row.
+def write(
+    place: LakePlace, cluster_id: str, ranges: Mapping[int, tuple[int, int]], reports: pa.Table, part: str = ""
+) -> list[Written]:
+    """Writes reports of these ranges, a file for each UTC day: all of them, or the `part` that is named. The same
+    ranges of offsets give the same names, so what a run that was killed left behind is written over, or has no row.
     """
-    name = _name([cluster_id, sorted(ranges.items())])
+    name = _name([cluster_id, sorted(ranges.items()), *([part] if part else [])])
     return [
         _write(place, f"events/{day:%Y-%m-%d}/{cluster_id}/{name}.parquet", cluster_id, day, table)
         for day, table in _by_day(reports)
@@ -50,7 +53,8 @@ def merge(place: LakePlace, cluster_id: str, day: date, paths: Sequence[str]) ->
     """Several files of a cluster and day as one. The old ones stay until nobody's row names them."""
     import pyarrow as pa
 
-    table = pa.concat_tables([read(place, path) for path in paths])
+    # Files of older versions differ in which columns may be null.
+    table = pa.concat_tables([read(place, path) for path in paths], promote_options="permissive")
     table = table.sort_by([(column, "ascending") for column in (*COUNTER_KEY, "sequence")])
     target = f"events/{day:%Y-%m-%d}/{cluster_id}/merged-{_name(sorted(paths))}.parquet"
     return _write(place, target, cluster_id, day, table)
@@ -77,9 +81,11 @@ def _write(place: LakePlace, path: str, cluster_id: str, day: date, table: pa.Ta
 
     full = place.path(path)
     place.files.create_dir(full.rpartition("/")[0], recursive=True)
-    with place.files.open_output_stream(full + ".new") as stream:
+    # A task that Spark runs twice writes a file of its own each time.
+    new = f"{full}.{secrets.token_hex(4)}.new"
+    with place.files.open_output_stream(new) as stream:
         parquet.write_table(table, stream, compression="zstd")
-    place.files.move(full + ".new", full)
+    place.files.move(new, full)
     return Written(path=path, cluster_id=cluster_id, day=day, rows=table.num_rows, added_bytes=added_bytes(table))
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from billing.lake.counters import array_of
 from billing.pipeline.schema import CLOCK, EPOCH_REUSED
+from brokers.contract.usage import OF_INCARNATION
 
 # A record that cannot be read names none.
 NO_BROKER: Final = -1
@@ -102,27 +103,35 @@ class Incarnations:
         A process that reports again reports the time it reported then. Lower sequences at later times are another
         process, which began to count anew: a registry that was restored gives an epoch for a second time.
         """
-        names = ("broker_id", "broker_epoch", "sequence", "at_ms")
-        rows = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-        refused: list[bool] = []
-        for report, same in groupby(rows):
-            refused += [self._is_refused(*report)] * sum(1 for _ in same)
-        if not any(refused):
+        reports = pa.table({name: batch.column(name) for name in (*OF_INCARNATION, "sequence", "at_ms")})
+        processes = reports.select(list(OF_INCARNATION)).group_by(list(OF_INCARNATION), use_threads=False).aggregate([])
+        refused = pa.repeat(False, batch.num_rows)
+        for process in processes.to_pylist():
+            key = process["broker_id"], process["broker_epoch"]
+            if None not in key:
+                is_of_it = pc.and_(pc.equal(reports["broker_id"], key[0]), pc.equal(reports["broker_epoch"], key[1]))
+                is_of_it = is_of_it.combine_chunks().fill_null(False)
+                found = self._refused_of(key, reports.filter(is_of_it).combine_chunks())
+                refused = pc.replace_with_mask(refused, is_of_it, found)
+        if not refused.true_count:
             return batch
-        return _replaced(batch, problem=pc.if_else(pa.array(refused), EPOCH_REUSED, batch.column("problem")))
+        return _replaced(batch, problem=pc.if_else(refused, EPOCH_REUSED, batch.column("problem")))
 
-    def _is_refused(self, broker_id: int | None, broker_epoch: int, sequence: int, at_ms: int) -> bool:
-        if broker_id is None:
-            return False
-        key = broker_id, broker_epoch
-        known = self._known.get(key)
-        if known is None:
-            self._known[key] = Incarnation(broker_id, broker_epoch, sequence, at_ms)
-            return False
-        is_refused = known.is_refused or (sequence < known.sequence and at_ms > known.at_ms)
-        latest = max(sequence, known.sequence), max(at_ms, known.at_ms)
-        self._known[key] = Incarnation(broker_id, broker_epoch, *latest, is_refused)
-        return is_refused
+    def _refused_of(self, key: tuple[int, int], reports: pa.Table) -> pa.Array:
+        """True for those reports of one process, in their order, that are refused. Notes the latest of them."""
+        sequence, at_ms = array_of(reports, "sequence"), array_of(reports, "at_ms")
+        known = self._known.get(key, Incarnation(*key, sequence[0].as_py(), at_ms[0].as_py()))
+        # Highest ones up to and with the report before each.
+        latest_sequence = pc.cumulative_max(pa.concat_arrays([pa.array([known.sequence], pa.int64()), sequence]))
+        latest_ms = pc.cumulative_max(pa.concat_arrays([pa.array([known.at_ms], pa.int64()), at_ms]))
+        began_anew = pc.and_(
+            pc.less(sequence, latest_sequence.slice(0, len(sequence))),
+            pc.greater(at_ms, latest_ms.slice(0, len(at_ms))),
+        )
+        reused = pa.concat_arrays([pa.array([known.is_refused]), began_anew]).cast(pa.int8())
+        refused = pc.cumulative_max(reused).cast(pa.bool_())
+        self._known[key] = Incarnation(*key, latest_sequence[-1].as_py(), latest_ms[-1].as_py(), refused[-1].as_py())
+        return refused.slice(1)
 
 
 def _replaced(batch: pa.RecordBatch, **columns: pa.Array) -> pa.RecordBatch:

@@ -1,42 +1,41 @@
-"""One run of the usage pipeline for one cluster: plan, read, aggregate, commit. Only this module knows all of them."""
+"""One run of the usage pipeline for one cluster: plan, read, add up, commit. Only this module knows all of them."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from billing.lake import files
 from billing.lake.address import LakePlace
-from billing.pipeline import naming, schema, sink, transforms
+from billing.pipeline import rounds, sink
 from billing.pipeline.cluster import Cluster
-from billing.pipeline.doubts import NO_BROKER, ClockBounds, Incarnation, Problem
-from billing.pipeline.source import UsageSource, consumer_conf
+from billing.pipeline.consuming import UsageConsumer
+from billing.pipeline.doubts import ClockBounds, Problem
+from billing.pipeline.rounds import PlannedRange, Round, UsageLost
 from brokers.contract.usage import USAGE_TOPIC
 
 if TYPE_CHECKING:
     import psycopg
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
+
+__all__ = ["RunReport", "UsageLost", "available_offsets", "lost", "plan", "run", "skip_lost"]
 
 log = structlog.get_logger(__name__)
 
-# Of all partitions together: a backlog is worked off in runs that fit into the memory of the session, however long the
-# names are that its records count by.
+# Of all partitions together: a backlog is worked off in runs that fit into memory, however long the names are that its
+# records count by.
 RECORDS_PER_RUN_MAX = 300_000
 BYTES_PER_RUN_MAX = 40_000_000
-METADATA_TIMEOUT_S = 10.0
+# A larger backlog is Spark's. This process has worked off a smaller one before Java has started.
+SPARK_FROM_RECORDS = 1_000_000
 
 # The points of a run at which a fault test may stop the process, in order.
 POINTS = ("planned", "aggregated", "kept", "written", "committed")
-
-
-class UsageLost(Exception):
-    """Events between the stored offset and what the brokers hold are gone; an operator must look before it goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,20 +48,6 @@ class RunReport:
     minute_rows: int
     left_out: int
     caught_up: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Aggregated:
-    """What was read of the planned ranges, and what it comes to: rows for `sink.commit`, and how many records."""
-
-    ranges: dict[int, tuple[int, int]]
-    records: int
-    left_out: int
-    problems: list[Problem]
-    incarnations: list[Incarnation]
-    minutes: list[tuple[Any, ...]]
-    counters: list[tuple[Any, ...]]
-    reports: pa.Table
 
 
 def plan(stored: Mapping[int, int], available: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
@@ -112,22 +97,9 @@ def skip_lost(cluster: Cluster, dsn: str) -> dict[int, tuple[int, int]]:
 
 
 def available_offsets(cluster: Cluster) -> dict[int, tuple[int, int]]:
-    """(log start offset, high watermark) of every usage partition that has a leader. A topic not made yet has none."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    consumer = Consumer(consumer_conf(cluster.bootstrap, cluster.login))
-    try:
-        topics = consumer.list_topics(USAGE_TOPIC, timeout=METADATA_TIMEOUT_S).topics
-        result = topics[USAGE_TOPIC].partitions if USAGE_TOPIC in topics else {}
-        return {
-            index: consumer.get_watermark_offsets(
-                TopicPartition(USAGE_TOPIC, index), timeout=METADATA_TIMEOUT_S, cached=False
-            )
-            for index, partition in result.items()
-            if partition.leader >= 0
-        }
-    finally:
-        consumer.close()
+    """Returns (log start offset, high watermark) of each usage partition that has a leader."""
+    with UsageConsumer(cluster.bootstrap, cluster.login) as consumer:
+        return consumer.available()
 
 
 def run(
@@ -136,64 +108,111 @@ def run(
     dsn: str,
     *,
     lake: LakePlace | None = None,
+    spark_from_records: int = SPARK_FROM_RECORDS,
     at_point: Callable[[str], None] | None = None,
 ) -> RunReport:
     """Applies everything new in the cluster's usage topic once.
 
     What was reported is kept in the `lake` before the transaction that makes it count. `make_session` is called only
-    when there is something to read. `at_point` is told each of `POINTS` as it is reached.
+    when there are `spark_from_records` to read or more. `at_point` is told each of `POINTS` as it is reached.
 
     Raises:
         PipelineBusy: another run is at work on this cluster.
         UsageLost, UsageReadStalled, OffsetsMoved: nothing was written; see there.
     """
     reached = at_point or (lambda _point: None)
-    with sink.exclusive(dsn, cluster.cluster_id) as connection:
-        looked_at = datetime.now(UTC)
-        planned = plan(sink.stored_offsets(connection, cluster.cluster_id), offsets := available_offsets(cluster))
+    with (
+        sink.exclusive(dsn, cluster.cluster_id) as connection,
+        UsageConsumer(cluster.bootstrap, cluster.login) as consumer,
+    ):
+        looked_at, offsets = datetime.now(UTC), consumer.available()
         ends = {partition: high for partition, (_, high) in offsets.items()}
+        planned = _planned(connection, cluster, offsets, looked_at)
         if not planned:
             sink.note_complete(connection, cluster.cluster_id, ends, looked_at)
             return RunReport(records=0, minute_rows=0, left_out=0, caught_up=True)
         reached("planned")
-        looks = sink.last_looks(connection, cluster.cluster_id)
-        bounds = {partition: _bounds(looks.get(partition), looked_at) for partition in planned}
-        result = _aggregate(make_session(), connection, cluster, planned, bounds)
-        ranges = result.ranges
+        backlog = sum(ends[each.partition] - each.start for each in planned)
+        session = make_session() if backlog >= spark_from_records else None
+        result = _read(session, connection, consumer, cluster, planned, lake)
         reached("aggregated")
-        kept = [] if lake is None else files.write(lake, cluster.cluster_id, ranges, result.reports)
+        kept = [] if lake is None else files.write(lake, cluster.cluster_id, result.ranges, result.reports)
         reached("kept")
         sink.commit(
             connection,
             cluster_id=cluster.cluster_id,
-            start={partition: start for partition, (start, _) in ranges.items()},
-            stop={partition: stop for partition, (_, stop) in ranges.items()},
+            start={partition: start for partition, (start, _) in result.ranges.items()},
+            stop=(stops := {partition: stop for partition, (_, stop) in result.ranges.items()}),
             minutes=result.minutes,
             counters=result.counters,
-            lake_files=kept,
+            # In this order: the first reports of a counter come before the others when the lake is replayed.
+            lake_files=[*kept, *result.kept],
             problems=result.problems,
             incarnations=result.incarnations,
             before_commit=lambda: reached("written"),
         )
         reached("committed")
-        applied = {partition: high for partition, high in ends.items() if ranges.get(partition, (0, high))[1] == high}
+        applied = {partition: high for partition, high in ends.items() if stops.get(partition, high) == high}
         sink.note_complete(connection, cluster.cluster_id, applied, looked_at)
-    for each in result.problems:
-        log.error(
-            "usage.problem",
-            cluster_id=cluster.cluster_id,
-            kind=each.kind,
-            partition=each.partition,
-            broker_id=each.broker_id,
-            records=each.records,
-            last_offset=each.last_offset,
-        )
+    _tell(cluster, result.problems)
     return RunReport(
         records=result.records,
-        minute_rows=len(result.minutes),
+        minute_rows=result.minutes.num_rows,
         left_out=result.left_out,
         caught_up=applied == ends,
     )
+
+
+def _planned(
+    connection: psycopg.Connection[Any],
+    cluster: Cluster,
+    offsets: Mapping[int, tuple[int, int]],
+    looked_at: datetime,
+) -> list[PlannedRange]:
+    """The ranges of a run that looks at these offsets now. Raises `UsageLost`."""
+    ranges = plan(sink.stored_offsets(connection, cluster.cluster_id), offsets)
+    looks = sink.last_looks(connection, cluster.cluster_id) if ranges else {}
+    return [
+        PlannedRange(partition=partition, start=start, stop=stop, bounds=_bounds(looks.get(partition), looked_at))
+        for partition, (start, stop) in ranges.items()
+    ]
+
+
+def _read(
+    session: SparkSession | None,
+    connection: psycopg.Connection[Any],
+    consumer: UsageConsumer,
+    cluster: Cluster,
+    planned: Sequence[PlannedRange],
+    lake: LakePlace | None,
+) -> Round:
+    """Reads the ranges, as far as `BYTES_PER_RUN_MAX` lets it, and adds up what was read; by Spark if it has a session.
+
+    Raises:
+        UsageLost: records within what was read are not there.
+    """
+    known = sink.stored_incarnations(connection, cluster.cluster_id)
+    stored = partial(sink.stored_counters, connection, cluster.cluster_id)
+    bytes_max = BYTES_PER_RUN_MAX // len(planned)
+    result: Round | None = None
+    if session is not None:
+        from billing.pipeline import spark_tasks
+
+        result = spark_tasks.on_executors(session, cluster, planned, known, stored, bytes_max, lake)
+    return result or rounds.in_this_process(consumer, planned, known, stored, bytes_max)
+
+
+def _tell(cluster: Cluster, problems: Sequence[Problem]) -> None:
+    for problem in problems:
+        log.error(
+            "usage.problem",
+            cluster_id=cluster.cluster_id,
+            kind=problem.kind,
+            partition=problem.partition,
+            broker_id=problem.broker_id,
+            records=problem.records,
+            last_offset=problem.last_offset,
+        )
 
 
 def _bounds(last_look: datetime | None, looked_at: datetime) -> ClockBounds:
@@ -202,91 +221,3 @@ def _bounds(last_look: datetime | None, looked_at: datetime) -> ClockBounds:
 
 def _ms(instant: datetime) -> int:
     return int(instant.timestamp() * 1_000)
-
-
-def _aggregate(
-    spark: SparkSession,
-    connection: psycopg.Connection[Any],
-    cluster: Cluster,
-    ranges: Mapping[int, tuple[int, int]],
-    bounds: Mapping[int, ClockBounds],
-) -> _Aggregated:
-    """Reads the ranges, as far as `BYTES_PER_RUN_MAX` lets it, and adds up what was read; nothing is written.
-
-    Raises:
-        UsageLost: records within what was read are not there.
-    """
-    from pyspark.sql import functions as F  # noqa: N812  (its name in every Spark text)
-
-    spark.dataSource.register(UsageSource)
-    known = sink.stored_incarnations(connection, cluster.cluster_id)
-    wanted = [[partition, *span, *astuple(bounds[partition])] for partition, span in ranges.items()]
-    events = (
-        spark.read.format("penstock_usage")
-        .options(bootstrap=cluster.bootstrap, **cluster.login)
-        .option("ranges", json.dumps(wanted))
-        .option("incarnations", json.dumps([astuple(each) for each in known]))
-        .option("bytes_max", str(BYTES_PER_RUN_MAX // len(ranges)))
-        .load()
-        .persist()
-    )
-    try:
-        good = transforms.well_formed(events)
-        of_range = (F.count("*").alias("records"), F.max("offset").alias("last"), F.count("problem").alias("problems"))
-        read = events.groupBy("partition").agg(*of_range).collect()
-        stops = {row.partition: row.last + 1 for row in read}
-        records, expected = sum(row.records for row in read), sum(stops[each] - ranges[each][0] for each in stops)
-        if records != expected or stops.keys() != ranges.keys():
-            raise UsageLost(f"read {records} of {expected} usage records of {cluster.cluster_id}")
-        problems, refused = _problems(events) if any(row.problems for row in read) else ([], set())
-        of_incarnation = (F.max("sequence").alias("sequence"), F.max("at_ms").alias("at_ms"))
-        incarnations = [
-            Incarnation(*row) for row in good.groupBy("broker_id", "broker_epoch").agg(*of_incarnation).collect()
-        ]
-        keys = {(each.broker_id, each.broker_epoch) for each in incarnations}
-        counters = spark.createDataFrame(
-            sink.stored_counters(connection, cluster.cluster_id, keys), schema.spark_ddl(schema.COUNTER)
-        )
-        rows = transforms.increments(transforms.distinct_reports(good), counters).persist()
-        minute_rows = naming.with_others(tuple(row) for row in transforms.minutes(rows).collect())
-        counter_rows = [tuple(row) for row in transforms.last_counters(rows).collect()]
-        reports = rows.select(*files.COLUMNS).toArrow()
-        rows.unpersist()
-    finally:
-        events.unpersist()
-    return _Aggregated(
-        ranges={partition: (start, stops[partition]) for partition, (start, _) in ranges.items()},
-        records=records,
-        left_out=sum(each.records for each in problems if each.kind != schema.CLOCK),
-        problems=problems,
-        incarnations=incarnations + [Incarnation(*key, 0, 0, True) for key in sorted(refused)],
-        minutes=minute_rows,
-        counters=counter_rows,
-        reports=reports,
-    )
-
-
-def _problems(events: DataFrame) -> tuple[list[Problem], set[tuple[int, int]]]:
-    """Returns the problems of a run's records, and the (broker id, broker epoch) pairs that are refused."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    found = (
-        events.where(F.col("problem").isNotNull())
-        .groupBy("problem", "partition", "broker_id", "broker_epoch")
-        .agg(
-            F.count("*").alias("records"),
-            F.max("offset").alias("last_offset"),
-            F.coalesce(F.max_by("detail", "offset"), F.lit("")).alias("detail"),
-        )
-        .collect()
-    )
-    problems = [
-        Problem(
-            kind=row.problem, partition=row.partition, records=row.records,
-            broker_id=NO_BROKER if row.broker_id is None else row.broker_id, last_offset=row.last_offset,
-            detail=row.detail,
-        )
-        for row in found
-    ]  # fmt: skip
-    refused = {(row.broker_id, row.broker_epoch) for row in found if row.problem == schema.EPOCH_REUSED}
-    return problems, refused

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from billing.pipeline import schema
 from billing.pipeline.schema import MINUTE_NAMES
 from brokers.contract.usage import COUNTED, OTHER
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Of one instance, minute and direction in one run; the rest is counted under OTHER.
 NAMED_PER_MINUTE_MAX: Final = 1_000
@@ -18,6 +22,22 @@ _OF_MINUTE: Final = [MINUTE_NAMES.index(name) for name in MINUTE_NAMES if name n
 _BYTES: Final = MINUTE_NAMES.index("bytes")
 
 Row = tuple[Any, ...]
+
+
+def with_bounded_names(minutes: pa.Table, named_max: int = NAMED_PER_MINUTE_MAX) -> pa.Table:
+    """Columns of `MINUTE_NAMES`, of which the heaviest rows keep their names; sums stay what they are."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    of_minute = [MINUTE_NAMES[place] for place in _OF_MINUTE]
+    crowds = minutes.group_by(of_minute, use_threads=False).aggregate([("bytes", "count")])
+    crowds = crowds.filter(pc.greater(crowds.column("bytes_count"), named_max))
+    if not crowds.num_rows:
+        return minutes
+    crowded = minutes.join(crowds, of_minute, join_type="left semi").select(list(MINUTE_NAMES))
+    others = minutes.join(crowds, of_minute, join_type="left anti").select(list(MINUTE_NAMES))
+    rows = with_others(zip(*(column.to_pylist() for column in crowded.columns), strict=True), named_max)
+    return pa.concat_tables([others, schema.table(schema.columns(MINUTE_NAMES), rows)])
 
 
 def with_others(rows: Iterable[Row], named_max: int = NAMED_PER_MINUTE_MAX) -> list[Row]:

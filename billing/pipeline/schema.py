@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
 from brokers.contract.usage import COUNTED, COUNTER_KEY, FIELD_NAMES, OF_INCARNATION, UsageEvent
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Kind(NamedTuple):
@@ -58,3 +61,21 @@ MINUTE_NAMES = (*MINUTE_KEY, *COUNTED)
 def spark_ddl(schema: Iterable[Column]) -> str:
     """The schema in Spark's words."""
     return ", ".join(f"{column.name} {column.kind.spark}" for column in schema)
+
+
+def arrow(schema: Iterable[Column]) -> pa.Schema:
+    """The schema in Arrow's words."""
+    import pyarrow as pa
+
+    return pa.schema([(column.name, getattr(pa, column.kind.arrow)()) for column in schema])
+
+
+def table(schema: Iterable[Column], rows: Iterable[tuple[Any, ...]]) -> pa.Table:
+    """Rows in the order of the schema's columns, as a table."""
+    import pyarrow as pa
+
+    of_arrow = arrow(schema)
+    columns = list(zip(*rows, strict=True)) or [()] * len(of_arrow)
+    return pa.Table.from_arrays(
+        [pa.array(values, type=field.type) for values, field in zip(columns, of_arrow, strict=True)], schema=of_arrow
+    )

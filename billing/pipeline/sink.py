@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from billing.lake.files import SCHEMA_VERSION, Written
 from billing.pipeline import schema
+from billing.pipeline.copying import as_text
 from billing.pipeline.doubts import Incarnation, Problem
 from brokers.contract.usage import COUNTED, COUNTER_KEY, DIRECTIONS, USAGE_TOPIC
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # One pipeline per cluster at a time; the second key of the pair is a hash of the cluster id.
 ADVISORY_LOCK_CLASS = 0x5045_4E53
@@ -41,7 +45,7 @@ def exclusive(dsn: str, cluster_id: str) -> Iterator[psycopg.Connection[Any]]:
     Raises:
         PipelineBusy: another run holds it.
     """
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    with psycopg.connect(dsn, autocommit=True, client_encoding="utf8") as connection:
         key = (ADVISORY_LOCK_CLASS, cluster_id)
         row = connection.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", key).fetchone()
         if row is None or not row[0]:
@@ -84,19 +88,39 @@ def stored_incarnations(connection: psycopg.Connection[Any], cluster_id: str) ->
     return [Incarnation(*row) for row in rows.fetchall()]
 
 
-def stored_counters(
-    connection: psycopg.Connection[Any], cluster_id: str, incarnations: Iterable[tuple[int, int]]
-) -> list[tuple[Any, ...]]:
-    """Counters of the given (broker id, broker epoch) pairs as rows of `schema.COUNTER`."""
-    pairs = sorted(incarnations)
-    if not pairs:
-        return []
-    rows = connection.execute(
-        f"SELECT {_quoted(schema.COUNTER_NAMES)} FROM billing_usagecounter WHERE cluster_id = %s"  # noqa: S608  (column names are constants)
-        " AND (broker_id, broker_epoch) IN (SELECT * FROM unnest(%s::int[], %s::bigint[]))",
-        (cluster_id, [broker for broker, _ in pairs], [epoch for _, epoch in pairs]),
+def stored_counters(connection: psycopg.Connection[Any], cluster_id: str, keys: pa.Table) -> pa.Table:
+    """Returns the stored values of the given counters, with the columns of `differences.LAST`: row n is of row n of
+    `keys`, and null where nothing is stored.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import csv
+
+    from billing.pipeline.differences import LAST
+
+    if not keys.num_rows:
+        return LAST.empty_table()
+    numbers = pa.array(range(keys.num_rows), pa.int64())
+    statement = (
+        f"COPY (SELECT key_in.number, {_quoted(LAST.names)} FROM key_in JOIN billing_usagecounter"  # noqa: S608  (column names are constants)
+        f" USING ({_quoted(COUNTER_KEY)}) WHERE cluster_id = %s) TO STDOUT (FORMAT csv)"
     )
-    return rows.fetchall()
+    with connection.transaction(), connection.cursor() as cursor:
+        _stage(cursor, "key_in", "billing_usagecounter", keys.append_column("number", numbers), "number")
+        # By the index, one counter after the other: few of a cluster's counters change in one run.
+        cursor.execute("SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off")
+        with cursor.copy(statement, (cluster_id,)) as copy:
+            lines = b"".join(copy)
+    if not lines:
+        return pa.Table.from_arrays([pa.nulls(keys.num_rows, field.type) for field in LAST], schema=LAST)
+    names = ["number", *LAST.names]
+    found = csv.read_csv(
+        pa.BufferReader(lines),
+        read_options=csv.ReadOptions(use_threads=False, column_names=names),
+        convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, pa.int64())),
+    ).combine_chunks()
+    place = pc.index_in(numbers, value_set=found.column("number").combine_chunks())
+    return found.select(LAST.names).take(place).combine_chunks()
 
 
 def commit(
@@ -105,8 +129,8 @@ def commit(
     cluster_id: str,
     start: Mapping[int, int],
     stop: Mapping[int, int],
-    minutes: Iterable[tuple[Any, ...]],
-    counters: Iterable[tuple[Any, ...]],
+    minutes: pa.Table,
+    counters: pa.Table,
     lake_files: Sequence[Written] = (),
     problems: Sequence[Problem] = (),
     incarnations: Sequence[Incarnation] = (),
@@ -114,8 +138,8 @@ def commit(
 ) -> None:
     """Writes the minute rows, the counters and the offsets `stop` in one transaction.
 
-    `minutes` are rows of `schema.MINUTE_NAMES`, `lake_files` are there. `before_commit` is called with everything
-    written and nothing committed (fault tests stop the process there).
+    `minutes` have the columns of `schema.MINUTE_NAMES`, `counters` those of `schema.COUNTER`; `lake_files` are there.
+    `before_commit` is called with everything written and nothing committed (fault tests stop the process there).
 
     Raises:
         OffsetsMoved: a stored offset is not the one in `start`.
@@ -168,32 +192,31 @@ def note_complete(
         )
 
 
-def _add_minutes(cursor: psycopg.Cursor[Any], rows: Iterable[tuple[Any, ...]]) -> None:
-    # In the table the minute is a point in time.
-    key = tuple("minute" if name == "minute_ms" else name for name in schema.MINUTE_KEY)
-    at = key.index("minute")
-    with _copied_to(cursor, "billing_usageminute", "minute_in", (*key, *COUNTED)) as copy:
-        for row in rows:
-            copy.write_row((*row[:at], datetime.fromtimestamp(row[at] / 1000, UTC), *row[at + 1 :]))
+def _add_minutes(cursor: psycopg.Cursor[Any], minutes: pa.Table) -> None:
+    _stage(cursor, "minute_in", "billing_usageminute", minutes, "minute_ms")
+    # In the tables the minute is a point in time.
+    expressions = {name: _MINUTE if name == "minute_ms" else f'"{name}"' for name in schema.MINUTE_KEY}
+    key = _quoted("minute" if name == "minute_ms" else name for name in expressions)
     sums = _added_to("billing_usageminute")
     cursor.execute(
-        f"INSERT INTO billing_usageminute ({_quoted((*key, *COUNTED))}) SELECT * FROM minute_in"  # noqa: S608
-        f" WHERE direction = ANY(%s) ON CONFLICT ({_quoted(key)}) DO UPDATE SET {sums}",
+        f"INSERT INTO billing_usageminute ({key}, {_quoted(COUNTED)})"  # noqa: S608
+        f" SELECT {', '.join(expressions.values())}, {_quoted(COUNTED)} FROM minute_in"
+        f" WHERE direction = ANY(%s) ON CONFLICT ({key}) DO UPDATE SET {sums}",
         [list(DIRECTIONS)],
     )
-    days = ["(minute AT TIME ZONE 'UTC')::date" if name == "minute" else f'"{name}"' for name in key]
-    names = _quoted("day" if name == "minute" else name for name in key)
+    days = ", ".join((expressions | {"minute_ms": f"({_MINUTE} AT TIME ZONE 'UTC')::date"}).values())
+    names = _quoted("day" if name == "minute_ms" else name for name in expressions)
     sums = _added_to("billing_usageday")
     cursor.execute(
         f"INSERT INTO billing_usageday ({names}, {_quoted(COUNTED)})"  # noqa: S608
-        f" SELECT {', '.join(days)}, {_SUMS} FROM minute_in WHERE direction = ANY(%s)"
-        f" GROUP BY {', '.join(days)} ON CONFLICT ({names}) DO UPDATE SET {sums}",
+        f" SELECT {days}, {_SUMS} FROM minute_in WHERE direction = ANY(%s)"
+        f" GROUP BY {days} ON CONFLICT ({names}) DO UPDATE SET {sums}",
         [list(DIRECTIONS)],
     )
     sums = _added_to("billing_usagehour")
     cursor.execute(
         f"INSERT INTO billing_usagehour (instance_id, hour, direction, {_quoted(COUNTED)})"  # noqa: S608
-        " SELECT instance_id, date_trunc('hour', minute, 'UTC'), direction,"
+        f" SELECT instance_id, date_trunc('hour', {_MINUTE}, 'UTC'), direction,"
         f" {_SUMS} FROM minute_in"
         f" GROUP BY 1, 2, 3 ON CONFLICT (instance_id, hour, direction) DO UPDATE SET {sums}"
     )
@@ -209,14 +232,13 @@ def _added_to(table: str) -> str:
     return ", ".join(f"{name} = {capped}" for name, capped in sums.items())
 
 
+_MINUTE = "to_timestamp(minute_ms / 1000)"
 _SUMS = ", ".join(_capped(f"sum({name})") for name in COUNTED)
 
 
-def _put_counters(cursor: psycopg.Cursor[Any], cluster_id: str, rows: Iterable[tuple[Any, ...]]) -> None:
-    names = ("cluster_id", *schema.COUNTER_NAMES)
-    with _copied_to(cursor, "billing_usagecounter", "counter_in", names) as copy:
-        for row in rows:
-            copy.write_row((cluster_id, *row))
+def _put_counters(cursor: psycopg.Cursor[Any], cluster_id: str, counters: pa.Table) -> None:
+    names = _quoted(schema.COUNTER_NAMES)
+    _stage(cursor, "counter_in", "billing_usagecounter", counters)
     # What is said again under a sequence counts as far as it is larger.
     is_newer = "excluded.sequence > billing_usagecounter.sequence"
     newest = "sequence = excluded.sequence, " + ", ".join(
@@ -225,9 +247,10 @@ def _put_counters(cursor: psycopg.Cursor[Any], cluster_id: str, rows: Iterable[t
         for name in COUNTED
     )
     cursor.execute(
-        f"INSERT INTO billing_usagecounter ({_quoted(names)}) SELECT * FROM counter_in"  # noqa: S608
+        f"INSERT INTO billing_usagecounter (cluster_id, {names}) SELECT %s, {names} FROM counter_in"  # noqa: S608
         f" ON CONFLICT ({_quoted(('cluster_id', *COUNTER_KEY))}) DO UPDATE SET {newest}"
-        " WHERE excluded.sequence >= billing_usagecounter.sequence"
+        " WHERE excluded.sequence >= billing_usagecounter.sequence",
+        [cluster_id],
     )
 
 
@@ -269,14 +292,16 @@ def add_lake_files(cursor: psycopg.Cursor[Any], written: Sequence[Written]) -> N
     )
 
 
-@contextmanager
-def _copied_to(cursor: psycopg.Cursor[Any], table: str, beside: str, names: Sequence[str]) -> Iterator[psycopg.Copy]:
-    """Rows into a table `beside` this one, of these columns, that ends with the transaction."""
+def _stage(cursor: psycopg.Cursor[Any], name: str, table: str, columns: pa.Table, number: str | None = None) -> None:
+    """Copies the columns into a table of this name that ends with the transaction. They are as in `table`, but for
+    `number`, which `table` does not have.
+    """
+    wanted = [f"0::bigint AS {each}" if each == number else f'"{each}"' for each in columns.column_names]
     cursor.execute(
-        f"CREATE TEMP TABLE {beside} ON COMMIT DROP AS SELECT {_quoted(names)} FROM {table} WITH NO DATA"  # noqa: S608
+        f"CREATE TEMP TABLE {name} ON COMMIT DROP AS SELECT {', '.join(wanted)} FROM {table} WITH NO DATA"  # noqa: S608
     )
-    with cursor.copy(f"COPY {beside} FROM STDIN") as copy:
-        yield copy
+    with cursor.copy(f"COPY {name} FROM STDIN") as copy:
+        copy.write(as_text(columns))
 
 
 def _quoted(names: Iterable[str]) -> str:

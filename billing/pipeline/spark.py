@@ -1,10 +1,12 @@
-"""One Spark session per process, made on first use and kept: starting one costs seconds, a run on a warm one few."""
+"""One Spark session per process: made when a large run needs it, kept while there is work, given back afterwards."""
 
 from __future__ import annotations
 
 import logging
 import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,14 @@ if TYPE_CHECKING:
 CODE_ROOT = Path(__file__).resolve().parents[2]
 # For a heap of 512 MB. Java's default collector has threads of its own, which want the cores that Spark works on.
 LOCAL_JAVA_OPTIONS = "-XX:+UseSerialGC"
+JAVA_STOP_S = 20.0
+
+
+class _Use:
+    """When this process last needed its session."""
+
+    is_new = False
+    quiet_since_s: float | None = None
 
 
 def session(*, master: str, local_dir: str) -> SparkSession:
@@ -24,12 +34,11 @@ def session(*, master: str, local_dir: str) -> SparkSession:
     Tasks run this interpreter (they would otherwise take PATH's) and this code, which hosts of a cluster have at the
     same paths. Nothing listens beyond loopback when local.
     """
+    _Use.is_new = True
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs every connection it closes, also at interpreter exit
     from pyspark.sql import SparkSession
-
-    from billing.pipeline.source import UsageSource
 
     is_local = master.startswith("local")
     builder = (
@@ -50,6 +59,43 @@ def session(*, master: str, local_dir: str) -> SparkSession:
         builder = builder.config("spark.executorEnv.PYTHONPATH", str(CODE_ROOT))
         builder = builder.config("spark.executor.memory", "512m")
     with as_spark_driver():
-        spark = builder.getOrCreate()
-    spark.dataSource.register(UsageSource)
-    return spark
+        return builder.getOrCreate()
+
+
+def give_back_after(quiet_s: float) -> bool:
+    """Ends the session and its Java when nothing needed them for this long; returns True when it did. It is called time
+    and again between runs, by the thread that runs them: the time counts from the first call after the last use.
+    """
+    if "pyspark" not in sys.modules:
+        return False
+    from pyspark import SparkContext
+
+    if _Use.is_new or _Use.quiet_since_s is None:
+        _Use.is_new, _Use.quiet_since_s = False, time.monotonic()
+        return False
+    if SparkContext._gateway is None or time.monotonic() - _Use.quiet_since_s < quiet_s:
+        return False
+    give_back()
+    return True
+
+
+def give_back() -> None:
+    """Ends the session of this process, if there is one, and its Java. The next run may start another one."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        active.stop()
+    gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+    if gateway is None:
+        return
+    gateway.shutdown()
+    java: subprocess.Popen[bytes] = gateway.proc
+    if java.stdin is not None:
+        java.stdin.close()  # it ends with it
+    try:
+        java.wait(JAVA_STOP_S)
+    except subprocess.TimeoutExpired:
+        java.kill()
+        java.wait()

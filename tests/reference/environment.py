@@ -9,7 +9,12 @@ VARIABLES = {
         "`rediss://:password@host:6379/0?ssl_ca_certs=/path/ca.pem` or `unix://:password@/path/to/socket?db=0`"
     ),
     "ZOOKEEPER_URL": "ZooKeeper, as `zk1:2181,zk2:2181,zk3:2181`",
-    "SPARK_MASTER": "where the pipeline runs; `local[*]` by default",
+    "SPARK_MASTER": "where large runs of the pipeline and archives run; `local[*]` by default",
+    "PENSTOCK_SPARK_FROM_RECORDS": (
+        "a backlog of so many usage records of a cluster is worked off by Spark, a smaller one by the pipeline's "
+        "worker itself; 1,000,000"
+    ),
+    "PENSTOCK_SPARK_KEPT_MINUTES": "Spark and its Java end after so many minutes without work; 5",
     "PENSTOCK_USAGE_MINUTES_KEPT_DAYS": "metered minutes are dropped after so many days; 35, and 32 at least",
     "PENSTOCK_LAKE_URL": "where usage reports are kept as Parquet, `file:` or `s3:`; by default below the state dir",
     "PENSTOCK_ARCHIVE_ROOT": "where tenants' archives at `file:` lie; without it there are none",

@@ -10,8 +10,9 @@ from django.db import connection
 
 from billing import dsn, selectors
 from billing.models import NEVER, UsageOffset
-from billing.pipeline import job, sink
+from billing.pipeline import job, schema, sink
 from billing.pipeline.cluster import Cluster as Source
+from billing.pipeline.consuming import UsageConsumer
 from brokers.models import Cluster
 from tests.testkit.api_cases import Api, make_member
 from tests.testkit.fleet import make_fleet, make_instance, place
@@ -61,10 +62,11 @@ def test_nothing_is_complete_where_nothing_was_read_to_its_end(tmp_path: Path) -
 
 @pytest.mark.django_db(transaction=True)
 def test_a_look_that_finds_nothing_further_makes_an_idle_cluster_complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Source(cluster_id="cl-aaaaaaaa", bootstrap="", username="", password="")
-    monkeypatch.setattr(job, "available_offsets", lambda _cluster: {0: (0, 5), 1: (0, 0)})
+    source = Source(cluster_id="cl-aaaaaaaa", bootstrap="127.0.0.1:1", username="nobody", password="none")
+    monkeypatch.setattr(UsageConsumer, "available", lambda _consumer: {0: (0, 5), 1: (0, 0)})
     with sink.exclusive(dsn.conninfo(), source.cluster_id) as opened:
-        applied = {"start": {0: 0}, "stop": {0: 5}, "minutes": [], "counters": []}
+        minutes, counters = (schema.table(each, ()) for each in (schema.columns(schema.MINUTE_NAMES), schema.COUNTER))
+        applied = {"start": {0: 0}, "stop": {0: 5}, "minutes": minutes, "counters": counters}
         sink.commit(opened, cluster_id=source.cluster_id, **applied)
     assert UsageOffset.objects.get().updated_at == NEVER
 

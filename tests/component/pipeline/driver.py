@@ -2,8 +2,9 @@
 
 python -m tests.component.pipeline.driver SETTINGS.json POINT
 
-Spark is started first; the run begins with a line on standard input. Says `reading` once tasks of it are active, and in
-the end how many executors are there.
+All records are read by Spark, which is started first; with `in_process` in the settings there is no Spark. The run
+begins with a line on standard input. Says `reading` once tasks of it are active, and in the end how many executors are
+there.
 """
 
 from __future__ import annotations
@@ -34,13 +35,18 @@ def main() -> None:
     def session():
         return spark.session(master=given.get("master", "local[2]"), local_dir=given["local_dir"])
 
-    context = session().sparkContext
+    in_process = given.get("in_process", False)
+    context = None if in_process else session().sparkContext
     sys.stdin.readline()
-    threading.Thread(target=tell_reading, args=(context,), daemon=True).start()
+    if context is not None:
+        threading.Thread(target=tell_reading, args=(context,), daemon=True).start()
     while not job.run(
-        session, Cluster(**given["cluster"]), given["dsn"], lake=open_lake(given["lake"]), at_point=at_point
-    ).caught_up:
+        session, Cluster(**given["cluster"]), given["dsn"], lake=open_lake(given["lake"]), at_point=at_point,
+        spark_from_records=sys.maxsize if in_process else 0,
+    ).caught_up:  # fmt: skip
         pass
+    if context is None:
+        return
     # One of them is the driver.
     print("executors", len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1, flush=True)
 

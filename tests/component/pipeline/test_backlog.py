@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,16 +19,32 @@ from django.db.models import Sum
 from pyspark.sql import SparkSession
 
 from billing import dsn, selectors
-from billing.lake.address import open_lake
-from billing.models import UsageHour, UsageOffset
+from billing.lake import replay
+from billing.lake.address import LakePlace, open_lake
+from billing.models import LakeFile, UsageHour, UsageOffset
 from billing.pipeline import job, sink
 from billing.pipeline.cluster import Cluster
-from billing.pipeline.source import consumer_conf
+from billing.pipeline.consuming import consumer_conf
 from brokers.contract.process import CLUSTER_USER
 from brokers.contract.usage import NAME_CHARACTERS_MAX, USAGE_TOPIC, UsageEvent
+from tests.component.pipeline.test_lake import s3
 from tests.testkit.engine import EngineCluster, eventually
 
+__all__ = ["s3"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+
+
+class Runs:
+    """Which of a test's runs are Spark's."""
+
+    spark_from_records = job.SPARK_FROM_RECORDS
+
+
+@pytest.fixture(params=[0, sys.maxsize], ids=["by Spark", "in one process"])
+def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All runs of a test are Spark's, and none."""
+    monkeypatch.setattr(Runs, "spark_from_records", request.param)
+
 
 AT_MS = int(time.time() * 1_000) - 300_000
 
@@ -69,7 +88,11 @@ def source_of(cluster: EngineCluster) -> Cluster:
 def runs_until_caught_up(cluster: EngineCluster, spark: SparkSession, lake: Path) -> int:
     source = source_of(cluster)
     for runs in range(1, 100):
-        if job.run(lambda: spark, source, dsn.conninfo(), lake=open_lake(lake.as_uri())).caught_up:
+        report = job.run(
+            lambda: spark, source, dsn.conninfo(), lake=open_lake(lake.as_uri()),
+            spark_from_records=Runs.spark_from_records,
+        )  # fmt: skip
+        if report.caught_up:
             return runs
     raise AssertionError("not caught up after 99 runs")
 
@@ -93,7 +116,7 @@ def billed(instance_id: str) -> int:
     return UsageHour.objects.filter(instance_id=instance_id).aggregate(sum=Sum("bytes"))["sum"] or 0
 
 
-@pytest.mark.usefixtures("begun_at_the_end")
+@pytest.mark.usefixtures("begun_at_the_end", "both_ways")
 def test_a_backlog_is_worked_off_in_runs_of_so_many_bytes(
     cluster: EngineCluster, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,7 +126,7 @@ def test_a_backlog_is_worked_off_in_runs_of_so_many_bytes(
     assert billed("ins-backlog1") == expected
 
 
-@pytest.mark.usefixtures("begun_at_the_end")
+@pytest.mark.usefixtures("begun_at_the_end", "both_ways")
 @pytest.mark.long("billing/pipeline")
 def test_a_backlog_of_the_longest_names_fits_into_the_memory_of_the_session(
     cluster: EngineCluster, spark: SparkSession, tmp_path: Path
@@ -114,7 +137,7 @@ def test_a_backlog_of_the_longest_names_fits_into_the_memory_of_the_session(
     assert billed("ins-backlog2") == expected
 
 
-@pytest.mark.usefixtures("begun_at_the_end")
+@pytest.mark.usefixtures("begun_at_the_end", "both_ways")
 def test_reports_that_are_lost_stop_the_runs_until_an_operator_skips_them(
     cluster: EngineCluster, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,3 +180,17 @@ def test_offsets_are_moved_by_nobody_while_a_run_is_at_work_or_where_no_cluster_
 def _login_of(conf: dict[str, Any]) -> dict[str, Any]:
     wanted = ("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password", "bootstrap.servers")
     return {name: value for name, value in conf.items() if name in wanted}
+
+
+@pytest.mark.usefixtures("begun_at_the_end")
+def test_tasks_of_spark_write_to_a_lake_in_s3(cluster: EngineCluster, spark: SparkSession, s3: LakePlace) -> None:
+    """Spark's processes have no keys in their environment, before and after."""
+    expected = report(conf_of(cluster), 40, "ins-backlog4", "short")
+    report_of_run = job.run(lambda: spark, source_of(cluster), dsn.conninfo(), lake=s3, spark_from_records=0)
+    assert report_of_run.records >= 40 and billed("ins-backlog4") == expected
+    now = datetime.now(UTC)
+    found = replay.hours(s3, ["ins-backlog4"], now - timedelta(days=1), now + timedelta(days=1))
+    assert sum(each.bytes for each in found) == expected
+    assert LakeFile.objects.count() >= 2, "the first reports of counters, and the others"
+    keys = spark.sparkContext.parallelize([0], 1).map(lambda _: [n for n in os.environ if n.startswith("AWS_")])
+    assert keys.collect() == [[]]

@@ -18,6 +18,7 @@ from brokers.contract.usage import UsageEvent
 from tests.component.pipeline.test_backlog import (
     begun_at_the_end,
     billed,
+    both_ways,
     conf_of,
     runs_until_caught_up,
     write,
@@ -25,9 +26,10 @@ from tests.component.pipeline.test_backlog import (
 from tests.testkit.engine import EngineCluster
 
 pytestmark = [
-    pytest.mark.django_db(transaction=True), pytest.mark.timeout(300), pytest.mark.usefixtures("begun_at_the_end"),
+    pytest.mark.django_db(transaction=True), pytest.mark.timeout(300),
+    pytest.mark.usefixtures("begun_at_the_end", "both_ways"),
 ]  # fmt: skip
-__all__ = ["begun_at_the_end"]
+__all__ = ["begun_at_the_end", "both_ways"]
 
 DAY_MS = 86_400_000
 

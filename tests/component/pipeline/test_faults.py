@@ -1,4 +1,5 @@
-"""A real broker meters, a real Spark driver is killed at each named point, and the rows still equal the bytes.
+"""A real broker meters, the pipeline is killed at each named point, with Spark and without it, and the rows still equal
+the bytes.
 
 Nothing but PostgreSQL says where to go on: Spark's directory is deleted between runs as well.
 """
@@ -29,8 +30,8 @@ from billing.lake.address import open_lake
 from billing.models import LakeFile, UsageHour, UsageMinute, UsageOffset
 from billing.pipeline import job
 from billing.pipeline.cluster import Cluster
+from billing.pipeline.consuming import consumer_conf
 from billing.pipeline.sink import PipelineBusy
-from billing.pipeline.source import consumer_conf
 from brokers.contract.process import CLUSTER_USER
 from brokers.contract.usage import COUNTED_THINGS, DIRECTIONS, USAGE_TOPIC, UsageEvent
 from config.embedded.java import Java
@@ -45,12 +46,12 @@ INSTANCE = "ins-meterone"
 TOPIC = "orders"
 RUN_TIMEOUT_S = 180
 # Each costs a start of Spark: a short run has one of the three that matter most, a long one all.
-POINTS = depth.names_from(
+SPARK_POINTS = depth.names_from(
     "PENSTOCK_PIPELINE_KILLS", short=depth.day_share(("kept", "written", "committed"), 3), long=job.POINTS
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture()
 def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineCluster]:
     with EngineCluster(zookeeper_address, tmp_path_factory.mktemp("metered"), size=1) as running:
         running.create_instance(INSTANCE)
@@ -60,7 +61,7 @@ def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 class Driver:
     """Runs of the pipeline over one cluster."""
 
-    def __init__(self, cluster: EngineCluster, java: Java, directory: Path) -> None:
+    def __init__(self, cluster: EngineCluster, java: Java, directory: Path, *, in_process: bool) -> None:
         settings = cluster.brokers[0].settings
         self.local_dir = directory / "spark"
         self.settings_file = directory / "driver.json"
@@ -76,13 +77,15 @@ class Driver:
             "dsn": dsn.conninfo(),
             "cluster": self.cluster,
             "lake": self.lake.as_uri(),
+            "in_process": in_process,
         }
+        self.spark_from_records = sys.maxsize if in_process else 0
         self.settings_file.write_text(json.dumps(body))
         self.environment = os.environ | {"JAVA_HOME": str(java.spark_home), "PYTHONWARNINGS": "default"}
 
     @contextmanager
     def warm(self, kill_at: str) -> Iterator[Callable[[], None]]:
-        """A process that starts Spark meanwhile. The call runs the pipeline in it, until it is killed."""
+        """A process that starts meanwhile, with its Spark. The call runs the pipeline in it, until it is killed."""
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.component.pipeline.driver", str(self.settings_file), kill_at],
             stdin=subprocess.PIPE,
@@ -109,7 +112,10 @@ class Driver:
     def _is_caught_up(self, session: SparkSession) -> bool:
         place = open_lake(self.lake.as_uri())
         try:
-            return job.run(lambda: session, Cluster(**self.cluster), dsn.conninfo(), lake=place).caught_up
+            return job.run(
+                lambda: session, Cluster(**self.cluster), dsn.conninfo(), lake=place,
+                spark_from_records=self.spark_from_records,
+            ).caught_up  # fmt: skip
         except PipelineBusy:
             return False  # PostgreSQL has not noticed yet that the process before was killed
 
@@ -169,15 +175,18 @@ def billed_by_minutes() -> dict[str, int]:
     return dict(rows)
 
 
+@pytest.mark.parametrize(
+    ("in_process", "points"), [(True, job.POINTS), (False, SPARK_POINTS)], ids=["in one process", "by Spark"]
+)
 def test_killed_at_every_point_the_pipeline_bills_each_byte_once(
-    cluster: EngineCluster, java: Java, spark: SparkSession, tmp_path: Path
+    in_process: bool, points: tuple[str, ...], cluster: EngineCluster, java: Java, spark: SparkSession, tmp_path: Path
 ) -> None:
-    driver = Driver(cluster, java, tmp_path)
+    driver = Driver(cluster, java, tmp_path, in_process=in_process)
     bootstrap = cluster.instances[INSTANCE].bootstrap
     client = ConfluentKafka()
     client.create_topic(bootstrap, TOPIC, 3)
     sent = 0
-    for round_number, point in enumerate(POINTS):
+    for round_number, point in enumerate(points):
         with driver.warm(kill_at=point) as run:
             records = [(n % 3, b"k%d" % n, b"v" * (n % 900)) for n in range(500 * (round_number + 1))]
             client.produce(bootstrap, TOPIC, records, "none")

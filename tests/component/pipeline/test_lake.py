@@ -150,6 +150,16 @@ def test_a_day_is_merged_when_it_is_over_or_has_very_many_files(
     assert len([found for found in Path(place.folder).rglob("*") if found.is_file()]) == 1
 
 
+def test_files_of_a_version_that_had_other_columns_without_nulls_are_merged_with_those_of_today(
+    place: LakePlace,
+) -> None:
+    table = reports((1, NOON, 100, 100))
+    keep(place, table.cast(pa.schema([field.with_nullable(False) for field in table.schema])), 0, 1)
+    keep(place, reports((2, NOON, 150, 50)), 1, 2)
+    assert upkeep.merge_days(place, DAY + timedelta(days=1)) == 1
+    assert total(place) == 150
+
+
 def test_files_that_are_merged_while_they_are_read_are_read_again(
     place: LakePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

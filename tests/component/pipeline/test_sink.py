@@ -8,15 +8,30 @@ from datetime import UTC
 
 import psycopg
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from billing import dsn
 from billing.models import UsageCounter, UsageDay, UsageHour, UsageMinute, UsageOffset
-from billing.pipeline import sink
+from billing.pipeline import schema, sink
+from brokers.contract.usage import COUNTER_KEY
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 CLUSTER = "cl-aaaaaaaa"
 KEY = ("orders", "ANONYMOUS", "etl", "produce")
+
+
+def minute_table(*rows):
+    return schema.table(schema.columns(schema.MINUTE_NAMES), rows)
+
+
+def counter_table(*rows):
+    return schema.table(schema.COUNTER, rows)
+
+
+def key_table(*rows):
+    return schema.table(schema.columns(COUNTER_KEY), rows)
 
 
 def commit(connection, *, start, stop, minute_bytes=0, counter=(1, 0), before_commit=None):
@@ -26,8 +41,8 @@ def commit(connection, *, start, stop, minute_bytes=0, counter=(1, 0), before_co
         cluster_id=CLUSTER,
         start={0: start},
         stop={0: stop},
-        minutes=[("ins-aaaaaaaa", 60_000, *KEY, minute_bytes, 1)] if minute_bytes else [],
-        counters=[(1, 7, "ins-aaaaaaaa", *KEY, sequence, total, 1)],
+        minutes=minute_table(*([("ins-aaaaaaaa", 60_000, *KEY, minute_bytes, 1)] if minute_bytes else [])),
+        counters=counter_table((1, 7, "ins-aaaaaaaa", *KEY, sequence, total, 1)),
         before_commit=before_commit,
     )
 
@@ -45,8 +60,11 @@ def test_two_runs_add_up_in_the_same_minute():
         commit(connection, start=0, stop=5, minute_bytes=100, counter=(1, 100))
         commit(connection, start=5, stop=9, minute_bytes=50, counter=(2, 150))
         assert sink.stored_offsets(connection, CLUSTER) == {0: 9}
-        assert sink.stored_counters(connection, CLUSTER, [(1, 7)]) == [(1, 7, "ins-aaaaaaaa", *KEY, 2, 150, 1)]
-        assert sink.stored_counters(connection, CLUSTER, [(1, 8)]) == []
+        keys = key_table((1, 8, "ins-aaaaaaaa", *KEY), (1, 7, "ins-aaaaaaaa", *KEY), (1, 7, "ins-bbbbbbbb", *KEY))
+        found = sink.stored_counters(connection, CLUSTER, keys)
+        assert [tuple(row.values()) for row in found.to_pylist()] == [(None,) * 3, (2, 150, 1), (None,) * 3]
+        assert sink.stored_counters(connection, "cl-bbbbbbbb", keys).column("sequence").null_count == 3
+        assert sink.stored_counters(connection, CLUSTER, keys.slice(0, 0)).num_rows == 0
     assert stored() == ([150], [(2, 150)], [(0, 9)])
 
 
@@ -100,11 +118,11 @@ def test_levels_are_sums_of_hours_and_no_minutes():
                 cluster_id=CLUSTER,
                 start={0: number},
                 stop={0: number + 1},
-                minutes=[
+                minutes=minute_table(
                     ("ins-aaaaaaaa", 60_000 * number, "", "", "", "partitions", 180, 1),
                     ("ins-aaaaaaaa", 60_000 * number, *KEY, 7, 1),
-                ],
-                counters=[(1, 7, "ins-aaaaaaaa", "", "", "", "partitions", number, 180 * number, 1)],
+                ),
+                counters=counter_table((1, 7, "ins-aaaaaaaa", "", "", "", "partitions", number, 180 * number, 1)),
             )
     assert set(UsageHour.objects.values_list("direction", "bytes")) == {("partitions", 360), ("produce", 14)}
     assert set(UsageMinute.objects.values_list("direction", flat=True)) == {"produce"}
@@ -118,7 +136,10 @@ def test_days_and_hours_are_the_sums_of_their_minutes_in_whatever_runs_they_came
         for _ in range(4):
             at = {(drawn.randrange(3 * 24 * 60), drawn.choice(names)) for _ in range(200)}
             minutes = [("ins-aaaaaaaa", minute * 60_000, *key, drawn.randrange(1, 10**9), 1) for minute, key in at]
-            sink.commit(connection, cluster_id=CLUSTER, start={0: end}, stop={0: end + 1}, minutes=minutes, counters=[])
+            sink.commit(
+                connection, cluster_id=CLUSTER, start={0: end}, stop={0: end + 1}, minutes=minute_table(*minutes),
+                counters=counter_table(),
+            )  # fmt: skip
             end += 1
     by_day, by_hour = Counter(), Counter()
     for row in UsageMinute.objects.values_list("minute", "topic", "user", "client_id", "direction", "bytes"):
@@ -128,3 +149,25 @@ def test_days_and_hours_are_the_sums_of_their_minutes_in_whatever_runs_they_came
     assert {row[:5]: row[5] for row in days} == by_day
     assert {row[:2]: row[2] for row in UsageHour.objects.values_list("hour", "direction", "bytes")} == by_hour
     assert len(by_day) == 3 * len(names)
+
+
+@given(
+    st.lists(
+        st.tuples(*[st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=8)] * 3),
+        min_size=1, max_size=20, unique=True,
+    )
+)  # fmt: skip
+@example([("\n\\.\n", "\t\\N", '\\"'), ("\\.", "\\\\", "\r\n"), ("\\N", "", "\x7f\u2028")])
+def test_names_of_any_characters_are_stored_and_found_as_they_are(names):
+    keys = [(1, 7, "ins-aaaaaaaa", *name, "produce") for name in names]
+    with sink.exclusive(dsn.conninfo(), CLUSTER) as connection:
+        connection.execute("TRUNCATE billing_usagecounter, billing_usageoffset")
+        counters = counter_table(*((*key, 5, 100 + number, number) for number, key in enumerate(keys)))
+        sink.commit(
+            connection, cluster_id=CLUSTER, start={}, stop={0: 1}, minutes=minute_table(), counters=counters
+        )  # fmt: skip
+        found = sink.stored_counters(connection, CLUSTER, key_table(*keys))
+    assert [tuple(row.values()) for row in found.to_pylist()] == [
+        (5, 100 + number, number) for number in range(len(keys))
+    ]
+    assert set(UsageCounter.objects.values_list("topic", "user", "client_id")) == set(names)

@@ -23,7 +23,7 @@ from billing import dsn
 from billing.lake import upkeep
 from billing.lake.address import open_lake
 from billing.models import UsageHour, UsageMinute, UsageOffset
-from billing.pipeline.source import consumer_conf
+from billing.pipeline.consuming import consumer_conf
 from brokers.contract.process import CLUSTER_USER
 from brokers.contract.usage import USAGE_TOPIC, UsageEvent
 from config.embedded.java import Java

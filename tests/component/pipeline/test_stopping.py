@@ -1,4 +1,4 @@
-"""A worker that is asked to stop in the middle of a run ends at once, and so does its Java."""
+"""A worker that is asked to stop in the middle of a run ends at once, and so does its Java; an idle one has none."""
 
 from __future__ import annotations
 
@@ -48,3 +48,37 @@ def test_a_run_without_an_answer_ends_when_celery_asks_it_to(java: Java, tmp_pat
             eventually(lambda: not any(child.is_running() for child in below), "its Java ends", END_WITHIN_S)
         finally:
             process.kill()
+
+
+GIVE_BACK = """
+import django, psutil
+django.setup()
+from billing import catching_up
+from billing.pipeline import spark
+
+def javas():
+    return [each for each in psutil.Process().children(recursive=True) if each.name() == "java"]
+
+assert not spark.give_back_after(0) and not javas()
+for _ in range(2):
+    assert catching_up.spark_session().range(7).count() == 7
+    (java,) = javas()
+    assert not spark.give_back_after(0), "it was used since the last look"
+    assert not spark.give_back_after(600) and java.is_running()
+    assert spark.give_back_after(0)
+    assert not javas() and not java.is_running()
+    assert not spark.give_back_after(0)
+print("given back")
+"""
+
+
+def test_java_ends_after_a_while_without_work_and_starts_again_with_new_work(java: Java, tmp_path: Path) -> None:
+    environment = os.environ | {
+        "DJANGO_SETTINGS_MODULE": "config.settings", "PENSTOCK_STATE_DIR": str(tmp_path),
+        "JAVA_HOME": str(java.spark_home), "SPARK_MASTER": "local[1]",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", GIVE_BACK], capture_output=True, text=True, env=environment, cwd=BASE_DIR, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert done.stdout.endswith("given back\n"), done.stderr[-3_000:]

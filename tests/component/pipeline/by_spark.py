@@ -1,8 +1,4 @@
-"""DataFrame to DataFrame: from cumulative counters to the bytes of each minute. Pure steps, no reading, no writing.
-
-Every step opens with the columns it needs and ends with those it gives. Running a step twice on the same rows gives the
-same result, and repeated or missing events change nothing that a later counter does not already say.
-"""
+"""The steps of the pipeline a second time, as DataFrames of Spark: what those on Arrow columns are compared with."""
 
 from __future__ import annotations
 
@@ -36,7 +32,7 @@ def distinct_reports(events: DataFrame) -> DataFrame:
 
 
 def increments(reports: DataFrame, counters: DataFrame) -> DataFrame:
-    """What each report adds to the one before it; before the first one stands the stored counter, or zero.
+    """Returns what each report adds to the one before it; before the first one stands the stored counter, or zero.
 
     `counters` has the columns of `schema.COUNTER`. Reports below the stored sequence are old news. One that is said
     again under the stored sequence counts as far as it is larger: it was appended in part, and said again later. A

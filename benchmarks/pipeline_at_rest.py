@@ -1,0 +1,103 @@
+"""Processor time of the pipeline's processes, Java included, on a product where nothing happens.
+
+  python -m benchmarks.pipeline_at_rest [--minutes 5] [--http-port 21999 --port-base 22000]
+
+The product has its demo instance, with a topic (so that there are levels to report each minute), and no clients. It
+settles for a minute, and is then watched. One JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks import environment
+from benchmarks.product import CLONE
+
+SETTLING_S = 60
+READY_S = 180
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--http-port", type=int, default=21_999)
+    parser.add_argument("--port-base", type=int, default=22_000)
+    given = parser.parse_args()
+    print(environment.line(), flush=True)
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
+        directory = Path(scratch)
+        ready = directory / "ready.json"
+        with (directory / "up.log").open("wb") as log:
+            supervisor = subprocess.Popen(
+                [
+                    sys.executable, str(CLONE / "manage.py"), "up", "--state-dir", str(directory / "state"),
+                    "--http-port", str(given.http_port), "--port-base", str(given.port_base),
+                    "--ready-file", str(ready),
+                ],
+                stdout=log, stderr=log, cwd=CLONE,
+            )  # fmt: skip
+        try:
+            deadline = time.monotonic() + READY_S
+            while not ready.exists():
+                if supervisor.poll() is not None or time.monotonic() > deadline:
+                    raise SystemExit((directory / "up.log").read_text()[-3_000:])
+                time.sleep(0.5)
+            make_topic(json.loads(ready.read_text()))
+            time.sleep(SETTLING_S)
+            before, began = cpu_s(supervisor.pid), time.monotonic()
+            time.sleep(given.minutes * 60)
+            took_s, cpu = time.monotonic() - began, cpu_s(supervisor.pid) - before
+            names = sorted({process.name() for process in pipeline(supervisor.pid)})
+            runs = (directory / "state" / "logs" / "pipeline.log").read_text().count("usage.applied")
+            figures = {
+                "benchmark": "pipeline at rest", "seconds": round(took_s), "cpu_s": round(cpu, 2),
+                "percent_of_a_core": round(100 * cpu / took_s, 2), "processes": names,
+                "rss_mb": round(sum(each.memory_info().rss for each in pipeline(supervisor.pid)) / 1e6),
+                "runs_with_records": runs,
+            }  # fmt: skip
+            print(json.dumps(figures), flush=True)
+        finally:
+            supervisor.terminate()
+            supervisor.wait(60)
+
+
+def make_topic(block: dict[str, Any]) -> None:
+    """A topic of the demo instance; `block` is what the product printed when it was ready."""
+    request = urllib.request.Request(
+        f"{block['api_url'].rstrip('/')}/instances/{block['instance']['id']}/topics",
+        method="POST",
+        data=json.dumps({"name": "orders", "partitions": 3, "replication_factor": 3}).encode(),
+        headers={"Authorization": f"Bearer {block['tenant']['token']}", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        answer.read()
+
+
+def pipeline(supervisor: int) -> list[psutil.Process]:
+    """The processes of the pipeline's worker."""
+    children = psutil.Process(supervisor).children(recursive=True)
+    workers = [each for each in children if "pipeline@penstock" in each.cmdline()]
+    return list({each.pid: each for worker in workers for each in (worker, *worker.children(recursive=True))}.values())
+
+
+def cpu_s(supervisor: int) -> float:
+    """Seconds that they took so far, those that ended included."""
+    found = 0.0
+    for process in pipeline(supervisor):
+        times = process.cpu_times()
+        found += times.user + times.system + times.children_user + times.children_system
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Records of one range of the usage topic, judged: what is counted, and what is the matter with the others. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from billing.lake.counters import array_of
+from billing.pipeline.differences import REPORTS, well_formed
+from billing.pipeline.doubts import NO_BROKER, ClockBounds, Incarnation, Incarnations, Problem, with_bounded_clock
+from billing.pipeline.schema import CLOCK, EPOCH_REUSED
+from brokers.contract.usage import OF_INCARNATION
+
+_DOUBTFUL: Final = ("problem", "partition", *OF_INCARNATION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """Number of the range's records and the offset behind them; `left_out` of them are not counted. `reports` are the
+    others, with the columns of `REPORTS`.
+    """
+
+    records: int
+    stop: int
+    left_out: int
+    problems: list[Problem]
+    incarnations: list[Incarnation]
+    reports: pa.Table
+
+
+def check(batches: Iterable[pa.RecordBatch], start: int, known: Iterable[Incarnation], bounds: ClockBounds) -> Checked:
+    """Judges rows of `schema.EVENT`, in the order in which they were appended from offset `start` on."""
+    incarnations = Incarnations(known)
+    records, stop = 0, start
+    good, doubtful = [REPORTS.empty_table()], []
+    for batch in batches:
+        judged = pa.Table.from_batches([incarnations.refuse_reused(with_bounded_clock(batch, bounds))])
+        records += judged.num_rows
+        stop = max(stop, pc.max(judged.column("offset")).as_py() + 1)
+        good.append(well_formed(judged).select(REPORTS.names))
+        if judged.column("problem").null_count < judged.num_rows:
+            doubtful.append(judged.filter(pc.is_valid(judged.column("problem"))))
+    reports = pa.concat_tables(good).combine_chunks()
+    problems, refused = _problems(pa.concat_tables(doubtful).combine_chunks()) if doubtful else ([], set())
+    return Checked(
+        records=records,
+        stop=stop,
+        left_out=sum(problem.records for problem in problems if problem.kind != CLOCK),
+        problems=problems,
+        incarnations=[*_latest(reports), *(Incarnation(*process, 0, 0, True) for process in sorted(refused))],
+        reports=reports,
+    )
+
+
+def _latest(reports: pa.Table) -> list[Incarnation]:
+    """The processes that reported, each with its highest sequence and its latest time."""
+    latest = reports.group_by(list(OF_INCARNATION), use_threads=False).aggregate(
+        [("sequence", "max"), ("at_ms", "max")]
+    )
+    names = (*OF_INCARNATION, "sequence_max", "at_ms_max")
+    return [Incarnation(*(row[name] for name in names)) for row in latest.to_pylist()]
+
+
+def _problems(doubtful: pa.Table) -> tuple[list[Problem], set[tuple[int, int]]]:
+    """Returns the problems of a range's records, and the (broker id, broker epoch) pairs that are refused."""
+    found = doubtful.group_by(list(_DOUBTFUL), use_threads=False).aggregate([("offset", "max"), ("offset", "count")])
+    last = pc.index_in(array_of(found, "offset_max"), value_set=array_of(doubtful, "offset"))
+    details = array_of(doubtful, "detail").take(last).to_pylist()
+    rows = found.to_pylist()
+    problems = [
+        Problem(
+            kind=row["problem"], partition=row["partition"], records=row["offset_count"],
+            broker_id=NO_BROKER if row["broker_id"] is None else row["broker_id"], last_offset=row["offset_max"],
+            detail=detail or "",
+        )
+        for row, detail in zip(rows, details, strict=True)
+    ]  # fmt: skip
+    refused = {(row["broker_id"], row["broker_epoch"]) for row in rows if row["problem"] == EPOCH_REUSED}
+    return problems, refused

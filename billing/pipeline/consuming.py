@@ -1,0 +1,145 @@
+"""Kafka client of the pipeline: which usage records a cluster has, and ranges of them as Arrow columns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from billing.pipeline.decoding import batch_of
+from brokers.contract.usage import USAGE_TOPIC
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from confluent_kafka import Message
+
+ROWS_PER_BATCH: Final = 20_000
+READ_TIMEOUT_S: Final = 60.0
+METADATA_TIMEOUT_S: Final = 10.0
+# How long the client collects messages before it hands on what it has.
+CONSUME_TIMEOUT_S: Final = 0.5
+
+
+class UsageReadStalled(Exception):
+    """The brokers did not deliver a planned range in time; the run is repeated from the same offsets."""
+
+
+class UsageConsumer:
+    """A consumer without a group, which reads by explicit offsets. A context manager: it closes at the end."""
+
+    def __init__(self, bootstrap: str, login: Mapping[str, str]) -> None:
+        from confluent_kafka import Consumer
+
+        self._consumer = Consumer(consumer_conf(bootstrap, login))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._consumer.close()
+
+    def available(self) -> dict[int, tuple[int, int]]:
+        """Returns (log start offset, high watermark) of each usage partition that has a leader. A topic that is not
+        made yet has none.
+        """
+        from confluent_kafka import TopicPartition
+
+        topics = self._consumer.list_topics(USAGE_TOPIC, timeout=METADATA_TIMEOUT_S).topics
+        partitions = topics[USAGE_TOPIC].partitions if USAGE_TOPIC in topics else {}
+        return {
+            index: self._consumer.get_watermark_offsets(
+                TopicPartition(USAGE_TOPIC, index), timeout=METADATA_TIMEOUT_S, cached=False
+            )
+            for index, partition in partitions.items()
+            if partition.leader >= 0
+        }
+
+    def read(self, partition: int, start: int, stop: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
+        """Yields the records `[start, stop)` as rows of `schema.EVENT`. They end behind the record with which
+        `bytes_max` are read, or at `stop`: the highest offset says where.
+
+        Raises:
+            UsageReadStalled: no progress for `READ_TIMEOUT_S`.
+        """
+        from confluent_kafka import TopicPartition
+
+        self._consumer.assign([TopicPartition(USAGE_TOPIC, partition, start)])
+        position, deadline = start, time.monotonic() + READ_TIMEOUT_S
+        while position < stop and bytes_max > 0:
+            # Asked for no more than there is: the client would wait for the rest.
+            messages = self._consumer.consume(min(ROWS_PER_BATCH, stop - position), CONSUME_TIMEOUT_S)
+            if messages:
+                deadline = time.monotonic() + READ_TIMEOUT_S
+            elif time.monotonic() > deadline:
+                raise UsageReadStalled(f"{USAGE_TOPIC}-{partition} stalled at offset {position}")
+            offsets, raws = _contents(messages, partition, stop)
+            if not raws:
+                continue
+            raws, size = _cut(raws, bytes_max)
+            bytes_max -= size
+            position = offsets[len(raws) - 1] + 1
+            yield batch_of(partition, offsets[: len(raws)], raws)
+
+
+def _contents(messages: list[Message], partition: int, stop: int) -> tuple[list[int], list[bytes | None]]:
+    """Offsets and values of the partition's messages below `stop`. Raises `KafkaException` for an error that stays."""
+    from confluent_kafka import KafkaException
+
+    for failure in [failure for message in messages if (failure := message.error()) is not None]:
+        if not failure.retriable():
+            raise KafkaException(failure)
+    # The client may still hand on messages of the range before.
+    read = [message for message in messages if message.error() is None and message.partition() == partition]
+    offsets = [offset for message in read if (offset := message.offset()) is not None and offset < stop]
+    return offsets, [message.value() for message in read[: len(offsets)]]
+
+
+def _cut(raws: list[bytes | None], bytes_max: int) -> tuple[list[bytes | None], int]:
+    """The first values up to the one that makes `bytes_max` full, and the size of them."""
+    sizes = [len(raw or b"") for raw in raws]
+    size = sum(sizes)
+    if size <= bytes_max:
+        return raws, size
+    for count, size in enumerate(accumulate(sizes), 1):
+        if size >= bytes_max:
+            return raws[:count], size
+    return raws, size
+
+
+def _login_conf(login: Mapping[str, str]) -> dict[str, Any]:
+    certificate_file = login.get("certificate_file")
+    if certificate_file:
+        return {
+            "security.protocol": "SSL",
+            "ssl.ca.location": login["ca_file"],
+            "ssl.certificate.location": certificate_file,
+            "ssl.key.location": certificate_file,
+            # A certificate names a process, not a host; only brokers have one that serves (decision 106).
+            "ssl.endpoint.identification.algorithm": "none",
+        }
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": login["username"],
+        "sasl.password": login["password"],
+    }
+
+
+def consumer_conf(bootstrap: str, login: Mapping[str, str]) -> dict[str, Any]:
+    """Settings of a consumer that reads by explicit offsets and never commits or joins anything."""
+    return {
+        **_login_conf(login),
+        "bootstrap.servers": bootstrap,
+        "group.id": "penstock-usage",
+        "client.id": "penstock-usage-pipeline",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "check.crcs": True,
+        "allow.auto.create.topics": False,
+        "log_level": 3,
+    }

@@ -1,0 +1,158 @@
+"""Large rounds: each range is a task of Spark. What comes back is added up; the reports stay with the tasks.
+
+A task knows nothing of what is stored of a counter. What the first report of each counter adds is worked out by the
+driver, and by it alone; all others follow a report of the same task.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from billing.lake import files
+from billing.lake.address import LakePlace
+from billing.lake.counters import array_of, is_first_of
+from billing.pipeline import differences
+from billing.pipeline.checking import Checked, check
+from billing.pipeline.cluster import Cluster
+from billing.pipeline.consuming import UsageConsumer
+from billing.pipeline.doubts import Incarnation
+from billing.pipeline.rounds import PlannedRange, Round, StoredCounters, made_of, require_all_read
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Part of a range's reports that its task writes to the lake.
+LATER_REPORTS = "later"
+# Keys of the bucket that the lake may be in: Spark's processes are given none in their environment.
+_LAKE_PREFIX = "AWS_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeTask:
+    """One range, and what its task needs to read it, to judge it and to keep it."""
+
+    cluster: Cluster
+    planned: PlannedRange
+    known: Sequence[Incarnation]
+    bytes_max: int
+    lake: LakePlace | None
+    lake_keys: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeResult:
+    """Sums of one range. `first` are the first reports of its counters; `minutes` are what the others add, and
+    `kept` the files that they are in. `counters` are the last reports.
+    """
+
+    checked: Checked
+    first: pa.Table
+    minutes: pa.Table
+    counters: pa.Table
+    kept: list[files.Written] = field(default_factory=list)
+
+
+def run(task: RangeTask) -> RangeResult:
+    """Reads, judges, adds up and keeps one range; runs on Spark's workers."""
+    planned = task.planned
+    with UsageConsumer(task.cluster.bootstrap, task.cluster.login) as consumer:
+        batches = consumer.read(planned.partition, planned.start, planned.stop, task.bytes_max)
+        checked = check(batches, planned.start, task.known, planned.bounds)
+    result, later = added_up(checked)
+    if task.lake is None or not later.num_rows:
+        return result
+    ranges = {planned.partition: (planned.start, checked.stop)}
+    with _environment(task.lake_keys):
+        kept = files.write(task.lake, task.cluster.cluster_id, ranges, later, part=LATER_REPORTS)
+    return replace(result, kept=kept)
+
+
+def added_up(checked: Checked) -> tuple[RangeResult, pa.Table]:
+    """Returns what a range comes to, and the reports behind the first one of each counter, for the lake. Pure."""
+    reports = differences.distinct(checked.reports)
+    rows = differences.increments(reports, differences.none_stored(differences.keys(reports).num_rows))
+    is_first = is_first_of(array_of(rows, "counter"))
+    later = rows.filter(pc.invert(is_first)).drop_columns(["counter"])
+    result = RangeResult(
+        checked=replace(checked, reports=checked.reports.slice(0, 0)),
+        first=reports.filter(is_first).select(differences.REPORTS.names),
+        minutes=differences.minutes(later),
+        counters=differences.last_counters(rows),
+    )
+    return result, later
+
+
+def on_executors(
+    spark: SparkSession,
+    cluster: Cluster,
+    planned: Sequence[PlannedRange],
+    known: Sequence[Incarnation],
+    stored: StoredCounters,
+    bytes_max: int,
+    lake: LakePlace | None,
+) -> Round | None:
+    """Reads the ranges, as far as `bytes_max` for each lets it, and adds up what was read. None: reports of one counter
+    are in two ranges, or were read before; only who sees all of them at once can add them up.
+
+    Raises:
+        UsageLost: records within what was read are not there.
+    """
+    lake_keys = {}
+    if lake is not None and lake.files.type_name != "local":
+        lake_keys = {name: value for name, value in os.environ.items() if name.startswith(_LAKE_PREFIX)}
+    tasks = [
+        RangeTask(
+            cluster=cluster, planned=each, known=known, bytes_max=bytes_max, lake=lake, lake_keys=lake_keys
+        )
+        for each in planned
+    ]  # fmt: skip
+    results: list[RangeResult] = spark.sparkContext.parallelize(tasks, len(tasks)).map(run).collect()
+    return joined(planned, results, stored)
+
+
+def joined(planned: Sequence[PlannedRange], results: Sequence[RangeResult], stored: StoredCounters) -> Round | None:
+    """Returns what the ranges come to together, in their order; None and `UsageLost` as `on_executors`."""
+    checked = {each.partition: result.checked for each, result in zip(planned, results, strict=True)}
+    require_all_read(planned, checked)
+    first = differences.distinct(pa.concat_tables([result.first for result in results]))
+    keys = differences.keys(first)
+    if keys.num_rows < sum(result.first.num_rows for result in results):
+        return None
+    before = stored(keys)
+    was_read = pc.less_equal(array_of(first, "sequence"), array_of(before, "sequence"))
+    if pc.any(was_read).as_py():
+        return None
+    rows = differences.increments(first, before)
+    minutes = [differences.minutes(rows), *(result.minutes for result in results)]
+    result = made_of(
+        planned,
+        checked,
+        differences.summed(pa.concat_tables(minutes)),
+        pa.concat_tables([result.counters for result in results]),
+        rows.drop_columns(["counter"]),
+    )
+    return replace(result, kept=[file for each in results for file in each.kept])
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """While it lasts, this process has these variables as well. A worker of Spark has one task at a time, and the next
+    one may be an archive's, which is a tenant's.
+    """
+    before: dict[str, Any] = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
