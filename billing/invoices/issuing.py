@@ -14,7 +14,7 @@ from django.utils.translation import gettext_noop
 
 from billing import action_items, prices
 from billing.invoices import mailing
-from billing.invoices.adjustments import Adjustment, late_usage, remember_compared
+from billing.invoices.adjustments import Adjustment, late_usage, remember_compared, usage_states
 from billing.invoices.charging import inputs_of
 from billing.invoices.snapshot import Inputs, to_json
 from billing.ledger import posting
@@ -74,13 +74,15 @@ def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> In
         raise Conflict(
             gettext_noop("Not all usage of the period is read yet; try again in some minutes."), code="usage_incomplete"
         )
+    # Read before the usage: what comes meanwhile is late.
+    state = usage_states(tenant, [period])[period.start]
     try:
         inputs = _as_agreed(inputs_of(tenant, period), prices.profile_of(tenant))
         bill = inputs.rated()
     except NoPrice as missing:
         raise Conflict(str(missing), code="no_price") from None
     found = late_usage(tenant)
-    remember_compared(found, now)
+    remember_compared(found.compared, now)
     if found.failed:
         action_items.note(tenant, ActionKind.LATE_USAGE, ", ".join(found.failed), now)
     else:
@@ -93,6 +95,7 @@ def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> In
         tenant, period, InvoiceKind.INVOICE, lines, late, tax_percent=inputs.agreement.tax_percent,
         currency=bill.currency, now=now, inputs=to_json(inputs),
     )  # fmt: skip
+    remember_compared({invoice.pk: state}, now)
     audit.record(acting, "invoice.issued", invoice, None, audited(invoice), tenant=tenant)
     payload = {"id": invoice.pk, "from_balance": str(invoice.from_balance)}
     publish(tenant, WebhookEvent.INVOICE_ISSUED, audited(invoice) | payload, now)

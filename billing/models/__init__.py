@@ -36,6 +36,7 @@ from billing.models.usage import (
     UsageOffset,
     UsagePoint,
     UsageProblem,
+    UsageRevision,
 )
 from billing.models.webhooks import DeliveryState, WebhookDelivery, WebhookEndpoint, WebhookEvent
 
@@ -95,6 +96,7 @@ __all__ = [
     "UsageOffset",
     "UsagePoint",
     "UsageProblem",
+    "UsageRevision",
     "ValueFormat",
     "WebhookDelivery",
     "WebhookEndpoint",
