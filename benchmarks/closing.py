@@ -50,7 +50,7 @@ began = time.monotonic()
 with connection.cursor() as cursor:
     cursor.execute('''
         INSERT INTO billing_usagehour (instance_id, hour, direction, bytes, requests)
-        SELECT i.id, h, d, 1000000 + extract(epoch FROM h)::bigint % 7919, 10
+        SELECT i.id, h, d, 1000000 + extract(epoch FROM h)::bigint %% 7919, 10
         FROM instances_instance i, generate_series(%s::timestamptz, %s::timestamptz - interval '1 hour', '1 hour') h,
              unnest(ARRAY['produce', 'consume', 'stored']) d
         WHERE i.name = 'closing' ORDER BY 1, 2, 3''', [start, end])

@@ -15,6 +15,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from unfold.admin import TabularInline
 
+from billing import admin_taxes as _admin_taxes  # noqa: F401  (registers its pages)
 from billing import pricing, selectors
 from billing.admin_views.urls import money_urls
 from billing.alerts import services as alerts

@@ -70,8 +70,19 @@ class CostsOut(serializers.Serializer):
     next_page_token = serializers.CharField(allow_null=True)
 
 
+class TaxOut(serializers.Serializer):
+    """Tax of one rate. `base` is the sum of the lines that are taxed at it, before tax."""
+
+    percent = serializers.DecimalField(5, 2)
+    base = serializers.DecimalField(14, 2)
+    tax = serializers.DecimalField(14, 2)
+
+
 class InvoiceOut(serializers.ModelSerializer[Invoice]):
     """An invoice or a credit note as it was issued."""
+
+    tax_percent = serializers.DecimalField(5, 2, allow_null=True, help_text="Null where `taxes` has several rates.")
+    taxes = TaxOut(source="tax_sums", many=True)
 
     state = serializers.SerializerMethodField()
     open_amount = serializers.DecimalField(
@@ -90,8 +101,8 @@ class InvoiceOut(serializers.ModelSerializer[Invoice]):
         model = Invoice
         fields = (
             "id", "kind", "number", "corrects", "period_start", "period_end", "currency", "subtotal", "tax_percent",
-            "tax", "total", "from_balance", "open_amount", "pay_url", "seller", "buyer", "note", "issued_at", "due_at",
-            "state", "closed_at",
+            "tax", "taxes", "total", "from_balance", "open_amount", "pay_url", "seller", "buyer", "note", "issued_at",
+            "due_at", "state", "closed_at",
         )  # fmt: skip
 
     def get_pay_url(self, invoice: Invoice) -> str:
@@ -108,12 +119,15 @@ class InvoiceLineOut(serializers.ModelSerializer[InvoiceLine]):
     """
 
     corrects = serializers.CharField(source="corrects_id", allow_null=True)
+    tax_percent = serializers.DecimalField(
+        5, 2, allow_null=True, help_text="Null in lines of before: the rate of their invoice."
+    )
 
     class Meta:
         model = InvoiceLine
         fields = (
             "position", "kind", "corrects", "instance_id", "plan", "meter", "start", "end", "quantity", "unit",
-            "unit_price", "amount", "hours",
+            "unit_price", "amount", "hours", "tax_percent",
         )  # fmt: skip
 
 
@@ -131,6 +145,7 @@ class RatedLineOut(serializers.Serializer):
     hours = serializers.IntegerField(
         allow_null=True, help_text="Hours the instance was on the plan, where terms of a month are prorated."
     )
+    tax_percent = serializers.DecimalField(5, 2)
 
 
 class DraftOut(serializers.Serializer):
@@ -142,6 +157,7 @@ class DraftOut(serializers.Serializer):
     currency = serializers.CharField()
     subtotal = serializers.DecimalField(14, 2)
     tax = serializers.DecimalField(14, 2)
+    taxes = TaxOut(many=True)
     total = serializers.DecimalField(14, 2)
     forecast = serializers.DecimalField(14, 2)
     unpriced = serializers.ListField(

@@ -19,6 +19,8 @@ urlpatterns = [
     path("plans", views.PlanCollection.as_view()),
     path("operator/plans/<str:plan>/prices", pricing.PlanPriceCollection.as_view()),
     path("operator/tenants/<str:tenant_id>/currency", pricing.TenantCurrency.as_view()),
+    path("operator/tenants/<str:tenant_id>/tax-changes", pricing.TaxChangeCollection.as_view()),
+    path("operator/tenants/<str:tenant_id>/tax-changes/<int:change_id>", pricing.TaxChangeDetail.as_view()),
     path("prices:quote", views.PriceQuote.as_view()),
     path("instances/<str:instance_id>/usage", views.InstanceUsage.as_view()),
     path("discounts", discounts.DiscountCollection.as_view()),

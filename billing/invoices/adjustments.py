@@ -23,12 +23,13 @@ from tenants.models import Tenant
 
 log = structlog.get_logger(__name__)
 
-Key = tuple[str, str, str]
+# Instance, plan, meter and rate of tax.
+Key = tuple[str, str, str, Decimal]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adjustment:
-    """What the lines of one meter of an earlier invoice lack (or have too much), and what they charge so far."""
+    """What lines of one meter and rate of tax of an earlier invoice lack (or have too much), and what they charge."""
 
     corrects: Invoice
     charged: Decimal
@@ -128,20 +129,25 @@ def as_known_now(invoice: Invoice, inputs: Inputs) -> Inputs:
 
 
 def missing(invoice: Invoice, inputs: Inputs) -> Iterator[Adjustment]:
-    """What is due for these inputs beyond what the invoice and later corrections of it charge."""
+    """What is due for these inputs beyond what the invoice and later corrections of it charge, at the rate of tax that
+    was in force when it was used.
+    """
     charged: dict[Key, Decimal] = defaultdict(Decimal)
     for each in _charged_lines(invoice):
-        charged[each.instance_id, each.plan, each.meter] += each.amount
+        # Lines of before have the rate of the invoice that they are about.
+        tax_percent = invoice.tax_percent if each.tax_percent is None else each.tax_percent
+        charged[each.instance_id, each.plan, each.meter, tax_percent or Decimal(0)] += each.amount
     due: dict[Key, Decimal] = defaultdict(Decimal)
     for rated in inputs.rated().lines:
-        due[rated.instance_id, rated.plan, rated.meter] += rated.amount
+        due[rated.instance_id, rated.plan, rated.meter, rated.tax_percent] += rated.amount
     for key in sorted({*due, *charged}):
         amount = due[key] - charged[key]
         if amount:
-            instance_id, plan, meter = key
+            instance_id, plan, meter, tax_percent = key
             line = RatedLine(
                 kind="adjustment", instance_id=instance_id, plan=plan, meter=meter, start=inputs.period.start,
                 end=inputs.period.end, quantity=Decimal(1), unit="", unit_price=amount, amount=amount,
+                tax_percent=tax_percent,
             )  # fmt: skip
             yield Adjustment(corrects=invoice, charged=charged[key], line=line)
 

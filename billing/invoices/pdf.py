@@ -155,6 +155,8 @@ def _row(line: InvoiceLine, printed: Printed) -> list[Any]:
             _text(f"{quantity(line.quantity)} {line.unit}"),
             _text(f"× {unit_price(line.unit_price, currency)}", SMALL),
         ]
+    if printed.invoice.tax_percent is None and line.tax_percent is not None:
+        what.append(_text(_("Tax, %(percent)s %%") % {"percent": line.tax_percent}, SMALL))
     return [
         _text(str(line.position)),
         what,
@@ -179,8 +181,13 @@ def _name_of(line: InvoiceLine, names: dict[str, str]) -> str:
 
 
 def _sums(invoice: Invoice) -> Table:
-    tax = _("Tax, %(percent)s %%") % {"percent": invoice.tax_percent}
-    rows = [(_("Subtotal"), invoice.subtotal), (tax, invoice.tax), (_("Total"), invoice.total)]
+    taxes = invoice.tax_sums()
+    rows = [(_("Subtotal"), invoice.subtotal)]
+    for each in taxes:
+        words = {"percent": each.percent, "base": money(each.base, invoice.currency)}
+        text = _("Tax, %(percent)s %% of %(base)s") if len(taxes) > 1 else _("Tax, %(percent)s %%")
+        rows.append((text % words, each.tax))
+    rows.append((_("Total"), invoice.total))
     if invoice.from_balance:
         rows.append((_("From the credit balance"), -invoice.from_balance))
         rows.append((_("To pay"), invoice.total - invoice.from_balance))
@@ -188,7 +195,7 @@ def _sums(invoice: Invoice) -> Table:
         rows.append((_("Added to the credit balance"), -invoice.total))
     cells = [["", _text(label), _text(money(amount, invoice.currency), RIGHT)] for label, amount in rows]
     table = _table(cells, (104 * mm, 38 * mm, 32 * mm))
-    table.setStyle(TableStyle([("LINEABOVE", (1, 2), (-1, 2), 0.8, colors.black)]))
+    table.setStyle(TableStyle([("LINEABOVE", (1, 1 + len(taxes)), (-1, 1 + len(taxes)), 0.8, colors.black)]))
     return table
 
 

@@ -18,6 +18,7 @@ from billing.metering.levels import hour_usage
 from billing.models import Direction, Invoice, InvoiceLine, LakeFile
 from billing.rating.hours import HOUR, floor_hour
 from billing.rating.percentile import POINT
+from billing.rating.taxes import tax_sums
 from billing.rating.terms import HourUsage, RatePoint
 
 NOTHING = Decimal(0)
@@ -70,6 +71,7 @@ def recompute(invoice: Invoice, *, lake_rows_max: int | None = None) -> Recomput
     if invoice.inputs:
         inputs = from_json(invoice.inputs)
         found += _of_inputs(inputs, own)
+        found += _of_taxes(invoice, own)
         found += [_difference("usage", each) for each in missing(invoice, as_known_now(invoice, inputs))]
         replayed = _from_lake(inputs, lake_rows_max)
         if replayed is not None:
@@ -92,6 +94,25 @@ def _of_inputs(inputs: Inputs, own: list[InvoiceLine]) -> list[Difference]:
                 Difference(
                     source="inputs", instance_id=named[0], plan=named[1], meter=named[2], invoiced=other[3],
                     recomputed=one[3],
+                )
+            )  # fmt: skip
+    return result
+
+
+def _of_taxes(invoice: Invoice, own: list[InvoiceLine]) -> list[Difference]:
+    """Tax of each rate out of the lines that have it. Lines of before say no rate."""
+    if any(line.tax_percent is None for line in own):
+        return []
+    rounded_sums = {each.percent: each for each in tax_sums(own, invoice.currency)}
+    invoiced = {each.percent: each for each in invoice.tax_sums()}
+    result = []
+    for percent in sorted({*rounded_sums, *invoiced}, reverse=True):
+        one, other = rounded_sums.get(percent), invoiced.get(percent)
+        if one != other:
+            result.append(
+                Difference(
+                    source="inputs", instance_id="", plan="", meter=f"tax {percent.normalize():f} %",
+                    invoiced=other.tax if other else NOTHING, recomputed=one.tax if one else NOTHING,
                 )
             )  # fmt: skip
     return result

@@ -1,7 +1,7 @@
 """The tables of billing, one module for each kind of fact."""
 
 from billing.models.action_items import ActionItem, ActionKind, UsageCheck
-from billing.models.agreements import BillingProfile, Discount, InvoiceSeries, Seller
+from billing.models.agreements import BillingProfile, Discount, InvoiceSeries, Seller, TaxChange
 from billing.models.alerts import (
     OF_CLUSTERS,
     OF_TENANTS,
@@ -85,6 +85,7 @@ __all__ = [
     "Queue",
     "QueueTurn",
     "Seller",
+    "TaxChange",
     "UnpaidSuspension",
     "UntakenMail",
     "UsageCheck",

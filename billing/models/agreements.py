@@ -168,7 +168,10 @@ class BillingProfile(models.Model):
     purchase_order = models.CharField(
         _("purchase order"), max_length=PURCHASE_ORDER_CHARS_MAX, blank=True, default="", validators=(validate_line,)
     )
-    tax_percent = models.DecimalField(_("tax, percent"), max_digits=5, decimal_places=2, default=0, validators=PERCENT)
+    tax_percent = models.DecimalField(
+        _("tax, percent"), max_digits=5, decimal_places=2, default=0, validators=PERCENT,
+        help_text=_("Before the first change of tax that the tenant has, if it has one."),
+    )  # fmt: skip
     reverse_charge = models.BooleanField(
         _("reverse charge"), default=False, help_text=_("The tenant owes the tax; the invoice says so.")
     )
@@ -206,6 +209,28 @@ class BillingProfile(models.Model):
         super().clean()
         if self.minimum and self.minimum_from is None:
             self.minimum_from = timezone.now().date().replace(day=1)
+
+
+class TaxChange(models.Model):
+    """Another rate of tax for a tenant, from an instant on: hours before it keep the rate that they had. It can be
+    neither before what was invoiced, nor taken back then (`billing.tax`).
+    """
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="tax_changes", verbose_name=_("tenant"))
+    effective_from = models.DateTimeField(_("effective from"), help_text=_("In UTC. Full hours are taxed alike."))
+    percent = models.DecimalField(_("tax, percent"), max_digits=5, decimal_places=2, validators=PERCENT)
+
+    class Meta:
+        ordering = ("tenant", "effective_from")
+        verbose_name = _("change of tax")
+        verbose_name_plural = _("changes of tax")
+        constraints = (
+            models.UniqueConstraint(fields=("tenant", "effective_from"), name="tax_change_once"),
+            models.CheckConstraint(condition=Q(percent__gte=0, percent__lte=100), name="tax_change_percent"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.percent} % {self.effective_from:%Y-%m-%d %H:%M}"
 
 
 class Discount(models.Model):

@@ -36,7 +36,7 @@ DISCOUNTS_SHOWN_MAX = 50
 SETTLEMENTS_SHOWN_MAX = 100
 HEAD = (
     "invoice", "position", "kind", "instance_id", "plan", "meter", "from", "until", "quantity", "unit", "unit_price",
-    "amount", "currency", "hours", "period_hours",
+    "amount", "currency", "hours", "period_hours", "tax_percent",
 )  # fmt: skip
 
 
@@ -115,6 +115,7 @@ def invoice_csv(request: HttpRequest, invoice_id: str) -> HttpResponse:
             found.number, line.position, line.kind, line.instance_id, line.plan, csv_files.inert(line.meter),
             line.start.isoformat(), line.end.isoformat(), line.quantity, line.unit, line.unit_price, line.amount,
             found.currency, "" if line.hours is None else line.hours, period_hours(found),
+            found.tax_percent if line.tax_percent is None else line.tax_percent,
         )
         for line in billing_access.lines_of(found).iterator(chunk_size=500)
     )  # fmt: skip
