@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from django.conf import settings
-from django.db.models import Sum
 
 from billing.invoices.adjustments import Adjustment, as_known_now, missing
 from billing.invoices.snapshot import Inputs, from_json
@@ -58,8 +57,8 @@ class Recomputation:
 
 
 def recompute(invoice: Invoice, *, lake_rows_max: int | None = None) -> Recomputation:
-    """The lake is left out where it has more rows of the period, of all tenants, than `lake_rows_max`. A credit note is
-    a decision, not a computation: its lines stand for themselves.
+    """The lake is left out where more than `lake_rows_max` of its rows would have to be read: other tenants' rows are
+    passed over in days that are merged. A credit note is a decision, not a computation: its lines stand for themselves.
 
     Raises:
         NoPrice: usage that came late is of a plan the invoice has no price of.
@@ -134,14 +133,14 @@ def _from_lake(inputs: Inputs, rows_max: int | None) -> Inputs | None:
     began = LakeFile.objects.order_by("day").values_list("day", flat=True).first()
     if began is None or began >= period.start.date():
         return None
-    rows = replay.files_of(period.start, period.end).aggregate(sum=Sum("rows"))["sum"] or 0
-    if rows_max is not None and rows > rows_max:
-        return None
+    place = open_lake(settings.LAKE_URL)
     ids = [each.instance_id for each in inputs.usage]
+    if rows_max is not None and replay.rows_to_read(place, ids, period.start, period.end) > rows_max:
+        return None
     step = POINT if inputs.has_percentiles else HOUR
     by_hour: Moved = defaultdict(lambda: defaultdict(int))
     by_step: Moved = defaultdict(lambda: defaultdict(int))
-    rows = replay.steps(open_lake(settings.LAKE_URL), ids, period.start, period.end, step // MILLISECOND)
+    rows = replay.steps(place, ids, period.start, period.end, step // MILLISECOND)
     for instance_id, instant, direction, count in rows:
         by_hour[instance_id, floor_hour(instant)][direction] += count
         by_step[instance_id, instant][direction] += count
