@@ -15,6 +15,7 @@ from billing import call_limits, downloads
 from billing.forms import CouponForm
 from billing.invoices import expansion
 from billing.invoices.charging import draft
+from billing.invoices.notes import notes_of
 from billing.invoices.periods import month_of
 from billing.invoices.printing import period_hours
 from billing.invoices.recompute import recompute
@@ -87,7 +88,7 @@ def invoice_page(request: HttpRequest, invoice_id: str) -> HttpResponse:
         "lines": [(line, names.get(line.instance_id, line.instance_id)) for line in lines],
         "more": billing_access.lines_of(found).count() - len(lines), "period_hours": period_hours(found),
         "has_inputs": bool(found.inputs) if result else True, "pay_url": pay_url(found),
-        "settlements": settlements_of(found)[:SETTLEMENTS_SHOWN_MAX],
+        "settlements": settlements_of(found)[:SETTLEMENTS_SHOWN_MAX], "notes": notes_of(found),
     }  # fmt: skip
     crumbs = [(_("Invoices"), "/invoices/"), (found.number, None)]
     return render_page(request, "billing/invoice.html", context, section="invoices", crumbs=crumbs)
@@ -119,7 +120,7 @@ def invoice_csv(request: HttpRequest, invoice_id: str) -> HttpResponse:
         )
         for line in billing_access.lines_of(found).iterator(chunk_size=500)
     )  # fmt: skip
-    return csv_files.response(f"{found.number}.csv", HEAD, lines)  # type: ignore[return-value]
+    return csv_files.response(f"{found.number}.csv", HEAD, lines, for_excel=csv_files.is_for_excel(request))  # type: ignore[return-value]
 
 
 @console_page(Scope.BILLING_READ)
