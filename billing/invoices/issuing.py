@@ -16,6 +16,7 @@ from billing import action_items, prices
 from billing.invoices import mailing
 from billing.invoices.adjustments import Adjustment, late_usage, remember_compared, usage_states
 from billing.invoices.charging import inputs_of
+from billing.invoices.notes import REVERSE_CHARGE_NOTE
 from billing.invoices.snapshot import Inputs, to_json
 from billing.ledger import posting
 from billing.ledger import services as ledger
@@ -35,7 +36,7 @@ from billing.models import (
     WebhookEvent,
 )
 from billing.models.agreements import ONLY_SELLER
-from billing.models.invoices import REFERENCE_CHARS_MAX
+from billing.models.invoices import NOTE_CHARS_MAX, REFERENCE_CHARS_MAX
 from billing.rating.hours import NoPrice
 from billing.rating.taxes import credited, tax_sums
 from billing.rating.terms import Period, RatedLine, TaxSum
@@ -45,11 +46,9 @@ from brokers.models import Placement
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.currencies import rounded
+from tenants.currencies import fits, minor_unit
 from tenants.errors import Conflict, Invalid, Message
 from tenants.models import Tenant
-
-REVERSE_CHARGE_NOTE = "Reverse charge: the recipient owes the tax."
 
 
 @transaction.atomic
@@ -127,10 +126,14 @@ def credit(*, acting: Actor, invoice: Invoice, amount: Decimal, note: str, now: 
     posting.lock(invoice.tenant)
     locked = Invoice.objects.select_for_update().get(pk=invoice.pk)
     left = left_to_credit(locked)
-    if not amount.is_finite() or amount != rounded(amount, invoice.currency) or not 0 < amount <= left.net:
+    if not fits(amount, invoice.currency) or not 0 < amount <= left.net:
         raise Invalid.at(
             "/amount",
-            Message(gettext_noop("Between 0.01 and what is left of the invoice, %(left)s."), left=left.net),
+            Message(
+                gettext_noop("Between %(least)s and what is left of the invoice, %(left)s."),
+                least=minor_unit(invoice.currency),
+                left=left.net,
+            ),
             code="out_of_range",
         )
     if not note.strip():
@@ -146,7 +149,7 @@ def credit(*, acting: Actor, invoice: Invoice, amount: Decimal, note: str, now: 
     period = Period(start=locked.period_start, end=locked.period_end)
     made = _create(
         locked.tenant, period, InvoiceKind.CREDIT_NOTE, lines, [], currency=locked.currency, now=now, corrects=locked,
-        note=note.strip()[:200],
+        note=note.strip()[:NOTE_CHARS_MAX],
         taxes=[TaxSum(percent=part.percent, base=-part.net, tax=-part.tax) for part in parts],
     )  # fmt: skip
     audit.record(acting, "invoice.credited", made, None, audited(made), tenant=locked.tenant)
@@ -191,6 +194,8 @@ def close(*, acting: Actor, invoice: Invoice, state: InvoiceState, reference: st
     access.require(acting, Scope.OPERATOR)
     posting.lock(invoice.tenant)
     locked = Invoice.objects.select_for_update().get(pk=invoice.pk)
+    if locked.kind != InvoiceKind.INVOICE:
+        raise Conflict(gettext_noop("A credit note is neither paid nor written off."), code="credit_note")
     if locked.state != InvoiceState.ISSUED:
         raise Conflict(Message(gettext_noop("Invoice %(number)s is closed already."), number=locked.number))
     reference = reference.strip()

@@ -13,6 +13,8 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from billing.models.money import MoneyField
+from tenants.currencies import fits, minor_digits
 from tenants.models import Tenant
 
 ADDRESS_CHARS_MAX = 400
@@ -132,6 +134,13 @@ class Seller(models.Model):
             raise ValidationError(_("The second reminder comes after the first, the suspension after both."))
 
 
+def validate_fits(name: str, amount: Decimal | None, currency: str) -> None:
+    """Refuses an amount that is finer than its currency."""
+    if amount is not None and currency and not fits(amount, currency):
+        words = {"currency": currency, "n": minor_digits(currency)}
+        raise ValidationError({name: _("Amounts in %(currency)s have at most %(n)s decimals.") % words})
+
+
 class InvoiceSeries(models.Model):
     """The last number that was given in a series. Locked while one is taken, so that numbers have no gaps."""
 
@@ -175,9 +184,7 @@ class BillingProfile(models.Model):
     reverse_charge = models.BooleanField(
         _("reverse charge"), default=False, help_text=_("The tenant owes the tax; the invoice says so.")
     )
-    minimum = models.DecimalField(
-        _("minimum per month"), max_digits=12, decimal_places=2, default=0, validators=(MinValueValidator(Decimal(0)),)
-    )
+    minimum = MoneyField(_("minimum per month"), max_digits=13, default=0, validators=(MinValueValidator(Decimal(0)),))
     minimum_from = models.DateField(
         _("minimum from"), null=True, blank=True,
         help_text=_(
@@ -207,6 +214,7 @@ class BillingProfile(models.Model):
 
     def clean(self) -> None:
         super().clean()
+        validate_fits("minimum", self.minimum, self.tenant.currency if self.tenant_id else "")
         if self.minimum and self.minimum_from is None:
             self.minimum_from = timezone.now().date().replace(day=1)
 
@@ -245,9 +253,7 @@ class Discount(models.Model):
     )  # fmt: skip
     code = models.CharField(_("code"), max_length=DISCOUNT_CODE_CHARS_MAX)
     percent = models.DecimalField(_("percent"), max_digits=5, decimal_places=2, default=0, validators=PERCENT)
-    amount = models.DecimalField(
-        _("amount"), max_digits=12, decimal_places=2, default=0, validators=(MinValueValidator(Decimal(0)),)
-    )
+    amount = MoneyField(_("amount"), max_digits=13, default=0, validators=(MinValueValidator(Decimal(0)),))
     starts_at = models.DateTimeField(_("from"), null=True, blank=True)
     ends_at = models.DateTimeField(_("until"), null=True, blank=True)
 
@@ -264,3 +270,7 @@ class Discount(models.Model):
 
     def __str__(self) -> str:
         return f"{self.code} {self.percent} % {self.amount}"
+
+    def clean(self) -> None:
+        super().clean()
+        validate_fits("amount", self.amount, self.tenant.currency if self.tenant_id else "")

@@ -12,11 +12,13 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from billing.models.money import MoneyField
 from billing.rating.terms import TaxSum
 from tenants.ids import TypedIdField
 from tenants.models import Tenant
 
 REFERENCE_CHARS_MAX = 120
+NOTE_CHARS_MAX = 200
 
 
 class InvoiceKind(models.TextChoices):
@@ -54,17 +56,15 @@ class Invoice(models.Model):
     period_start = models.DateTimeField(_("from"))
     period_end = models.DateTimeField(_("until"))
     currency = models.CharField(_("currency"), max_length=3)
-    subtotal = models.DecimalField(_("subtotal"), max_digits=14, decimal_places=2)
+    subtotal = MoneyField(_("subtotal"))
     tax_percent = models.DecimalField(_("tax, percent"), max_digits=5, decimal_places=2, null=True)
-    tax = models.DecimalField(_("tax"), max_digits=14, decimal_places=2)
-    total = models.DecimalField(_("total"), max_digits=14, decimal_places=2)
+    tax = MoneyField(_("tax"))
+    total = MoneyField(_("total"))
     taxes = models.JSONField(_("tax by rate"), default=list)
-    from_balance = models.DecimalField(
-        _("taken from the credit balance"), max_digits=14, decimal_places=2, default=0, db_default=0
-    )
+    from_balance = MoneyField(_("taken from the credit balance"), default=0, db_default=0)
     seller = models.JSONField(_("seller"))
     buyer = models.JSONField(_("buyer"))
-    note = models.CharField(_("note"), max_length=200, blank=True, default="")
+    note = models.CharField(_("note"), max_length=NOTE_CHARS_MAX, blank=True, default="")
     inputs = models.JSONField(_("what was rated"), default=dict)
     issued_at = models.DateTimeField(_("issued"))
     due_at = models.DateTimeField(_("due"))
@@ -150,7 +150,7 @@ class InvoiceLine(models.Model):
     unit_price = models.DecimalField(_("unit price"), max_digits=20, decimal_places=8)
     # None where no term of a month is prorated.
     hours = models.PositiveIntegerField(_("hours on the plan"), null=True, blank=True)
-    amount = models.DecimalField(_("amount"), max_digits=14, decimal_places=2)
+    amount = MoneyField(_("amount"))
     # None in lines of before: the one of their invoice.
     tax_percent = models.DecimalField(_("tax, percent"), max_digits=5, decimal_places=2, null=True, blank=True)
 
