@@ -46,14 +46,14 @@ class RefundIn(StrictSerializer):
 
 
 class InvoiceCloseIn(StrictSerializer):
-    """How an open invoice ends."""
+    """End of an open invoice."""
 
     state = Choice(choices=(InvoiceState.PAID.value, InvoiceState.WRITTEN_OFF.value))
     reference = Text(min_length=1, max_length=REFERENCE_CHARS_MAX, help_text="By which payment, or why not.")
 
 
 class InvoiceCreditIn(StrictSerializer):
-    """What a credit note is over."""
+    """Amount and reason of a credit note."""
 
     amount = Amount(help_text="Before tax.")
     note = Text(min_length=1, max_length=NOTE_CHARS_MAX, help_text="What it is for; stands on the credit note.")

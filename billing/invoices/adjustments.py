@@ -29,7 +29,7 @@ Key = tuple[str, str, str, Decimal]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adjustment:
-    """What lines of one meter and rate of tax of an earlier invoice lack (or have too much), and what they charge."""
+    """Amount that lines of one meter and rate of tax of an earlier invoice lack (or have too much), and what they charge."""
 
     corrects: Invoice
     charged: Decimal
@@ -129,8 +129,8 @@ def as_known_now(invoice: Invoice, inputs: Inputs) -> Inputs:
 
 
 def missing(invoice: Invoice, inputs: Inputs) -> Iterator[Adjustment]:
-    """What is due for these inputs beyond what the invoice and later corrections of it charge, at the rate of tax that
-    was in force when it was used.
+    """Adjustments that are due for these inputs beyond what the invoice and later corrections of it charge, at the rate
+    of tax that was in force when it was used.
     """
     charged: dict[Key, Decimal] = defaultdict(Decimal)
     for each in _charged_lines(invoice):

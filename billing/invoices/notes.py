@@ -12,7 +12,9 @@ REVERSE_CHARGE_NOTE = gettext_noop("Reverse charge: the recipient owes the tax."
 
 
 def notes_of(invoice: Invoice) -> list[str]:
-    """What an operator wrote, as it was written. A credit note says it, too, if its invoice is by reverse charge."""
+    """Sentences below a document: its own, as it was written. A credit note of an invoice by reverse charge says that,
+    too.
+    """
     notes = [_(REVERSE_CHARGE_NOTE) if invoice.note == REVERSE_CHARGE_NOTE else invoice.note] if invoice.note else []
     if invoice.corrects is not None and invoice.corrects.note == REVERSE_CHARGE_NOTE:
         notes.append(_(REVERSE_CHARGE_NOTE))

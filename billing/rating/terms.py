@@ -200,7 +200,9 @@ class TaxSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """`subtotal` is the sum of the lines to the cent, `total` is `subtotal` and `tax`, the sum of `taxes`."""
+    """Bill of a period. `subtotal` is the sum of the lines to the cent, `total` is `subtotal` and `tax`, the sum of
+    `taxes`.
+    """
 
     currency: str
     period: Period

@@ -77,7 +77,7 @@ def test_it_says_each_amount_and_names_in_any_script_in_both_languages(owner: Me
 
 
 def test_a_name_that_cannot_be_shaped_is_printed_all_the_same(owner: Member, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a line begins with a mark that has no letter."""
+    """Shaping fails where a line begins with a mark that has no letter."""
     found, plain = invoice_of(owner.tenant), pdf._rendered
 
     def fails_shaped(*of: Any) -> bytes:

@@ -25,7 +25,7 @@ TYPES = {
 
 
 def reports(rows: list[tuple[str, str, int]]) -> pa.Table:
-    """Of (instance, topic, sequence)."""
+    """Reports of (instance, topic, sequence)."""
     columns: dict[str, list[Any]] = {name: [] for name in files.COLUMNS}
     for instance_id, topic, sequence in rows:
         row = {
