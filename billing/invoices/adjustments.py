@@ -29,7 +29,7 @@ Key = tuple[str, str, str, Decimal]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adjustment:
-    """Amount that lines of one meter and rate of tax of an earlier invoice lack (or have too much), and what they charge."""
+    """Amount that lines of one meter and rate of tax of an earlier invoice lack (or exceed), and what they charge."""
 
     corrects: Invoice
     charged: Decimal
