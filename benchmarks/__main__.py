@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    closing,
     connections,
     engine_start,
     environment,
@@ -111,6 +112,7 @@ def steps(given: argparse.Namespace) -> dict[str, Callable[[Product], Iterator[d
         "connections": lambda product: iter([connections.measure(product, given.connections)]),
         "provisioning": provisioned,
         "invoices": lambda product: invoices.measure(product, given.tenants),
+        "closing": lambda product: closing.measure(product, given.tenants),
         "money-pages": lambda product: money_pages.measure(product, given.tenants),
         "pages": lambda product: iter([pages.measure(product, given.rows)]),
     }

@@ -31,6 +31,7 @@ from instances.models import Instance
 from tenants import access
 from tenants.actors import Actor
 from tenants.choices import Scope
+from tenants.errors import NotFound
 from tenants.models import Tenant
 
 
@@ -47,6 +48,14 @@ def names_of_present(tenant: Tenant) -> dict[str, str]:
 def invoices_of(tenant: Tenant) -> QuerySet[Invoice]:
     """Each with its `open_amount`."""
     return with_open_amount(Invoice.objects.filter(tenant=tenant).defer("inputs"))
+
+
+def any_invoice(invoice_id: str) -> Invoice:
+    """An invoice or a credit note of any tenant, with its `open_amount`: for operators."""
+    found = with_open_amount(Invoice.objects.defer("inputs").select_related("tenant")).filter(pk=invoice_id).first()
+    if found is None:
+        raise NotFound()
+    return found
 
 
 def open_amount(tenant: Tenant) -> Decimal:

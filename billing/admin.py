@@ -9,12 +9,15 @@ from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.forms import BaseInlineFormSet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.urls import URLPattern
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from unfold.admin import TabularInline
 
+from billing import admin_action_items as _admin_action_items  # noqa: F401  (registers its page)
+from billing import admin_taxes as _admin_taxes  # noqa: F401  (registers its page)
 from billing import pricing, selectors
 from billing.admin_views.urls import money_urls
 from billing.alerts import services as alerts
@@ -22,7 +25,6 @@ from billing.invoices import issuing
 from billing.models import (
     NO_BROKER,
     OF_CLUSTERS,
-    ActionItem,
     AlertFiring,
     AlertRule,
     BillingProfile,
@@ -431,7 +433,7 @@ class InvoiceAdmin(OperatorAdmin):
         NavigationPage(_("Margins"), "percent", "billing_margins"),
     )
     inlines = (InvoiceLineInline,)
-    actions = ("mark_paid", "write_off")
+    actions = ("mark_paid", "write_off", "credit_note")
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).defer("inputs")
@@ -452,6 +454,11 @@ class InvoiceAdmin(OperatorAdmin):
     def write_off(self, acting: Actor, invoice: Invoice) -> Any:
         self._close(acting, invoice, InvoiceState.WRITTEN_OFF)
         return _("written off")
+
+    @admin.action(description=_("Issue a credit note"), permissions=["operate"])
+    def credit_note(self, request: HttpRequest, invoices: QuerySet[Invoice]) -> HttpResponse:
+        """The page that asks for its amount, of the first invoice that is chosen."""
+        return redirect("admin:billing_credit_note", invoices.values_list("pk", flat=True)[0])
 
     def _close(self, acting: Actor, invoice: Invoice, state: InvoiceState) -> None:
         """The reference names who did it; one with a bank's words comes by `manage.py invoices close`."""
@@ -475,23 +482,3 @@ class LedgerEntryAdmin(OperatorAdmin):
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).defer("invoice__inputs")
-
-
-@admin.register(ActionItem)
-class ActionItemAdmin(OperatorAdmin):
-    """Faults of single tenants; an item goes when the next round succeeds."""
-
-    when_empty = _("Nothing failed.")
-    symbol = "assignment_late"
-    list_display = ("first_at", "tenant", "kind", "detail", "noted_at")
-    list_filter = ("kind",)
-    search_fields = ("tenant__name", "tenant__slug", "detail")
-    list_select_related = ("tenant",)
-    actions = ("mark_handled",)
-
-    @operator_action(_("Mark as looked after"))
-    def mark_handled(self, acting: Actor, item: ActionItem) -> Any:
-        after = {"kind": item.kind, "detail": item.detail}
-        audit.record(acting, "action_item.handled", item, None, after, tenant=item.tenant)
-        item.delete()
-        return _("looked after")

@@ -145,7 +145,7 @@ class BudgetForm(forms.Form):
 
     name = forms.CharField(label=_("Name"), max_length=BUDGET_NAME_CHARS_MAX)
     amount = forms.DecimalField(
-        label=_("Per month"), max_digits=12, decimal_places=2, min_value=SMALLEST,
+        label=_("Per month"), max_digits=13, decimal_places=3, min_value=SMALLEST,
         help_text=_("Before tax, in your currency."),
     )  # fmt: skip
     instance_id = forms.ChoiceField(label=_("Of"), required=False)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from billing.models import BillingProfile, Discount, Price
+from billing.models import BillingProfile, Discount, Price, TaxChange
 from billing.rating.terms import Agreement, PriceList
 from billing.rating.terms import Discount as RatedDiscount
+from billing.rating.terms import TaxChange as RatedTaxChange
 from tenants.models import Tenant
 
 
@@ -33,4 +34,8 @@ def agreement_of(tenant: Tenant) -> Agreement:
         ],
         minimum=profile.minimum,
         tax_percent=profile.tax_percent,
+        tax_changes=[
+            RatedTaxChange(effective_from=each.effective_from, percent=each.percent)
+            for each in TaxChange.objects.filter(tenant=tenant).order_by("effective_from")
+        ],
     )

@@ -46,7 +46,8 @@ def check_currency(tenant: Tenant, currency: str) -> None:
         raise Invalid.at("/currency", gettext_noop("A currency is three letters, such as EUR."), code="invalid")
     if minor_digits(currency) > DIGITS_STORED_MAX:
         text = Message(
-            gettext_noop("Amounts in %(currency)s have three decimals, which is not offered."), currency=currency
+            gettext_noop("Amounts in %(currency)s have more than three decimals, which is not offered."),
+            currency=currency,
         )
         raise Invalid.at("/currency", text, code="too_many_decimals")
     if currency == tenant.currency:

@@ -22,7 +22,7 @@ from billing.lake import upkeep
 from billing.lake.address import open_lake
 from billing.lake.replay import LakeBroken
 from billing.reporting import margins
-from billing.retention import partitions
+from billing.retention import counters, partitions
 from billing.webhooks import delivering, services
 
 log = structlog.get_logger(__name__)
@@ -65,6 +65,13 @@ def keep_partitions() -> None:
     """Makes partitions of minutes ahead, and drops old ones. Safe to run twice and at the same time."""
     close_old_connections()
     partitions.look_after(timezone.now())
+
+
+@shared_task(name="billing.forget_counters")
+def forget_counters() -> None:
+    """Forgets counters of brokers' processes that ended long ago. Safe to run twice and at the same time."""
+    close_old_connections()
+    counters.forget(timezone.now())
 
 
 @shared_task(name="billing.watch_budgets")

@@ -26,6 +26,7 @@ DUN_EVERY_S = 3_600
 IDLE_EVERY_S = 3_600
 MARGINS_EVERY_S = 900
 PARTITIONS_EVERY_S = 3_600
+COUNTERS_EVERY_S = 21_600
 BUDGETS_EVERY_S = 60
 ALERTS_EVERY_S = 60
 MAILS_EVERY_S = 10
@@ -59,6 +60,7 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "stop what nobody uses": every(IDLE_EVERY_S, "billing.stop_idle"),
     "keep margins of clusters": every(MARGINS_EVERY_S, "billing.keep_margins"),
     "make and drop partitions of usage": every(PARTITIONS_EVERY_S, "billing.keep_partitions"),
+    "forget counters of brokers that ended": every(COUNTERS_EVERY_S, "billing.forget_counters"),
     "look after the lake": every(LAKE_EVERY_S, "billing.look_after_lake", queue="pipeline"),
     "watch budgets": every(BUDGETS_EVERY_S, "billing.watch_budgets"),
     "evaluate alert rules": every(ALERTS_EVERY_S, "billing.evaluate_alert_rules"),

@@ -7,12 +7,15 @@ from typing import Final
 
 DIGITS_DEFAULT: Final = 2
 # Decimals of the columns of invoices and payments. Currencies with more are refused where one is entered.
-DIGITS_STORED_MAX: Final = 2
+DIGITS_STORED_MAX: Final = 3
+AMOUNT_MAX: Final = Decimal(10) ** 15
 # The currencies in use whose minor unit is not a hundredth; a test compares the list with the one of the JDK.
 _DIGITS: Final = dict.fromkeys(
     ("BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "UYI", "VND", "VUV", "XAF", "XOF",
      "XPF"), 0
-) | dict.fromkeys(("BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"), 3)  # fmt: skip
+) | dict.fromkeys(("BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"), 3) | dict.fromkeys(
+    ("CLF", "UYW"), 4
+)  # fmt: skip
 
 
 def minor_digits(currency: str) -> int:
@@ -26,10 +29,21 @@ def amount_digits(currency: str) -> int:
 
 
 def minor_unit(currency: str) -> Decimal:
-    """The smallest amount that is charged: 0.01 in EUR, 1 in JPY."""
+    """The smallest amount that is charged: 0.01 in EUR, 1 in JPY, 0.001 in KWD."""
     return Decimal(1).scaleb(-amount_digits(currency))
 
 
 def rounded(amount: Decimal, currency: str = "EUR") -> Decimal:
     """Returns `amount` rounded half up to the smallest amount of the currency."""
     return amount.quantize(minor_unit(currency), ROUND_HALF_UP)
+
+
+def fits(amount: Decimal, currency: str) -> bool:
+    """True for a finite number of the currency's smallest amounts, of at most `AMOUNT_MAX`."""
+    return amount.is_finite() and abs(amount) <= AMOUNT_MAX and amount == rounded(amount, currency)
+
+
+def plain(amount: Decimal) -> Decimal:
+    """An amount as it is written for machines: with two decimals, and a third where it is not zero."""
+    cents = amount.quantize(Decimal("0.01"), ROUND_HALF_UP)
+    return cents if cents == amount else amount

@@ -1,4 +1,4 @@
-"""The operator's page of credit that tenants have, and the page that records a refund."""
+"""The operator's page of credit that tenants have, and the pages that record a refund and issue a credit note."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
 from billing.admin_views.base import MAY_CLOSE, asked_words, money_page, page_of, query, show
+from billing.invoices import issuing
 from billing.ledger import posting, selectors, services
-from billing.models.invoices import REFERENCE_CHARS_MAX
+from billing.models import Invoice, InvoiceKind
+from billing.models.invoices import NOTE_CHARS_MAX, REFERENCE_CHARS_MAX
 from tenants.errors import DomainError
 from tenants.models import Tenant
 from tenants.operator import acting_operator
@@ -65,6 +67,33 @@ def refund_page(request: HttpRequest, tenant_id: str, currency: str) -> HttpResp
         "reference": request.POST.get("reference", ""), "reference_chars_max": REFERENCE_CHARS_MAX,
     }  # fmt: skip
     return show(request, "refund", _("Record a refund"), context)
+
+
+@money_page(MAY_CLOSE)
+@require_http_methods(["GET", "POST"])
+def credit_page(request: HttpRequest, invoice_id: str) -> HttpResponse:
+    """Issues a credit note; what it is for is asked for."""
+    invoice = get_object_or_404(Invoice.objects.filter(kind=InvoiceKind.INVOICE).defer("inputs"), pk=invoice_id)
+    left = issuing.left_to_credit(invoice)
+    amount = request.POST.get("amount", str(left.net))[:AMOUNT_CHARS_MAX]
+    if request.method == "POST":
+        try:
+            made = issuing.credit(
+                acting=acting_operator(request).within(invoice.tenant), invoice=invoice, amount=_decimal(amount),
+                note=request.POST.get("note", "")[:NOTE_CHARS_MAX], now=timezone.now(),
+            )  # fmt: skip
+        except DomainError as refusal:
+            sentences = [error.detail for error in refusal.errors] or [refusal.detail or refusal.title]
+            messages.error(request, " ".join(localized(sentence) for sentence in sentences))
+        else:
+            words = {"number": made.number, "amount": f"{made.total} {made.currency}"}
+            messages.success(request, _("Credit note %(number)s over %(amount)s is issued.") % words)
+            return redirect("admin:billing_invoice_changelist")
+    context = {
+        "invoice": invoice, "left": left, "amount": amount, "note": request.POST.get("note", ""),
+        "note_chars_max": NOTE_CHARS_MAX,
+    }  # fmt: skip
+    return show(request, "credit_note", _("Issue a credit note"), context)
 
 
 def _decimal(text: str) -> Decimal:

@@ -77,7 +77,7 @@ def overdue_csv(request: HttpRequest) -> HttpResponse:
                 each.last_reminder or 0, int(each.tenant.is_suspended),
             )  # fmt: skip
 
-    return csv_files.response(_file_name(now), HEAD, lines())  # type: ignore[return-value]
+    return csv_files.response(_file_name(now), HEAD, lines(), for_excel=csv_files.is_for_excel(request))  # type: ignore[return-value]
 
 
 def _file_name(now: datetime) -> str:

@@ -96,4 +96,4 @@ def revenue_csv(request: HttpRequest) -> HttpResponse:
                 yield f"{period.start:%Y-%m}", *names, row.invoiced, row.credited, row.revenue
 
     name = f"revenue-{wanted.month}-{wanted.by}.csv"
-    return csv_files.response(name, HEAD, lines())  # type: ignore[return-value]
+    return csv_files.response(name, HEAD, lines(), for_excel=csv_files.is_for_excel(request))  # type: ignore[return-value]

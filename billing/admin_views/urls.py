@@ -20,5 +20,6 @@ def money_urls() -> list[URLPattern]:
         path("month/late/", month.find_late_usage, name="billing_month_late"),
         path("credits/", ledger.credits_page, name="billing_credits"),
         path("credits/<str:tenant_id>/<str:currency>/refund/", ledger.refund_page, name="billing_refund"),
+        path("<str:invoice_id>/credit/", ledger.credit_page, name="billing_credit_note"),
         path("<str:invoice_id>/paid/", overdue.mark_paid, name="billing_mark_paid"),
     ]

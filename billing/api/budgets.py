@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing import access
+from billing.api.serializers import Money
 from billing.budgets import services
 from billing.models import Budget, BudgetAlert
-from billing.models.budgets import NAME_CHARS_MAX
+from billing.models.budgets import NAME_CHARS_MAX, SMALLEST
 from tenants.api.base import API_ROOT, ApiView, endpoint
 from tenants.api.strict import StrictSerializer
 from tenants.choices import Scope
@@ -20,6 +19,8 @@ from tenants.choices import Scope
 class BudgetOut(serializers.ModelSerializer[Budget]):
     """An amount for each month (UTC), before tax; of one instance, or of all where `instance_id` is empty."""
 
+    amount = Money()
+
     class Meta:
         model = Budget
         fields = ("id", "name", "amount", "instance_id", "created_at")
@@ -27,17 +28,21 @@ class BudgetOut(serializers.ModelSerializer[Budget]):
 
 class BudgetIn(StrictSerializer):
     name = serializers.CharField(min_length=1, max_length=NAME_CHARS_MAX)
-    amount = serializers.DecimalField(12, 2, min_value=Decimal("0.01"), help_text="In the tenant's currency.")
+    amount = serializers.DecimalField(13, 3, min_value=SMALLEST, help_text="In the tenant's currency.")
     instance_id = serializers.CharField(max_length=16, required=False, default="", allow_blank=True)
 
 
 class BudgetChange(StrictSerializer):
     name = serializers.CharField(min_length=1, max_length=NAME_CHARS_MAX, required=False)
-    amount = serializers.DecimalField(12, 2, min_value=Decimal("0.01"), required=False)
+    amount = serializers.DecimalField(13, 3, min_value=SMALLEST, required=False)
 
 
 class AlertOut(serializers.ModelSerializer[BudgetAlert]):
     """A mark of a budget was passed. `mark` is a percentage; 0: the forecast exceeds the budget."""
+
+    amount = Money()
+    spent = Money()
+    forecast = Money()
 
     class Meta:
         model = BudgetAlert

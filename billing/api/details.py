@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
@@ -31,12 +33,16 @@ class BillingDetailsOut(serializers.ModelSerializer[BillingProfile]):
     emails = serializers.ListField(
         child=serializers.CharField(), help_text="Invoices go to these; empty: to owners and finance."
     )
-    tax_percent = serializers.DecimalField(5, 2)
+    tax_percent = serializers.SerializerMethodField(help_text="In force now.")
     reverse_charge = serializers.BooleanField()
 
     class Meta:
         model = BillingProfile
         fields = ("legal_name", "address", "tax_id", "emails", "purchase_order", "tax_percent", "reverse_charge")
+
+    @extend_schema_field(serializers.DecimalField(5, 2))
+    def get_tax_percent(self, profile: BillingProfile) -> str:
+        return f"{prices.agreement_of(profile.tenant).tax_percent_at(timezone.now()):.2f}"
 
 
 class BillingDetailsChange(StrictSerializer):

@@ -8,6 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing import access, coupons
+from billing.api.serializers import Money
 from billing.models import Discount
 from billing.models.agreements import DISCOUNT_CODE_CHARS_MAX
 from tenants.api.base import ApiView, endpoint
@@ -19,6 +20,8 @@ class DiscountOut(serializers.ModelSerializer[Discount]):
     """Off the bill of each month that begins in `[starts_at, ends_at)`: a percentage, then an amount, in the tenant's
     currency and before tax. None: without a beginning, or an end.
     """
+
+    amount = Money()
 
     class Meta:
         model = Discount

@@ -10,6 +10,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
+from billing.api.serializers import Money
 from billing.models import OVERDUE, Invoice, InvoiceKind, InvoiceLine, InvoiceState
 from billing.payments import links
 from tenants.api.endpoint import PageQuery
@@ -45,7 +46,7 @@ class CostItemOut(serializers.Serializer):
         allow_blank=True, help_text="An instance id, a day (UTC) or a name; empty: what concerns the whole account."
     )
     instance_id = serializers.CharField(allow_blank=True)
-    amount = serializers.DecimalField(14, 2)
+    amount = Money()
     bytes = serializers.IntegerField(help_text="Record-batch bytes in and out.")
     is_allocated = serializers.BooleanField(
         help_text="An instance's cost shared out by bytes: an allocation, not a price."
@@ -61,7 +62,7 @@ class CostsOut(serializers.Serializer):
     start = serializers.DateTimeField()
     end = serializers.DateTimeField()
     currency = serializers.CharField()
-    total = serializers.DecimalField(14, 2)
+    total = Money()
     unpriced = serializers.ListField(
         child=serializers.CharField(),
         help_text="Ids of instances that are left out: their plans have no price, and their cost is not known.",
@@ -70,16 +71,26 @@ class CostsOut(serializers.Serializer):
     next_page_token = serializers.CharField(allow_null=True)
 
 
+class TaxOut(serializers.Serializer):
+    """Tax of one rate. `base` is the sum of the lines that are taxed at it, before tax."""
+
+    percent = serializers.DecimalField(5, 2)
+    base = Money()
+    tax = Money()
+
+
 class InvoiceOut(serializers.ModelSerializer[Invoice]):
     """An invoice or a credit note as it was issued."""
 
+    tax_percent = serializers.DecimalField(5, 2, allow_null=True, help_text="Null where `taxes` has several rates.")
+    taxes = TaxOut(source="tax_sums", many=True)
+    subtotal = Money()
+    tax = Money()
+    total = Money()
+
     state = serializers.SerializerMethodField()
-    open_amount = serializers.DecimalField(
-        max_digits=14, decimal_places=2, help_text="What credit notes and payments leave of it; 0 once it is closed."
-    )
-    from_balance = serializers.DecimalField(
-        max_digits=14, decimal_places=2, help_text="What of the total the credit balance covered when it was issued."
-    )
+    open_amount = Money(help_text="What credit notes and payments leave of it; 0 once it is closed.")
+    from_balance = Money(help_text="What of the total the credit balance covered when it was issued.")
     pay_url = serializers.SerializerMethodField(help_text="Where the open amount is paid; empty where nothing is open.")
     kind = serializers.ChoiceField(choices=InvoiceKind.choices)
     corrects = serializers.CharField(source="corrects_id", allow_null=True)
@@ -90,8 +101,8 @@ class InvoiceOut(serializers.ModelSerializer[Invoice]):
         model = Invoice
         fields = (
             "id", "kind", "number", "corrects", "period_start", "period_end", "currency", "subtotal", "tax_percent",
-            "tax", "total", "from_balance", "open_amount", "pay_url", "seller", "buyer", "note", "issued_at", "due_at",
-            "state", "closed_at",
+            "tax", "taxes", "total", "from_balance", "open_amount", "pay_url", "seller", "buyer", "note", "issued_at",
+            "due_at", "state", "closed_at",
         )  # fmt: skip
 
     def get_pay_url(self, invoice: Invoice) -> str:
@@ -108,12 +119,16 @@ class InvoiceLineOut(serializers.ModelSerializer[InvoiceLine]):
     """
 
     corrects = serializers.CharField(source="corrects_id", allow_null=True)
+    amount = Money()
+    tax_percent = serializers.DecimalField(
+        5, 2, allow_null=True, help_text="Null in lines of before: the rate of their invoice."
+    )
 
     class Meta:
         model = InvoiceLine
         fields = (
             "position", "kind", "corrects", "instance_id", "plan", "meter", "start", "end", "quantity", "unit",
-            "unit_price", "amount", "hours",
+            "unit_price", "amount", "hours", "tax_percent",
         )  # fmt: skip
 
 
@@ -127,10 +142,11 @@ class RatedLineOut(serializers.Serializer):
     quantity = serializers.DecimalField(30, 12)
     unit = serializers.CharField(allow_blank=True)
     unit_price = serializers.DecimalField(20, 8)
-    amount = serializers.DecimalField(14, 2)
+    amount = Money()
     hours = serializers.IntegerField(
         allow_null=True, help_text="Hours the instance was on the plan, where terms of a month are prorated."
     )
+    tax_percent = serializers.DecimalField(5, 2)
 
 
 class DraftOut(serializers.Serializer):
@@ -140,10 +156,11 @@ class DraftOut(serializers.Serializer):
     period_end = serializers.DateTimeField()
     until = serializers.DateTimeField(help_text="Hours that have begun are in it.")
     currency = serializers.CharField()
-    subtotal = serializers.DecimalField(14, 2)
-    tax = serializers.DecimalField(14, 2)
-    total = serializers.DecimalField(14, 2)
-    forecast = serializers.DecimalField(14, 2)
+    subtotal = Money()
+    tax = Money()
+    taxes = TaxOut(many=True)
+    total = Money()
+    forecast = Money()
     unpriced = serializers.ListField(
         child=serializers.CharField(),
         help_text="Ids of instances that are left out: their plans have no price, and their cost is not known.",
@@ -200,8 +217,8 @@ class DifferenceOut(serializers.Serializer):
     instance_id = serializers.CharField(allow_blank=True)
     plan = serializers.CharField(allow_blank=True)
     meter = serializers.CharField(allow_blank=True)
-    invoiced = serializers.DecimalField(14, 2)
-    recomputed = serializers.DecimalField(14, 2)
+    invoiced = Money()
+    recomputed = Money()
 
 
 class RecomputationOut(serializers.Serializer):
@@ -211,5 +228,5 @@ class RecomputationOut(serializers.Serializer):
     is_equal = serializers.BooleanField(allow_null=True, help_text="Null without inputs.")
     is_replayed = serializers.BooleanField(help_text="The lake has all of the period, and was read.")
     lines = serializers.IntegerField()
-    subtotal = serializers.DecimalField(14, 2)
+    subtotal = Money()
     differences = DifferenceOut(many=True)

@@ -100,6 +100,7 @@ class InvoiceDraft(ApiView):
                 "currency": bill.currency,
                 "subtotal": bill.subtotal,
                 "tax": bill.tax,
+                "taxes": bill.taxes,
                 "total": bill.total,
                 "forecast": found.forecast.total,
                 "unpriced": found.unpriced,

@@ -6,6 +6,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from billing.api.serializers import Money
 from billing.ledger import selectors
 from billing.models import LedgerEntry, LedgerKind
 from billing.models.plans import CURRENCY_PATTERN
@@ -40,6 +41,9 @@ class LedgerEntryOut(serializers.ModelSerializer[LedgerEntry]):
         source="document.number", default=None, allow_null=True, help_text="The number of the document."
     )
 
+    amount = Money()
+    balance = Money()
+
     class Meta:
         model = LedgerEntry
         fields = (
@@ -59,9 +63,9 @@ class BalanceOut(serializers.Serializer):
     """Sums of one currency: `balance` is `open_amount` less `credit`."""
 
     currency = serializers.CharField()
-    balance = serializers.DecimalField(16, 2, help_text="What the tenant owes; below zero: what it is owed.")
-    open_amount = serializers.DecimalField(16, 2, help_text="Of all open invoices.")
-    credit = serializers.DecimalField(16, 2, help_text="Used for the next invoices, or refunded by the operator.")
+    balance = Money(help_text="What the tenant owes; below zero: what it is owed.")
+    open_amount = Money(help_text="Of all open invoices.")
+    credit = Money(help_text="Used for the next invoices, or refunded by the operator.")
 
 
 class LedgerCollection(ApiView):

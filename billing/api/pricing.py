@@ -1,11 +1,9 @@
-"""Prices of plans and currencies of tenants, set by operators: `/operator/plans/{code}/prices`,
-`/operator/tenants/{id}/currency`.
+"""Prices of plans, currencies and taxes of tenants, set by operators: `/operator/plans/{code}/prices`,
+`/operator/tenants/{id}/currency`, `/operator/tenants/{id}/tax-changes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -13,17 +11,15 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing import pricing
+from billing import pricing, tax
+from billing.api.operator_base import OperatorMoneyView, tenant_or_404
 from billing.api.serializers import UnitPrice
-from billing.models import Plan, Price, PriceComponent
+from billing.models import Plan, Price, PriceComponent, TaxChange
 from billing.rating.tiers import LONGEST_NUMBER, TIERS_MAX
-from tenants import access
-from tenants.actors import Actor
-from tenants.api.base import ApiView, endpoint
-from tenants.api.endpoint import Endpoint
+from tenants.api.base import endpoint
 from tenants.api.strict import Choice, Instant, StrictSerializer, Text
 from tenants.choices import Scope
-from tenants.errors import NotFound, PermissionDenied
+from tenants.errors import NotFound
 from tenants.models import Tenant
 
 METERS = [meter for meter, _ in PriceComponent.MEASURED]
@@ -88,27 +84,20 @@ class CurrencyOut(serializers.ModelSerializer[Tenant]):
         fields = ("id", "slug", "currency")
 
 
-class _PricingView(ApiView):
-    """Staff with the permissions of the panel."""
-
-    tag = "Operator"
-    may_read = "billing.view_plan"
-    may_write = "billing.change_plan"
-
-    @property
-    def actor(self) -> Actor:
-        """In no tenant, as in the panel."""
-        return replace(super().actor, tenant=None)
-
-    def run_endpoint(self, declared: Endpoint, handle: Callable[[], Response]) -> Response:
-        access.require(self.actor, declared.scope)
-        needed = self.may_read if self.request.method in ("GET", "HEAD") else self.may_write
-        if self.actor.user is None or not self.actor.user.has_perm(needed):
-            raise PermissionDenied("Your account may not do this in the operator panel.")
-        return super().run_endpoint(declared, handle)
+class TaxChangeIn(StrictSerializer):
+    effective_from = Instant(help_text="Not before the end of the last invoice. An hour is taxed alike.")
+    percent = serializers.DecimalField(5, 2, min_value=Decimal(0), max_value=Decimal(100))
 
 
-class PlanPriceCollection(_PricingView):
+class TaxChangeOut(serializers.ModelSerializer[TaxChange]):
+    """A rate of tax that is in force from an instant on, until the next change."""
+
+    class Meta:
+        model = TaxChange
+        fields = ("id", "effective_from", "percent")
+
+
+class PlanPriceCollection(OperatorMoneyView):
     @endpoint("list_plan_prices", Scope.OPERATOR, page=PlanPriceOut)
     def get(self, request: Request, plan: str) -> Response:
         """List the prices of a plan.
@@ -129,7 +118,7 @@ class PlanPriceCollection(_PricingView):
         return self.one(made, PlanPriceOut, status=201)
 
 
-class TenantCurrency(_PricingView):
+class TenantCurrency(OperatorMoneyView):
     may_write = "billing.change_billingprofile"
 
     @endpoint("set_tenant_currency", Scope.OPERATOR, body=CurrencyIn, returns=CurrencyOut, errors=(404, 409, 422))
@@ -138,11 +127,42 @@ class TenantCurrency(_PricingView):
 
         Before it has had an instance, an invoice, or amounts that were agreed in another currency.
         """
-        tenant = pricing.tenant_of_id(tenant_id)
-        if tenant is None:
-            raise NotFound()
-        changed = pricing.set_currency(acting=self.actor, tenant=tenant, currency=self.body["currency"])
+        changed = pricing.set_currency(
+            acting=self.actor, tenant=tenant_or_404(tenant_id), currency=self.body["currency"]
+        )
         return self.one(changed, CurrencyOut)
+
+
+class TaxChangeCollection(OperatorMoneyView):
+    may_read = "billing.view_billingprofile"
+    may_write = "billing.change_billingprofile"
+
+    @endpoint("list_tax_changes", Scope.OPERATOR, page=TaxChangeOut, errors=(404,))
+    def get(self, request: Request, tenant_id: str) -> Response:
+        """List the rates of tax that follow the one of a tenant's billing profile."""
+        return self.page(tax.changes_of(tenant_or_404(tenant_id)), TaxChangeOut, order=("effective_from", "pk"))
+
+    @endpoint("add_tax_change", Scope.OPERATOR, body=TaxChangeIn, returns=TaxChangeOut, status=201, errors=(404, 422))
+    def post(self, request: Request, tenant_id: str) -> Response:
+        """Add a rate of tax that is in force from an instant on.
+
+        Lines are taxed at the rate of their hours: a bill in whose middle the rate changes has lines of both.
+        """
+        made = tax.add(acting=self.actor, tenant=tenant_or_404(tenant_id), **self.body)
+        return self.one(made, TaxChangeOut, status=201)
+
+
+class TaxChangeDetail(OperatorMoneyView):
+    may_write = "billing.change_billingprofile"
+
+    @endpoint("delete_tax_change", Scope.OPERATOR, status=204, errors=(404, 409))
+    def delete(self, request: Request, tenant_id: str, change_id: int) -> Response:
+        """Take a rate of tax back, as long as none of its hours was invoiced."""
+        found = tax.changes_of(tenant_or_404(tenant_id)).filter(pk=change_id).first()
+        if found is None:
+            raise NotFound()
+        tax.remove(acting=self.actor, change=found)
+        return Response(status=204)
 
 
 def _plan(code: str) -> Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from django.utils import timezone
@@ -14,6 +15,7 @@ from billing.models import Direction, Plan
 from billing.selectors import price_of
 from tenants.api.endpoint import PageQuery
 from tenants.api.strict import StrictSerializer
+from tenants.currencies import DIGITS_STORED_MAX, plain
 from tenants.formatting import UNIT_PRICE_DIGITS_MIN
 
 BANDWIDTH_MB_S_MAX = 1_000_000
@@ -31,6 +33,16 @@ class UnitPrice(serializers.DecimalField):
     def to_representation(self, value: Any) -> str:
         whole, _, decimals = super().to_representation(value).partition(".")
         return f"{whole}.{decimals.rstrip('0').ljust(UNIT_PRICE_DIGITS_MIN, '0')}"
+
+
+class Money(serializers.DecimalField):
+    """An amount. It is written with two decimals, and with a third where it is not zero, as in KWD."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(max_digits=17, decimal_places=DIGITS_STORED_MAX, **kwargs)
+
+    def to_representation(self, value: Any) -> str:
+        return f"{plain(Decimal(super().to_representation(value))):f}"
 
 
 class PriceOut(serializers.Serializer):
@@ -91,7 +103,7 @@ class QuoteOut(serializers.Serializer):
     currency = serializers.CharField()
     lines = QuoteLineOut(many=True)
     per_hour = UnitPrice()
-    per_month = serializers.DecimalField(16, 2)
+    per_month = Money()
 
 
 class UsageQuery(PageQuery):

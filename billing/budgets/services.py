@@ -24,6 +24,7 @@ from tenants import access, audit, mails
 from tenants.actors import Actor
 from tenants.choices import Role, Scope
 from tenants.containment import contained
+from tenants.currencies import fits, minor_digits
 from tenants.errors import Conflict, Invalid, Message, QuotaExceeded
 from tenants.models import Tenant
 
@@ -44,6 +45,7 @@ def create_budget(*, acting: Actor, name: str, amount: Decimal, instance_id: str
         raise QuotaExceeded(Message(gettext_noop("A tenant has at most %(n)s budgets."), n=BUDGETS_PER_TENANT_MAX))
     if instance_id and not Instance.objects.filter(tenant=tenant, pk=instance_id).exists():
         raise Invalid.at("/instance_id", gettext_noop("There is no such instance."), code="not_found")
+    _require_fits(amount, tenant)
     _require_free(tenant, name)
     budget = Budget.objects.create(tenant=tenant, name=name, amount=amount, instance_id=instance_id)
     audit.record(acting, "budget.created", budget, None, _shown(budget))
@@ -55,6 +57,8 @@ def change_budget(*, acting: Actor, budget: Budget, changes: Mapping[str, Any]) 
     """`budget` is locked. With another amount its marks are said anew."""
     access.require(acting, Scope.BILLING_WRITE)
     before = _shown(budget)
+    if changes.get("amount", budget.amount) != budget.amount:
+        _require_fits(changes["amount"], budget.tenant)
     if changes.get("name", budget.name) != budget.name:
         _require_free(budget.tenant, changes["name"])
     for field in CHANGEABLE:
@@ -141,6 +145,15 @@ def send_mail(notices: Sequence[MailNotice], is_last: bool = False) -> outbox.Se
     )  # fmt: skip
     BudgetAlert.objects.filter(pk=alert.pk).update(sent_to=sent.taken)
     return sent
+
+
+def _require_fits(amount: Decimal, tenant: Tenant) -> None:
+    if not fits(amount, tenant.currency):
+        text = Message(
+            gettext_noop("Amounts in %(currency)s have at most %(n)s decimals."),
+            currency=tenant.currency, n=minor_digits(tenant.currency),
+        )  # fmt: skip
+        raise Invalid.at("/amount", text, code="too_many_decimals")
 
 
 def _require_free(tenant: Tenant, name: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,27 +9,27 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 import structlog
-from django.db.models import Sum
+from django.db.models import Count, Max, Q, Sum
 from django.db.models.functions import TruncMonth
 
 from billing import consumption
 from billing.invoices.snapshot import Inputs, from_json
-from billing.models import Invoice, InvoiceKind, InvoiceLine, UsageCheck, UsageHour
+from billing.models import Invoice, InvoiceKind, InvoiceLine, UsageCheck, UsageRevision
 from billing.rating.hours import NoPrice
-from billing.rating.terms import Meter, RatedLine
+from billing.rating.terms import Meter, Period, RatedLine
+from instances.choices import OperationState, OperationType
 from instances.models import Operation
 from tenants.models import Tenant
 
 log = structlog.get_logger(__name__)
 
-# The latest invoices are always compared with the usage, older ones when their usage has changed.
-ALWAYS_COMPARED = 3
-Key = tuple[str, str, str]
+# Instance, plan, meter and rate of tax.
+Key = tuple[str, str, str, Decimal]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adjustment:
-    """What the lines of one meter of an earlier invoice lack (or have too much), and what they charge so far."""
+    """Amount that lines of one meter and rate of tax of an earlier invoice lack (or exceed), and what they charge."""
 
     corrects: Invoice
     charged: Decimal
@@ -39,7 +38,7 @@ class Adjustment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateUsage:
-    """Adjustments of earlier invoices, however old. `compared` has the digest of the usage of each invoice that was
+    """Adjustments of earlier invoices, however old. `compared` has the state of the usage of each invoice that was
     compared; `failed` has the numbers of invoices that could not be.
     """
 
@@ -56,19 +55,20 @@ def adjustments_of(tenant: Tenant) -> Sequence[Adjustment]:
 def late_usage(tenant: Tenant) -> LateUsage:
     """Late usage of all earlier invoices, at the prices and the agreement they were made with. What was adjusted
     already is not adjusted again. An invoice that cannot be rated again keeps no other from being adjusted.
+
+    Invoices whose usage is as it was when they were compared last, or issued, are not rated again.
     """
     earlier = Invoice.objects.filter(tenant=tenant, kind=InvoiceKind.INVOICE).order_by("-period_start")
-    rows = list(earlier.defer("inputs").select_related("usage_check"))
+    rows = list(earlier.defer("inputs", "seller", "buyer").select_related("usage_check"))
     # Read before the usage: what comes meanwhile is looked at again.
-    digests = _digests(tenant, rows)
+    states = usage_states(tenant, [Period(start=row.period_start, end=row.period_end) for row in rows])
     adjustments: list[Adjustment] = []
     compared: dict[str, str] = {}
     failed: list[str] = []
-    for position, row in enumerate(rows):
+    for row in rows:
         check = getattr(row, "usage_check", None)
-        if position >= ALWAYS_COMPARED and check is not None and check.digest == digests[row.pk]:
-            continue
-        if not row.inputs:
+        state = states[row.period_start]
+        if (check is not None and check.digest == state) or not row.inputs:
             continue
         try:
             adjustments += missing(row, as_known_now(row, from_json(row.inputs)))
@@ -76,34 +76,50 @@ def late_usage(tenant: Tenant) -> LateUsage:
             log.warning("late_usage_not_rated", invoice=row.pk, reason=str(trouble))
             failed.append(row.number)
         else:
-            compared[row.pk] = digests[row.pk]
+            compared[row.pk] = state
     return LateUsage(adjustments=adjustments, compared=compared, failed=failed)
 
 
-def remember_compared(late: LateUsage, now: datetime) -> None:
-    """Keeps the digests, so that invoices without late usage are not compared again."""
+def remember_compared(compared: Mapping[str, str], now: datetime) -> None:
+    """Keeps the state of the usage that these invoices charge, by their ids."""
     UsageCheck.objects.bulk_create(
-        (UsageCheck(invoice_id=pk, digest=digest, checked_at=now) for pk, digest in late.compared.items()),
+        (UsageCheck(invoice_id=pk, digest=state, checked_at=now) for pk, state in compared.items()),
         update_conflicts=True, unique_fields=["invoice"], update_fields=["digest", "checked_at"],
     )  # fmt: skip
 
 
-def _digests(tenant: Tenant, invoices: Sequence[Invoice]) -> dict[str, str]:
-    """Digest of what all instances of the tenant used in the period of each invoice."""
-    if not invoices:
+def usage_states(tenant: Tenant, periods: Sequence[Period]) -> dict[datetime, str]:
+    """State of what a tenant's instances had and used in each of these months, by its start. It changes with each hour
+    that is written, byte or level, and with each operation that took effect. Two queries that read a row for each
+    instance and month, however many hours there are.
+    """
+    if not periods:
         return {}
-    ids = Operation.objects.filter(tenant=tenant).order_by().values_list("instance_id", flat=True).distinct()
-    rows = (
-        UsageHour.objects.filter(instance_id__in=list(ids), hour__gte=min(each.period_start for each in invoices))
-        .annotate(month=TruncMonth("hour", tzinfo=UTC))
-        .order_by("month", "instance_id", "direction")
-        .values_list("month", "instance_id", "direction")
-        .annotate(Sum("bytes"))
+    operations = Operation.objects.filter(tenant=tenant)
+    ids = operations.order_by().values_list("instance_id", flat=True).distinct()
+    revisions = dict(
+        UsageRevision.objects.filter(instance_id__in=list(ids), month__gte=min(each.start for each in periods))
+        .order_by()
+        .values("month")
+        .annotate(sum=Sum("revision"))
+        .values_list("month", "sum")
     )
-    by_month: dict[datetime, list[str]] = defaultdict(list)
-    for month, *values in rows:
-        by_month[month].append(" ".join(map(str, values)))
-    return {each.pk: hashlib.sha256("\n".join(by_month[each.period_start]).encode()).hexdigest() for each in invoices}
+    effective = Q(state=OperationState.SUCCEEDED) | Q(type=OperationType.DELETE)
+    by_month = list(
+        operations.filter(effective)
+        .order_by()
+        .annotate(month=TruncMonth("created_at", tzinfo=UTC))
+        .values("month")
+        .annotate(count=Count("pk"), last=Max("finished_at"))
+        .values_list("month", "count", "last")
+    )
+    states = {}
+    for each in periods:
+        known = [(count, last) for month, count, last in by_month if month < each.end]
+        last = max((last for _, last in known if last is not None), default=None)
+        count = sum(count for count, _ in known)
+        states[each.start] = f"{revisions.get(each.start, 0)} {count} {last.timestamp() if last else 0:.6f}"
+    return states
 
 
 def as_known_now(invoice: Invoice, inputs: Inputs) -> Inputs:
@@ -113,20 +129,25 @@ def as_known_now(invoice: Invoice, inputs: Inputs) -> Inputs:
 
 
 def missing(invoice: Invoice, inputs: Inputs) -> Iterator[Adjustment]:
-    """What is due for these inputs beyond what the invoice and later corrections of it charge."""
+    """Adjustments that are due for these inputs beyond what the invoice and later corrections of it charge, at the rate
+    of tax that was in force when it was used.
+    """
     charged: dict[Key, Decimal] = defaultdict(Decimal)
     for each in _charged_lines(invoice):
-        charged[each.instance_id, each.plan, each.meter] += each.amount
+        # Lines of before have the rate of the invoice that they are about.
+        tax_percent = invoice.tax_percent if each.tax_percent is None else each.tax_percent
+        charged[each.instance_id, each.plan, each.meter, tax_percent or Decimal(0)] += each.amount
     due: dict[Key, Decimal] = defaultdict(Decimal)
     for rated in inputs.rated().lines:
-        due[rated.instance_id, rated.plan, rated.meter] += rated.amount
+        due[rated.instance_id, rated.plan, rated.meter, rated.tax_percent] += rated.amount
     for key in sorted({*due, *charged}):
         amount = due[key] - charged[key]
         if amount:
-            instance_id, plan, meter = key
+            instance_id, plan, meter, tax_percent = key
             line = RatedLine(
                 kind="adjustment", instance_id=instance_id, plan=plan, meter=meter, start=inputs.period.start,
                 end=inputs.period.end, quantity=Decimal(1), unit="", unit_price=amount, amount=amount,
+                tax_percent=tax_percent,
             )  # fmt: skip
             yield Adjustment(corrects=invoice, charged=charged[key], line=line)
 

@@ -9,13 +9,14 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.db.models import Min, Sum
+from django.db.models import Min
 from django.utils.translation import gettext_noop
 
 from billing import action_items, prices
 from billing.invoices import mailing
-from billing.invoices.adjustments import Adjustment, late_usage, remember_compared
+from billing.invoices.adjustments import Adjustment, late_usage, remember_compared, usage_states
 from billing.invoices.charging import inputs_of
+from billing.invoices.notes import REVERSE_CHARGE_NOTE
 from billing.invoices.snapshot import Inputs, to_json
 from billing.ledger import posting
 from billing.ledger import services as ledger
@@ -35,21 +36,19 @@ from billing.models import (
     WebhookEvent,
 )
 from billing.models.agreements import ONLY_SELLER
-from billing.models.invoices import REFERENCE_CHARS_MAX
+from billing.models.invoices import NOTE_CHARS_MAX, REFERENCE_CHARS_MAX
 from billing.rating.hours import NoPrice
-from billing.rating.terms import Period, RatedLine
+from billing.rating.taxes import credited, tax_sums
+from billing.rating.terms import Period, RatedLine, TaxSum
 from billing.webhooks.services import publish
 from brokers.contract.usage import USAGE_INTERVAL_MS
 from brokers.models import Placement
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.currencies import rounded
+from tenants.currencies import fits, minor_unit
 from tenants.errors import Conflict, Invalid, Message
 from tenants.models import Tenant
-
-HUNDRED = Decimal(100)
-REVERSE_CHARGE_NOTE = "Reverse charge: the recipient owes the tax."
 
 
 @transaction.atomic
@@ -74,13 +73,15 @@ def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> In
         raise Conflict(
             gettext_noop("Not all usage of the period is read yet; try again in some minutes."), code="usage_incomplete"
         )
+    # Read before the usage: what comes meanwhile is late.
+    state = usage_states(tenant, [period])[period.start]
     try:
         inputs = _as_agreed(inputs_of(tenant, period), prices.profile_of(tenant))
         bill = inputs.rated()
     except NoPrice as missing:
         raise Conflict(str(missing), code="no_price") from None
     found = late_usage(tenant)
-    remember_compared(found, now)
+    remember_compared(found.compared, now)
     if found.failed:
         action_items.note(tenant, ActionKind.LATE_USAGE, ", ".join(found.failed), now)
     else:
@@ -90,9 +91,10 @@ def issue(*, acting: Actor, tenant: Tenant, period: Period, now: datetime) -> In
     if not lines:
         return None
     invoice = _create(
-        tenant, period, InvoiceKind.INVOICE, lines, late, tax_percent=inputs.agreement.tax_percent,
+        tenant, period, InvoiceKind.INVOICE, lines, late, taxes=tax_sums(lines, bill.currency),
         currency=bill.currency, now=now, inputs=to_json(inputs),
     )  # fmt: skip
+    remember_compared({invoice.pk: state}, now)
     audit.record(acting, "invoice.issued", invoice, None, audited(invoice), tenant=tenant)
     payload = {"id": invoice.pk, "from_balance": str(invoice.from_balance)}
     publish(tenant, WebhookEvent.INVOICE_ISSUED, audited(invoice) | payload, now)
@@ -114,8 +116,8 @@ def _as_agreed(inputs: Inputs, profile: BillingProfile) -> Inputs:
 
 @transaction.atomic
 def credit(*, acting: Actor, invoice: Invoice, amount: Decimal, note: str, now: datetime) -> Invoice:
-    """Issues a credit note over `amount` before tax, at the tax of the invoice it corrects. Credit notes of an invoice
-    sum to it at the most, in net and in tax; what they exceed its open amount by becomes credit.
+    """Issues a credit note over `amount` before tax, at the rates of tax of the invoice it corrects. Credit notes of an
+    invoice sum to it at the most, in net and in tax of each rate; what they exceed its open amount by becomes credit.
 
     Raises:
         Invalid: not an amount, or more than is left of the invoice.
@@ -124,23 +126,31 @@ def credit(*, acting: Actor, invoice: Invoice, amount: Decimal, note: str, now: 
     posting.lock(invoice.tenant)
     locked = Invoice.objects.select_for_update().get(pk=invoice.pk)
     left = left_to_credit(locked)
-    if not amount.is_finite() or amount != rounded(amount, invoice.currency) or not 0 < amount <= left.net:
+    if not fits(amount, invoice.currency) or not 0 < amount <= left.net:
         raise Invalid.at(
             "/amount",
-            Message(gettext_noop("Between 0.01 and what is left of the invoice, %(left)s."), left=left.net),
+            Message(
+                gettext_noop("Between %(least)s and what is left of the invoice, %(left)s."),
+                least=minor_unit(invoice.currency),
+                left=left.net,
+            ),
             code="out_of_range",
         )
     if not note.strip():
         raise Invalid.at("/note", gettext_noop("Say what it is for."), code="required")
-    line = RatedLine(
-        kind="credit", instance_id="", plan="", meter="", start=locked.period_start, end=locked.period_end,
-        quantity=Decimal(1), unit="", unit_price=-amount, amount=-amount,
-    )  # fmt: skip
+    parts = credited(amount, left.by_rate, locked.currency)
+    lines = [
+        RatedLine(
+            kind="credit", instance_id="", plan="", meter="", start=locked.period_start, end=locked.period_end,
+            quantity=Decimal(1), unit="", unit_price=-part.net, amount=-part.net, tax_percent=part.percent,
+        )
+        for part in parts
+    ]  # fmt: skip
     period = Period(start=locked.period_start, end=locked.period_end)
     made = _create(
-        locked.tenant, period, InvoiceKind.CREDIT_NOTE, [line], [], tax_percent=locked.tax_percent,
-        currency=locked.currency, now=now, corrects=locked, note=note.strip()[:200],
-        tax=-credited_tax(amount, locked.tax_percent, left, locked.currency),
+        locked.tenant, period, InvoiceKind.CREDIT_NOTE, lines, [], currency=locked.currency, now=now, corrects=locked,
+        note=note.strip()[:NOTE_CHARS_MAX],
+        taxes=[TaxSum(percent=part.percent, base=-part.net, tax=-part.tax) for part in parts],
     )  # fmt: skip
     audit.record(acting, "invoice.credited", made, None, audited(made), tenant=locked.tenant)
     payload = audited(made) | {"id": made.pk, "corrects": locked.number}
@@ -154,23 +164,23 @@ def credit(*, acting: Actor, invoice: Invoice, amount: Decimal, note: str, now: 
 
 
 class Creditable(NamedTuple):
-    """Net amount and tax of an invoice that no credit note covers yet."""
+    """Net amount and tax of an invoice that no credit note covers yet, and the same by rate of tax."""
 
     net: Decimal
     tax: Decimal
+    by_rate: Sequence[TaxSum]
 
 
 def left_to_credit(invoice: Invoice) -> Creditable:
     """Amounts that a credit note over all that is left would have."""
-    credited = invoice.credit_notes.aggregate(net=Sum("subtotal"), tax=Sum("tax"))
-    return Creditable(invoice.subtotal + (credited["net"] or Decimal(0)), invoice.tax + (credited["tax"] or Decimal(0)))
-
-
-def credited_tax(net: Decimal, tax_percent: Decimal, left: Creditable, currency: str) -> Decimal:
-    """Tax of a credit note over `net`. Rounded taxes of the parts need not sum to the invoice's: the last note takes
-    what is left, and no note takes more. Pure.
-    """
-    return left.tax if net == left.net else min(rounded(net * tax_percent / HUNDRED, currency), left.tax)
+    left = {each.percent: each for each in invoice.tax_sums()}
+    for note in invoice.credit_notes.defer("inputs"):
+        for each in note.tax_sums():
+            of = left[each.percent]
+            left[each.percent] = replace(of, base=of.base + each.base, tax=of.tax + each.tax)
+    by_rate = list(left.values())
+    net, tax = (sum(of, Decimal(0)) for of in zip(*((each.base, each.tax) for each in by_rate), strict=True))
+    return Creditable(net, tax, by_rate)
 
 
 @transaction.atomic
@@ -184,6 +194,8 @@ def close(*, acting: Actor, invoice: Invoice, state: InvoiceState, reference: st
     access.require(acting, Scope.OPERATOR)
     posting.lock(invoice.tenant)
     locked = Invoice.objects.select_for_update().get(pk=invoice.pk)
+    if locked.kind != InvoiceKind.INVOICE:
+        raise Conflict(gettext_noop("A credit note is neither paid nor written off."), code="credit_note")
     if locked.state != InvoiceState.ISSUED:
         raise Conflict(Message(gettext_noop("Invoice %(number)s is closed already."), number=locked.number))
     reference = reference.strip()
@@ -222,20 +234,18 @@ def _create(
     lines: Sequence[RatedLine],
     late: Sequence[Adjustment],
     *,
-    tax_percent: Decimal,
+    taxes: Sequence[TaxSum],
     currency: str,
     now: datetime,
     inputs: dict[str, Any] | None = None,
     corrects: Invoice | None = None,
     note: str = "",
-    tax: Decimal | None = None,
 ) -> Invoice:
-    """Writes a document and its lines. `tax` is that of the rate, unless it is given."""
+    """Writes a document and its lines."""
     seller = Seller.objects.filter(pk=ONLY_SELLER).first() or Seller()
     profile = prices.profile_of(tenant)
     subtotal = sum((line.amount for line in lines), Decimal(0))
-    if tax is None:
-        tax = rounded(subtotal * tax_percent / HUNDRED, currency)
+    tax = sum((each.tax for each in taxes), Decimal(0))
     total = subtotal + tax
     covered = Decimal(0) if corrects else max(Decimal(0), min(posting.credit(tenant, currency), total))
     invoice = Invoice.objects.create(
@@ -247,8 +257,9 @@ def _create(
         period_end=period.end,
         currency=currency,
         subtotal=subtotal,
-        tax_percent=tax_percent,
+        tax_percent=taxes[0].percent if len(taxes) == 1 else None,
         tax=tax,
+        taxes=[{"percent": str(each.percent), "base": str(each.base), "tax": str(each.tax)} for each in taxes],
         total=total,
         from_balance=covered,
         seller=_seller(seller),
@@ -264,7 +275,7 @@ def _create(
             invoice=invoice, position=position, kind=line.kind, corrects=corrected.get(id(line)) or corrects,
             instance_id=line.instance_id, plan=line.plan, meter=line.meter, start=line.start, end=line.end,
             quantity=line.quantity, unit=line.unit, unit_price=line.unit_price, amount=line.amount,
-            hours=line.hours,
+            hours=line.hours, tax_percent=line.tax_percent,
         )
         for position, line in enumerate(lines, start=1)
     )  # fmt: skip

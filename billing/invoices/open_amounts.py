@@ -5,15 +5,16 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypedDict
 
-from django.db.models import DecimalField, OuterRef, QuerySet, Subquery, Sum, Value
+from django.db.models import OuterRef, QuerySet, Subquery, Sum, Value
 from django.db.models.functions import Coalesce
 
 from billing.models import Invoice, LedgerEntry
+from billing.models.money import MoneyField
 
 if TYPE_CHECKING:
     from django_stubs_ext import WithAnnotations
 
-MONEY: DecimalField = DecimalField(max_digits=14, decimal_places=2)
+MONEY = MoneyField()
 NOTHING = Value(Decimal(0), output_field=MONEY)
 
 

@@ -1,19 +1,20 @@
 """An invoice or a credit note as PDF, in English or Chinese: pure but for the words, which come from the catalogue.
 
-Letters that Helvetica lacks are set in Vera, which is in the file, or in STSong-Light, which viewers bring along: so
-the file stays small. The same invoice gives the same bytes.
+Letters that Helvetica lacks are set in Noto or Heebo, of which the file has what it uses, or in fonts for Chinese and
+Hangul, which viewers bring along (`billing.invoices.fonts`). The same invoice gives the same text and look.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 from functools import partial
 from io import BytesIO
 from itertools import groupby
 from typing import Any, Final
-from unicodedata import combining, normalize
 from xml.sax.saxutils import escape
 
+import structlog
 from django.utils import translation
 from django.utils.translation import gettext as _
 from reportlab.lib import colors
@@ -22,36 +23,51 @@ from reportlab.lib.pagesizes import A4
 from reportlab.lib.styles import ParagraphStyle
 from reportlab.lib.units import mm
 from reportlab.pdfbase import pdfmetrics
-from reportlab.pdfbase.cidfonts import UnicodeCIDFont
-from reportlab.pdfbase.ttfonts import TTFont
 from reportlab.platypus import Flowable, Paragraph, SimpleDocTemplate, Spacer, Table, TableStyle
 
+from billing.invoices import fonts
+from billing.invoices.notes import notes_of
 from billing.invoices.printing import Printed
 from billing.models import Invoice, InvoiceLine
 from billing.models.agreements import ADDRESS_LINES_MAX
 from tenants.formatting import money, quantity, unit_price
 from tenants.templatetags.console import day_utc, minute_utc
 
-CJK_FONT: Final = "STSong-Light"
 MARGIN: Final = 18 * mm
 FRAME_PADDING: Final = 6
 WIDTHS: Final = tuple(width * mm for width in (10, 66, 40, 34, 24))
+# Of the narrowest column that a name stands in.
+NAME_WIDTH: Final = 60 * mm
 RULE: Final = colors.HexColor("#c9cdd2")
 MUTED: Final = colors.HexColor("#5b6470")
-
-WIDER: Final = TTFont("Vera", "Vera.ttf")
-pdfmetrics.registerFont(WIDER)
-pdfmetrics.registerFont(UnicodeCIDFont(CJK_FONT))
 
 BODY: Final = ParagraphStyle("body", fontName="Helvetica", fontSize=9, leading=12, wordWrap="CJK")
 SMALL: Final = ParagraphStyle("small", parent=BODY, fontSize=7.5, leading=10, textColor=MUTED)
 SMALL_RIGHT: Final = ParagraphStyle("small right", parent=SMALL, alignment=TA_RIGHT)
 RIGHT: Final = ParagraphStyle("right", parent=BODY, alignment=TA_RIGHT)
+# Words of scripts that are shaped; lines are broken before.
+SHAPED: Final = ParagraphStyle("shaped", fontName=fonts.LATIN, shaping=1)
 TITLE: Final = ParagraphStyle("title", parent=BODY, fontName="Helvetica-Bold", fontSize=16, leading=22)
+
+_shaping: ContextVar[int] = ContextVar("shaping", default=1)
+log = structlog.get_logger(__name__)
 
 
 def render(printed: Printed, language: str) -> bytes:
     """`language` is one of the console's."""
+    try:
+        return _rendered(printed, language)
+    except IndexError:
+        # Raised by reportlab where a line begins with a mark that has no letter. Better unshaped than no invoice.
+        log.warning("invoice_not_shaped", invoice=printed.invoice.pk)
+        token = _shaping.set(0)
+        try:
+            return _rendered(printed, language)
+        finally:
+            _shaping.reset(token)
+
+
+def _rendered(printed: Printed, language: str) -> bytes:
     invoice, buffer = printed.invoice, BytesIO()
     with translation.override(language):
         title = f"{invoice.get_kind_display()} {invoice.number}"
@@ -76,8 +92,8 @@ def _story(printed: Printed, title: str) -> list[Flowable]:
         story.insert(-2, _text(_("%(n)d more lines are in the CSV file of this invoice.") % {"n": more}, SMALL))
     if invoice.total > invoice.from_balance and invoice.seller.get("bank_account"):
         story += [Spacer(0, 5 * mm), _payment(invoice)]
-    if invoice.note:
-        story += [Spacer(0, 4 * mm), _text(invoice.note)]
+    for note in notes_of(invoice):
+        story += [Spacer(0, 4 * mm), _text(note)]
     return story
 
 
@@ -155,6 +171,8 @@ def _row(line: InvoiceLine, printed: Printed) -> list[Any]:
             _text(f"{quantity(line.quantity)} {line.unit}"),
             _text(f"× {unit_price(line.unit_price, currency)}", SMALL),
         ]
+    if printed.invoice.tax_percent is None and line.tax_percent is not None:
+        what.append(_text(_("Tax, %(percent)s %%") % {"percent": line.tax_percent}, SMALL))
     return [
         _text(str(line.position)),
         what,
@@ -179,8 +197,13 @@ def _name_of(line: InvoiceLine, names: dict[str, str]) -> str:
 
 
 def _sums(invoice: Invoice) -> Table:
-    tax = _("Tax, %(percent)s %%") % {"percent": invoice.tax_percent}
-    rows = [(_("Subtotal"), invoice.subtotal), (tax, invoice.tax), (_("Total"), invoice.total)]
+    taxes = invoice.tax_sums()
+    rows = [(_("Subtotal"), invoice.subtotal)]
+    for each in taxes:
+        words = {"percent": each.percent, "base": money(each.base, invoice.currency)}
+        text = _("Tax, %(percent)s %% of %(base)s") if len(taxes) > 1 else _("Tax, %(percent)s %%")
+        rows.append((text % words, each.tax))
+    rows.append((_("Total"), invoice.total))
     if invoice.from_balance:
         rows.append((_("From the credit balance"), -invoice.from_balance))
         rows.append((_("To pay"), invoice.total - invoice.from_balance))
@@ -188,7 +211,7 @@ def _sums(invoice: Invoice) -> Table:
         rows.append((_("Added to the credit balance"), -invoice.total))
     cells = [["", _text(label), _text(money(amount, invoice.currency), RIGHT)] for label, amount in rows]
     table = _table(cells, (104 * mm, 38 * mm, 32 * mm))
-    table.setStyle(TableStyle([("LINEABOVE", (1, 2), (-1, 2), 0.8, colors.black)]))
+    table.setStyle(TableStyle([("LINEABOVE", (1, 1 + len(taxes)), (-1, 1 + len(taxes)), 0.8, colors.black)]))
     return table
 
 
@@ -206,40 +229,43 @@ def _table(cells: list[Any], widths: Sequence[float]) -> Table:
     return table
 
 
-def _text(text: str, style: ParagraphStyle = BODY) -> Paragraph:
-    """Whatever a tenant is called stays text, and each letter gets a font that has it."""
-    parts = []
-    for font, letters in groupby(map(_printable, text.replace("−", "-")), key=_font_of):
-        run = escape("".join(letters))
-        parts.append(f'<font name="{font}">{run}</font>' if font else run)
-    return Paragraph("".join(parts), style)
+def _text(text: str, style: ParagraphStyle = BODY, width: float = NAME_WIDTH) -> Paragraph:
+    """Whatever a tenant is called stays text, and each letter gets a font that has it. `width` is where lines of
+    scripts end that are shaped.
+    """
+    text = text.replace("−", "-")
+    if fonts.is_plain(text):
+        parts = []
+        for is_chinese, letters in groupby(text, key=_needs_chinese):
+            run = escape("".join(letters))
+            parts.append(f'<font name="{fonts.CHINESE}">{run}</font>' if is_chinese else run)
+        return Paragraph("".join(parts), style)
+
+    def measured(run: fonts.Run) -> float:
+        return float(pdfmetrics.stringWidth(run.text, run.font, style.fontSize))
+
+    lines = (
+        " ".join(f'<font name="{run.font}">{escape(run.text)}</font>' for run in line)
+        for line in fonts.lines_of(text, width, measured)
+    )
+    return Paragraph("<br/>".join(lines), SHAPED.clone("shaped as another", shaping=_shaping.get(), **_look_of(style)))
 
 
-def _printable(letter: str) -> str:
-    """The letter, or what it is made of where no font has it: z for an ź."""
-    if _is_in(letter, "cp1252") or ord(letter) in WIDER.face.charToGlyph or _is_in(letter, "gbk"):
-        return letter
-    return "".join(each for each in normalize("NFKD", letter) if not combining(each))
+def _look_of(style: ParagraphStyle) -> dict[str, Any]:
+    return {name: getattr(style, name) for name in ("fontSize", "leading", "textColor", "alignment")}
 
 
-def _font_of(letter: str) -> str:
-    """Empty: the one of the style."""
-    if _is_in(letter, "cp1252"):
-        return ""
-    return WIDER.fontName if ord(letter[:1] or " ") in WIDER.face.charToGlyph else CJK_FONT
-
-
-def _is_in(letter: str, charset: str) -> bool:
+def _needs_chinese(letter: str) -> bool:
     try:
-        letter.encode(charset)
+        letter.encode("cp1252")
     except UnicodeEncodeError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _footer(canvas: Any, document: Any, *, title: str) -> None:
     canvas.saveState()
-    canvas.setFont(CJK_FONT, 7.5)
+    canvas.setFont(fonts.CHINESE, 7.5)
     canvas.setFillColor(MUTED)
     canvas.drawString(MARGIN, 10 * mm, title)
     canvas.drawRightString(A4[0] - MARGIN, 10 * mm, str(document.page))

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from django.conf import settings
-from django.db.models import Sum
 
 from billing.invoices.adjustments import Adjustment, as_known_now, missing
 from billing.invoices.snapshot import Inputs, from_json
@@ -18,6 +17,7 @@ from billing.metering.levels import hour_usage
 from billing.models import Direction, Invoice, InvoiceLine, LakeFile
 from billing.rating.hours import HOUR, floor_hour
 from billing.rating.percentile import POINT
+from billing.rating.taxes import tax_sums
 from billing.rating.terms import HourUsage, RatePoint
 
 NOTHING = Decimal(0)
@@ -57,8 +57,8 @@ class Recomputation:
 
 
 def recompute(invoice: Invoice, *, lake_rows_max: int | None = None) -> Recomputation:
-    """The lake is left out where it has more rows of the period, of all tenants, than `lake_rows_max`. A credit note is
-    a decision, not a computation: its lines stand for themselves.
+    """The lake is left out where more than `lake_rows_max` of its rows would have to be read: other tenants' rows are
+    passed over in days that are merged. A credit note is a decision, not a computation: its lines stand for themselves.
 
     Raises:
         NoPrice: usage that came late is of a plan the invoice has no price of.
@@ -70,6 +70,7 @@ def recompute(invoice: Invoice, *, lake_rows_max: int | None = None) -> Recomput
     if invoice.inputs:
         inputs = from_json(invoice.inputs)
         found += _of_inputs(inputs, own)
+        found += _of_taxes(invoice, own)
         found += [_difference("usage", each) for each in missing(invoice, as_known_now(invoice, inputs))]
         replayed = _from_lake(inputs, lake_rows_max)
         if replayed is not None:
@@ -97,6 +98,25 @@ def _of_inputs(inputs: Inputs, own: list[InvoiceLine]) -> list[Difference]:
     return result
 
 
+def _of_taxes(invoice: Invoice, own: list[InvoiceLine]) -> list[Difference]:
+    """Tax of each rate out of the lines that have it. Lines of before say no rate."""
+    if any(line.tax_percent is None for line in own):
+        return []
+    rounded_sums = {each.percent: each for each in tax_sums(own, invoice.currency)}
+    invoiced = {each.percent: each for each in invoice.tax_sums()}
+    result = []
+    for percent in sorted({*rounded_sums, *invoiced}, reverse=True):
+        one, other = rounded_sums.get(percent), invoiced.get(percent)
+        if one != other:
+            result.append(
+                Difference(
+                    source="inputs", instance_id="", plan="", meter=f"tax {percent.normalize():f} %",
+                    invoiced=other.tax if other else NOTHING, recomputed=one.tax if one else NOTHING,
+                )
+            )  # fmt: skip
+    return result
+
+
 def _difference(source: str, found: Adjustment) -> Difference:
     line = found.line
     return Difference(
@@ -113,14 +133,14 @@ def _from_lake(inputs: Inputs, rows_max: int | None) -> Inputs | None:
     began = LakeFile.objects.order_by("day").values_list("day", flat=True).first()
     if began is None or began >= period.start.date():
         return None
-    rows = replay.files_of(period.start, period.end).aggregate(sum=Sum("rows"))["sum"] or 0
-    if rows_max is not None and rows > rows_max:
-        return None
+    place = open_lake(settings.LAKE_URL)
     ids = [each.instance_id for each in inputs.usage]
+    if rows_max is not None and replay.rows_to_read(place, ids, period.start, period.end) > rows_max:
+        return None
     step = POINT if inputs.has_percentiles else HOUR
     by_hour: Moved = defaultdict(lambda: defaultdict(int))
     by_step: Moved = defaultdict(lambda: defaultdict(int))
-    rows = replay.steps(open_lake(settings.LAKE_URL), ids, period.start, period.end, step // MILLISECOND)
+    rows = replay.steps(place, ids, period.start, period.end, step // MILLISECOND)
     for instance_id, instant, direction, count in rows:
         by_hour[instance_id, floor_hour(instant)][direction] += count
         by_step[instance_id, instant][direction] += count

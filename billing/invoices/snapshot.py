@@ -6,7 +6,7 @@ Decimals and instants are strings, so that nothing is lost on the way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
@@ -26,12 +26,15 @@ from billing.rating.terms import (
     RatePoint,
     Scheme,
     SizeSpan,
+    TaxChange,
     Tier,
 )
 
 # Of the rules by which it is rated, and of the JSON. Invoices keep theirs.
-VERSION = 2
-VERSIONS = (1, VERSION)
+VERSION = 3
+VERSIONS = (1, 2, VERSION)
+# From this one on rates of tax may change within a period.
+TAX_CHANGES_SINCE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +55,8 @@ class Inputs:
     def rated(self, until: datetime | None = None) -> Bill:
         """The bill of the period, or of its hours before `until`. Raises `NoPrice`."""
         if self.version == 1:
-            return version_1.rate(self.period, self.usage, self.prices, self.agreement)
+            bill = version_1.rate(self.period, self.usage, self.prices, self.agreement)
+            return replace(bill, lines=[replace(line, tax_percent=self.agreement.tax_percent) for line in bill.lines])
         return engine.rate(self.period, self.usage, self.prices, self.agreement, until=until)
 
 
@@ -62,8 +66,15 @@ def to_json(inputs: Inputs) -> dict[str, Any]:
         "period": _plain(asdict(inputs.period)),
         "usage": [_usage_to_json(each) for each in inputs.usage],
         "prices": [_plain(asdict(each)) for each in inputs.prices],
-        "agreement": _plain(asdict(inputs.agreement)),
+        "agreement": _agreement_to_json(inputs),
     }
+
+
+def _agreement_to_json(inputs: Inputs) -> Any:
+    raw = _plain(asdict(inputs.agreement))
+    if inputs.version < TAX_CHANGES_SINCE:
+        del raw["tax_changes"]
+    return raw
 
 
 def _usage_to_json(usage: InstanceUsage) -> dict[str, Any]:
@@ -181,4 +192,8 @@ def _agreement(raw: Mapping[str, Any]) -> Agreement:
         ],
         minimum=Decimal(raw["minimum"]),
         tax_percent=Decimal(raw["tax_percent"]),
+        tax_changes=[
+            TaxChange(effective_from=datetime.fromisoformat(each["effective_from"]), percent=Decimal(each["percent"]))
+            for each in raw.get("tax_changes", ())
+        ],
     )

@@ -23,6 +23,7 @@ ADDED = tuple(f"added_{name}" for name in COUNTED)
 # Of `billing.pipeline.differences.increments`.
 COLUMNS = (*COUNTER_KEY, "sequence", "at_ms", *COUNTED, *ADDED)
 NAME_CHARS = 24
+MERGED = "merged-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +50,14 @@ def write(
     ]
 
 
-def merge(place: LakePlace, cluster_id: str, day: date, paths: Sequence[str]) -> Written:
-    """Several files of a cluster and day as one. The old ones stay until nobody's row names them."""
-    import pyarrow as pa
+def merged_path(cluster_id: str, day: date, paths: Sequence[str]) -> str:
+    """Where these files of a cluster and day are merged to (`billing.lake.merging`)."""
+    return f"events/{day:%Y-%m-%d}/{cluster_id}/{MERGED}{_name(sorted(paths))}.parquet"
 
-    # Files of older versions differ in which columns may be null.
-    table = pa.concat_tables([read(place, path) for path in paths], promote_options="permissive")
-    table = table.sort_by([(column, "ascending") for column in (*COUNTER_KEY, "sequence")])
-    target = f"events/{day:%Y-%m-%d}/{cluster_id}/merged-{_name(sorted(paths))}.parquet"
-    return _write(place, target, cluster_id, day, table)
+
+def is_merged(path: str) -> bool:
+    """True for files whose rows are in the order of counters and sequences."""
+    return path.rpartition("/")[2].startswith(MERGED)
 
 
 def read(place: LakePlace, path: str) -> pa.Table:

@@ -12,7 +12,8 @@ from django.db.models import QuerySet
 
 from billing.lake.address import LakePlace
 from billing.lake.counters import CounterBroken, Counters
-from billing.lake.files import added_bytes, read
+from billing.lake.files import added_bytes, is_merged, read
+from billing.lake.merging import Differs, batches_of, rows_of_groups
 from billing.models import LakeFile
 
 if TYPE_CHECKING:
@@ -85,18 +86,54 @@ def _sums(
     counters = Counters()
     sums: dict[tuple[str, int, str], int] = defaultdict(int)
     for file in files:
-        table = checked(place, file)
-        if wanted is not None:
-            table = table.filter(pc.is_in(table.column("instance_id"), value_set=_strings(wanted)))
-        try:
-            counters.follow(table)
-        except CounterBroken as broken:
-            raise LakeBroken(f"{file.path}: {broken}") from None
-        step = pc.divide(pc.subtract(table.column("at_ms"), 1), step_ms)
-        by_step = table.append_column("step", step).group_by(["instance_id", "step", "direction"])
-        for row in by_step.aggregate([("added_bytes", "sum")]).to_pylist():
-            sums[row["instance_id"], row["step"], row["direction"]] += row["added_bytes_sum"]
+        for table in tables_of(place, file, wanted):
+            if wanted is not None:
+                table = table.filter(pc.is_in(table.column("instance_id"), value_set=_strings(wanted)))
+            try:
+                counters.follow(table)
+            except CounterBroken as broken:
+                raise LakeBroken(f"{file.path}: {broken}") from None
+            step = pc.divide(pc.subtract(table.column("at_ms"), 1), step_ms)
+            by_step = table.append_column("step", step).group_by(["instance_id", "step", "direction"])
+            for row in by_step.aggregate([("added_bytes", "sum")]).to_pylist():
+                sums[row["instance_id"], row["step"], row["direction"]] += row["added_bytes_sum"]
     return sums
+
+
+def tables_of(place: LakePlace, file: LakeFile, wanted: Sequence[str] | None) -> Iterator[pa.Table]:
+    """Reports of a file: of a merged one some at a time, and where instances are `wanted` without row groups that have
+    none of them. What is read whole is compared with what was written.
+
+    Raises:
+        LakeBroken: see there.
+    """
+    if not is_merged(file.path):
+        yield checked(place, file)
+        return
+    rows = added = 0
+    try:
+        for table in batches_of(place, file, instance_ids=wanted):
+            rows, added = rows + table.num_rows, added + added_bytes(table)
+            yield table
+    except Differs as differs:
+        raise LakeBroken(str(differs)) from None
+    except (OSError, ValueError) as trouble:
+        raise LakeBroken(f"{file.path}: {type(trouble).__name__}") from trouble
+    if wanted is None and (rows, added) != (file.rows, file.added_bytes):
+        found = f"{rows} rows that add {added} bytes"
+        raise LakeBroken(f"{file.path}: {found}, but {file.rows} and {file.added_bytes} were written")
+
+
+def rows_to_read(place: LakePlace, instance_ids: Iterable[str], start: datetime, end: datetime) -> int:
+    """Rows of the files that a replay of these instances reads."""
+    wanted = sorted(set(instance_ids))
+    rows = 0
+    for file in files_of(start, end):
+        try:
+            rows += rows_of_groups(place, file, wanted) if is_merged(file.path) else file.rows
+        except (OSError, ValueError):
+            rows += file.rows  # replaying it says what is wrong
+    return rows
 
 
 def checked(place: LakePlace, file: LakeFile) -> pa.Table:

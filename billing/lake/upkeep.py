@@ -11,9 +11,9 @@ import structlog
 from django.db import transaction
 from django.db.models import Count
 
-from billing.lake import files, outcomes
+from billing.lake import files, merging, outcomes
 from billing.lake.address import LakePlace
-from billing.lake.replay import LakeBroken, checked, hours
+from billing.lake.replay import LakeBroken, hours
 from billing.models import LakeFile, UsageHour
 
 log = structlog.get_logger(__name__)
@@ -52,9 +52,10 @@ def merge_days(place: LakePlace, today: date) -> int:
 
 def _merge(place: LakePlace, cluster_id: str, day: date) -> int:
     old = list(LakeFile.objects.filter(cluster_id=cluster_id, day=day).order_by("id"))
-    for each in old:
-        checked(place, each)
-    written = files.merge(place, cluster_id, day, [each.path for each in old])
+    try:
+        written = merging.merge(place, cluster_id, day, old)
+    except (OSError, ValueError, merging.Differs) as trouble:
+        raise LakeBroken(f"{day} of {cluster_id}: {trouble}") from trouble
     expected = sum(each.rows for each in old), sum(each.added_bytes for each in old)
     if (written.rows, written.added_bytes) != expected:
         raise LakeBroken(f"{written.path}: merged to {written.rows} rows, {written.added_bytes} bytes; not {expected}")

@@ -7,14 +7,15 @@ from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
 
-from django.db.models import DecimalField, Q, QuerySet, Sum, Value
+from django.db.models import Q, QuerySet, Sum, Value
 from django.db.models.functions import Coalesce
 
 from billing.models import Invoice, LedgerEntry, LedgerKind
+from billing.models.money import MoneyField
 from tenants.models import Tenant
 
 ZERO = Decimal(0)
-NOTHING = Value(ZERO, output_field=DecimalField(max_digits=16, decimal_places=2))
+NOTHING = Value(ZERO, output_field=MoneyField())
 
 
 class Balance(NamedTuple):

@@ -21,7 +21,7 @@ from billing.webhooks.services import publish
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.currencies import rounded
+from tenants.currencies import fits, minor_unit
 from tenants.errors import Conflict, Invalid, Message
 from tenants.models import Tenant
 
@@ -133,10 +133,10 @@ def refund(
     if LedgerEntry.objects.filter(tenant=tenant, kind=LedgerKind.REFUND, reference=reference).exists():
         raise Conflict(gettext_noop("A refund with this reference is recorded already."), code="already_refunded")
     credit = posting.credit(tenant, currency)
-    if not amount.is_finite() or amount != rounded(amount, currency) or not ZERO < amount <= credit:
+    if not fits(amount, currency) or not ZERO < amount <= credit:
         text = Message(
-            gettext_noop("Between 0.01 and the credit balance, %(credit)s %(currency)s."),
-            credit=credit, currency=currency,
+            gettext_noop("Between %(least)s and the credit balance, %(credit)s %(currency)s."),
+            least=minor_unit(currency), credit=credit, currency=currency,
         )  # fmt: skip
         raise Invalid.at("/amount", text, code="out_of_range")
     entry = posting.post(tenant, currency, LedgerKind.REFUND, amount, now=now, reference=reference)

@@ -1,7 +1,7 @@
 """The tables of billing, one module for each kind of fact."""
 
 from billing.models.action_items import ActionItem, ActionKind, UsageCheck
-from billing.models.agreements import BillingProfile, Discount, InvoiceSeries, Seller
+from billing.models.agreements import BillingProfile, Discount, InvoiceSeries, Seller, TaxChange
 from billing.models.alerts import (
     OF_CLUSTERS,
     OF_TENANTS,
@@ -36,6 +36,7 @@ from billing.models.usage import (
     UsageOffset,
     UsagePoint,
     UsageProblem,
+    UsageRevision,
 )
 from billing.models.webhooks import DeliveryState, WebhookDelivery, WebhookEndpoint, WebhookEvent
 
@@ -84,6 +85,7 @@ __all__ = [
     "Queue",
     "QueueTurn",
     "Seller",
+    "TaxChange",
     "UnpaidSuspension",
     "UntakenMail",
     "UsageCheck",
@@ -95,6 +97,7 @@ __all__ = [
     "UsageOffset",
     "UsagePoint",
     "UsageProblem",
+    "UsageRevision",
     "ValueFormat",
     "WebhookDelivery",
     "WebhookEndpoint",

@@ -38,7 +38,7 @@ class ActionItem(models.Model):
 
 
 class UsageCheck(models.Model):
-    """Digest of the usage of an invoice's period when it was compared with the invoice last. While it is the same, the
+    """State of the usage of an invoice's period when the invoice was last found to charge it. While it is the same, the
     invoice has no late usage.
     """
 

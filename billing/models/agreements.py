@@ -13,6 +13,8 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from billing.models.money import MoneyField
+from tenants.currencies import fits, minor_digits
 from tenants.models import Tenant
 
 ADDRESS_CHARS_MAX = 400
@@ -132,6 +134,13 @@ class Seller(models.Model):
             raise ValidationError(_("The second reminder comes after the first, the suspension after both."))
 
 
+def validate_fits(name: str, amount: Decimal | None, currency: str) -> None:
+    """Refuses an amount that is finer than its currency."""
+    if amount is not None and currency and not fits(amount, currency):
+        words = {"currency": currency, "n": minor_digits(currency)}
+        raise ValidationError({name: _("Amounts in %(currency)s have at most %(n)s decimals.") % words})
+
+
 class InvoiceSeries(models.Model):
     """The last number that was given in a series. Locked while one is taken, so that numbers have no gaps."""
 
@@ -168,13 +177,14 @@ class BillingProfile(models.Model):
     purchase_order = models.CharField(
         _("purchase order"), max_length=PURCHASE_ORDER_CHARS_MAX, blank=True, default="", validators=(validate_line,)
     )
-    tax_percent = models.DecimalField(_("tax, percent"), max_digits=5, decimal_places=2, default=0, validators=PERCENT)
+    tax_percent = models.DecimalField(
+        _("tax, percent"), max_digits=5, decimal_places=2, default=0, validators=PERCENT,
+        help_text=_("Before the first change of tax that the tenant has, if it has one."),
+    )  # fmt: skip
     reverse_charge = models.BooleanField(
         _("reverse charge"), default=False, help_text=_("The tenant owes the tax; the invoice says so.")
     )
-    minimum = models.DecimalField(
-        _("minimum per month"), max_digits=12, decimal_places=2, default=0, validators=(MinValueValidator(Decimal(0)),)
-    )
+    minimum = MoneyField(_("minimum per month"), max_digits=13, default=0, validators=(MinValueValidator(Decimal(0)),))
     minimum_from = models.DateField(
         _("minimum from"), null=True, blank=True,
         help_text=_(
@@ -204,8 +214,31 @@ class BillingProfile(models.Model):
 
     def clean(self) -> None:
         super().clean()
+        validate_fits("minimum", self.minimum, self.tenant.currency if self.tenant_id else "")
         if self.minimum and self.minimum_from is None:
             self.minimum_from = timezone.now().date().replace(day=1)
+
+
+class TaxChange(models.Model):
+    """Another rate of tax for a tenant, from an instant on: hours before it keep the rate that they had. It can be
+    neither before what was invoiced, nor taken back then (`billing.tax`).
+    """
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="tax_changes", verbose_name=_("tenant"))
+    effective_from = models.DateTimeField(_("effective from"), help_text=_("In UTC. Full hours are taxed alike."))
+    percent = models.DecimalField(_("tax, percent"), max_digits=5, decimal_places=2, validators=PERCENT)
+
+    class Meta:
+        ordering = ("tenant", "effective_from")
+        verbose_name = _("change of tax")
+        verbose_name_plural = _("changes of tax")
+        constraints = (
+            models.UniqueConstraint(fields=("tenant", "effective_from"), name="tax_change_once"),
+            models.CheckConstraint(condition=Q(percent__gte=0, percent__lte=100), name="tax_change_percent"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.percent} % {self.effective_from:%Y-%m-%d %H:%M}"
 
 
 class Discount(models.Model):
@@ -220,9 +253,7 @@ class Discount(models.Model):
     )  # fmt: skip
     code = models.CharField(_("code"), max_length=DISCOUNT_CODE_CHARS_MAX)
     percent = models.DecimalField(_("percent"), max_digits=5, decimal_places=2, default=0, validators=PERCENT)
-    amount = models.DecimalField(
-        _("amount"), max_digits=12, decimal_places=2, default=0, validators=(MinValueValidator(Decimal(0)),)
-    )
+    amount = MoneyField(_("amount"), max_digits=13, default=0, validators=(MinValueValidator(Decimal(0)),))
     starts_at = models.DateTimeField(_("from"), null=True, blank=True)
     ends_at = models.DateTimeField(_("until"), null=True, blank=True)
 
@@ -239,3 +270,7 @@ class Discount(models.Model):
 
     def __str__(self) -> str:
         return f"{self.code} {self.percent} % {self.amount}"
+
+    def clean(self) -> None:
+        super().clean()
+        validate_fits("amount", self.amount, self.tenant.currency if self.tenant_id else "")

@@ -9,11 +9,12 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
+from billing.models.money import MoneyField
 from tenants.ids import TypedIdField
 from tenants.models import Tenant, Versioned
 
 NAME_CHARS_MAX = 64
-SMALLEST = Decimal("0.01")
+SMALLEST = Decimal("0.001")
 
 
 class Budget(Versioned):
@@ -23,9 +24,7 @@ class Budget(Versioned):
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="budgets", verbose_name=_("tenant"))
     name = models.CharField(_("name"), max_length=NAME_CHARS_MAX)
     instance_id = models.CharField(_("instance"), max_length=16, blank=True, default="")
-    amount = models.DecimalField(
-        _("amount"), max_digits=12, decimal_places=2, validators=(MinValueValidator(SMALLEST),)
-    )
+    amount = MoneyField(_("amount"), max_digits=13, validators=(MinValueValidator(SMALLEST),))
 
     class Meta:
         ordering = ("created_at", "id")
@@ -50,9 +49,9 @@ class BudgetAlert(models.Model):
     instance_id = models.CharField(_("instance"), max_length=16, blank=True, default="")
     month = models.DateTimeField(_("month"))
     mark = models.PositiveSmallIntegerField(_("mark"))
-    amount = models.DecimalField(_("budget"), max_digits=12, decimal_places=2)
-    spent = models.DecimalField(_("spent"), max_digits=14, decimal_places=2)
-    forecast = models.DecimalField(_("forecast"), max_digits=14, decimal_places=2)
+    amount = MoneyField(_("budget"), max_digits=13)
+    spent = MoneyField(_("spent"))
+    forecast = MoneyField(_("forecast"))
     at = models.DateTimeField(_("time"))
     sent_to = models.PositiveSmallIntegerField(_("mails sent"), default=0)
 

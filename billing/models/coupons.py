@@ -12,7 +12,8 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from billing.models.agreements import DISCOUNT_CODE_CHARS_MAX, PERCENT
+from billing.models.agreements import DISCOUNT_CODE_CHARS_MAX, PERCENT, validate_fits
+from billing.models.money import MoneyField
 from billing.models.plans import CURRENCY_PATTERN
 
 CODE_CHARS_MIN = 6
@@ -39,8 +40,8 @@ class Coupon(models.Model):
         _("code"), max_length=DISCOUNT_CODE_CHARS_MAX, unique=True, default=new_code, validators=(CODE,)
     )
     percent = models.DecimalField(_("percent"), max_digits=5, decimal_places=2, default=0, validators=PERCENT)
-    amount = models.DecimalField(
-        _("amount"), max_digits=12, decimal_places=2, default=0, validators=(MinValueValidator(Decimal(0)),),
+    amount = MoneyField(
+        _("amount"), max_digits=13, default=0, validators=(MinValueValidator(Decimal(0)),),
         help_text=_("Of each month."),
     )  # fmt: skip
     currency = models.CharField(_("currency"), max_length=3, blank=True, default="", help_text=_("Of the amount."))
@@ -77,3 +78,4 @@ class Coupon(models.Model):
             raise ValidationError({"currency": _("An amount is of a currency.")})
         if self.currency and not re.match(CURRENCY_PATTERN, self.currency):
             raise ValidationError({"currency": _("A currency is three letters, such as EUR.")})
+        validate_fits("amount", self.amount, self.currency)

@@ -5,16 +5,20 @@
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from billing.models.money import MoneyField
+from billing.rating.terms import TaxSum
 from tenants.ids import TypedIdField
 from tenants.models import Tenant
 
 REFERENCE_CHARS_MAX = 120
+NOTE_CHARS_MAX = 200
 
 
 class InvoiceKind(models.TextChoices):
@@ -38,7 +42,8 @@ OVERDUE = "overdue"
 
 class Invoice(models.Model):
     """An invoice or a credit note. `inputs` is what was rated (`billing.invoices.snapshot`), so that every amount can
-    be worked out again; `from_balance` is what of the total the credit balance covered when it was issued.
+    be worked out again; `from_balance` is what of the total the credit balance covered when it was issued. `taxes` are
+    its rates (`tax_sums`), empty in those of before; `tax_percent` is None where there are several.
     """
 
     id = TypedIdField("inv")
@@ -51,16 +56,15 @@ class Invoice(models.Model):
     period_start = models.DateTimeField(_("from"))
     period_end = models.DateTimeField(_("until"))
     currency = models.CharField(_("currency"), max_length=3)
-    subtotal = models.DecimalField(_("subtotal"), max_digits=14, decimal_places=2)
-    tax_percent = models.DecimalField(_("tax, percent"), max_digits=5, decimal_places=2)
-    tax = models.DecimalField(_("tax"), max_digits=14, decimal_places=2)
-    total = models.DecimalField(_("total"), max_digits=14, decimal_places=2)
-    from_balance = models.DecimalField(
-        _("taken from the credit balance"), max_digits=14, decimal_places=2, default=0, db_default=0
-    )
+    subtotal = MoneyField(_("subtotal"))
+    tax_percent = models.DecimalField(_("tax, percent"), max_digits=5, decimal_places=2, null=True)
+    tax = MoneyField(_("tax"))
+    total = MoneyField(_("total"))
+    taxes = models.JSONField(_("tax by rate"), default=list)
+    from_balance = MoneyField(_("taken from the credit balance"), default=0, db_default=0)
     seller = models.JSONField(_("seller"))
     buyer = models.JSONField(_("buyer"))
-    note = models.CharField(_("note"), max_length=200, blank=True, default="")
+    note = models.CharField(_("note"), max_length=NOTE_CHARS_MAX, blank=True, default="")
     inputs = models.JSONField(_("what was rated"), default=dict)
     issued_at = models.DateTimeField(_("issued"))
     due_at = models.DateTimeField(_("due"))
@@ -100,6 +104,15 @@ class Invoice(models.Model):
     def __str__(self) -> str:
         return self.number
 
+    def tax_sums(self) -> list[TaxSum]:
+        """Base and tax of each of its rates, the highest first."""
+        if not self.taxes:
+            return [TaxSum(percent=self.tax_percent or Decimal(0), base=self.subtotal, tax=self.tax)]
+        return [
+            TaxSum(percent=Decimal(each["percent"]), base=Decimal(each["base"]), tax=Decimal(each["tax"]))
+            for each in self.taxes
+        ]
+
     def shown_state(self, now: datetime | None = None) -> str:
         """`state`, or `overdue`."""
         is_late = self.state == InvoiceState.ISSUED and self.due_at < (now or timezone.now()) and self.total > 0
@@ -137,7 +150,9 @@ class InvoiceLine(models.Model):
     unit_price = models.DecimalField(_("unit price"), max_digits=20, decimal_places=8)
     # None where no term of a month is prorated.
     hours = models.PositiveIntegerField(_("hours on the plan"), null=True, blank=True)
-    amount = models.DecimalField(_("amount"), max_digits=14, decimal_places=2)
+    amount = MoneyField(_("amount"))
+    # None in lines of before: the one of their invoice.
+    tax_percent = models.DecimalField(_("tax, percent"), max_digits=5, decimal_places=2, null=True, blank=True)
 
     class Meta:
         ordering = ("invoice", "position")

@@ -7,6 +7,7 @@ from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from billing.models.invoices import REFERENCE_CHARS_MAX, Invoice
+from billing.models.money import MoneyField
 from billing.models.payments import Payment
 from tenants.models import Tenant
 
@@ -36,8 +37,8 @@ class LedgerEntry(models.Model):
     )
     currency = models.CharField(_("currency"), max_length=3)
     kind = models.CharField(_("kind"), max_length=12, choices=LedgerKind.choices)
-    amount = models.DecimalField(_("amount"), max_digits=14, decimal_places=2)
-    balance = models.DecimalField(_("balance"), max_digits=16, decimal_places=2)
+    amount = MoneyField(_("amount"))
+    balance = MoneyField(_("balance"), max_digits=17)
     invoice = models.ForeignKey(
         Invoice, on_delete=models.PROTECT, null=True, blank=True, related_name="ledger_entries",
         verbose_name=_("invoice"),

@@ -6,6 +6,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from billing.models.invoices import Invoice
+from billing.models.money import MoneyField
 
 
 class PaymentProblem(models.TextChoices):
@@ -27,7 +28,7 @@ class Payment(models.Model):
         Invoice, on_delete=models.PROTECT, null=True, blank=True, related_name="payments", verbose_name=_("invoice")
     )
     invoice_number = models.CharField(_("number of the invoice"), max_length=32)
-    amount = models.DecimalField(_("amount"), max_digits=14, decimal_places=2)
+    amount = MoneyField(_("amount"))
     currency = models.CharField(_("currency"), max_length=3)
     problem = models.CharField(
         _("problem"), max_length=16, choices=PaymentProblem.choices, blank=True, default="", db_index=True

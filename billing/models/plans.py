@@ -88,7 +88,7 @@ class Price(models.Model):
             raise ValidationError({"currency": _("A currency is three letters, such as EUR.")})
         if minor_digits(self.currency) > DIGITS_STORED_MAX:
             words = {"currency": self.currency}
-            text = _("Amounts in %(currency)s have three decimals, which is not offered.") % words
+            text = _("Amounts in %(currency)s have more than three decimals, which is not offered.") % words
             raise ValidationError({"currency": text})
         now = timezone.now()
         begun = Price.objects.filter(plan_id=self.plan_id, currency=self.currency, effective_from__lte=now)

@@ -84,6 +84,23 @@ class UsageHour(models.Model):
         return f"{self.instance_id} {self.hour:%Y-%m-%d %H}:00 {self.direction} {self.bytes}"
 
 
+class UsageRevision(models.Model):
+    """Number of times that hours of an instance were written in a month (UTC) that was over. The database counts: a
+    trigger on the hours, whoever writes them (migration `0026_usage_revisions`).
+    """
+
+    instance_id = models.CharField(max_length=16)
+    month = models.DateTimeField()
+    revision = models.BigIntegerField()
+
+    class Meta:
+        ordering = ("instance_id", "month")
+        constraints = (models.UniqueConstraint(fields=("instance_id", "month"), name="usage_revision_once"),)
+
+    def __str__(self) -> str:
+        return f"{self.instance_id} {self.month:%Y-%m} {self.revision}"
+
+
 class UsageDay(models.Model):
     """Bytes and requests of one (instance, topic, user, client id, direction) on one UTC day. Written with the minutes
     they are the sum of, and kept when those are dropped.

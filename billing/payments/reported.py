@@ -10,6 +10,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from billing.webhooks.signing import signature
+from tenants.currencies import fits
 
 TOLERANCE_S = 300
 SIGNATURES_MAX = 8
@@ -57,11 +58,12 @@ def payment_in(body: bytes) -> Reported | None:
     data = document.get("data")
     if not isinstance(data, dict):
         raise ValueError("`data` is an object.")
+    currency = _text(data, "currency", 3)
     return Reported(
         payment_id=_text(data, "payment_id", ID_CHARS_MAX),
         invoice_number=_text(data, "invoice", 32),
-        amount=_amount(data.get("amount")),
-        currency=_text(data, "currency", 3),
+        amount=_amount(data.get("amount"), currency),
+        currency=currency,
     )
 
 
@@ -72,11 +74,11 @@ def _text(data: Mapping[str, Any], name: str, chars_max: int) -> str:
     return value
 
 
-def _amount(value: Any) -> Decimal:
+def _amount(value: Any, currency: str) -> Decimal:
     try:
         amount = Decimal(value) if isinstance(value, str) and len(value) <= 16 else None
     except InvalidOperation:
         amount = None
-    if amount is None or not amount.is_finite() or not 0 < amount < AMOUNT_MAX or amount != round(amount, 2):
-        raise ValueError("`amount` is a number above zero with two decimals, as a text.")
+    if amount is None or not amount.is_finite() or not 0 < amount < AMOUNT_MAX or not fits(amount, currency):
+        raise ValueError("`amount` is a number above zero with the decimals of its currency, as a text.")
     return amount

@@ -1,7 +1,8 @@
 """Month-wide terms of one meter under one plan: pure, exact, in Decimal.
 
 Included volumes, commitments, tiers and their fees belong to a plan and a billing period. They are prorated by the
-hours in which the instance was on the plan, and a new price list splits amounts, never terms (docs/decisions/0135).
+hours in which the instance was on the plan. A new price list, or rate of tax, splits amounts, never terms
+(docs/decisions/0135).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ TIER_UNIT: Final = "tier"
 
 @dataclass(slots=True)
 class Piece:
-    """Charged hours of an account under equal terms, in the order of time.
+    """Charged hours of an account under equal terms and at one rate of tax, in the order of time.
 
     `hours` have passed, `entitled_hours` are those and the ones to come in the billing period.
     """
@@ -36,6 +37,7 @@ class Piece:
     hours: int = 0
     entitled_hours: int = 0
     quantity: Decimal = ZERO
+    tax_percent: Decimal = ZERO
 
     @property
     def terms(self) -> tuple[object, ...]:
@@ -52,6 +54,7 @@ class Priced(NamedTuple):
     is_fee: bool
     start: datetime
     end: datetime
+    tax_percent: Decimal
 
 
 @dataclass(slots=True)
@@ -61,12 +64,25 @@ class Account:
     meter: Meter
     pieces: list[Piece] = field(default_factory=list)
 
-    def piece(self, component: Component, start: datetime, end: datetime) -> Piece:
-        """The piece that goes on from `start` under the terms of `component`."""
-        new = Piece(component, start, end)
-        if self.pieces and self.pieces[-1].terms == new.terms:
-            return self.pieces[-1]
+    def piece(self, component: Component, start: datetime, end: datetime, tax_percent: Decimal) -> Piece:
+        """The piece that goes on from `start` under the terms of `component`, at a rate of tax."""
+        new = Piece(component, start, end, tax_percent=tax_percent)
+        last = self.pieces[-1] if self.pieces else None
+        if last is not None and last.terms == new.terms and last.tax_percent == tax_percent:
+            return last
         self.pieces.append(new)
+        return new
+
+    def beside(self, piece: Piece, hour: datetime, is_before: bool, tax_percent: Decimal) -> Piece:
+        """The piece of an hour in which the instance was not there, by the terms of `piece`: `piece` itself, if
+        it is taxed alike.
+        """
+        for each in (piece, *self.pieces):
+            if each.tax_percent == tax_percent and each.terms == piece.terms:
+                return each
+        new = Piece(piece.component, hour, hour, tax_percent=tax_percent)
+        place = next(number for number, each in enumerate(self.pieces) if each is piece)
+        self.pieces.insert(place if is_before else place + 1, new)
         return new
 
     @property
@@ -79,7 +95,9 @@ class Account:
         return self.meter is Meter.BANDWIDTH_P95 or any(_is_monthly(self.meter, each.component) for each in self.pieces)
 
     def priced(self, period_hours: int, mb_s: Decimal = ZERO) -> list[Priced]:
-        """Charges of equal prices are one. `mb_s` is the percentile of the hours of a `BANDWIDTH_P95` account."""
+        """Charges of equal prices and rates of tax are one. `mb_s` is the percentile of the hours of a `BANDWIDTH_P95`
+        account.
+        """
         pieces = [piece for piece in self.pieces if piece.entitled_hours or piece.quantity]
         if self.meter is Meter.BANDWIDTH_P95:
             return _together(_of_percentile(pieces, mb_s), period_hours)
@@ -102,10 +120,12 @@ def _is_monthly(meter: Meter, component: Component) -> bool:
 
 
 def _together(parts: Iterator[_Part], period_hours: int) -> list[Priced]:
-    """Sums by price. Quantities are rounded here, once; those times hours are divided by the hours of the period."""
-    sums: dict[tuple[bool, Decimal], tuple[Decimal, Decimal, datetime, datetime]] = {}
+    """Sums by price and rate of tax. Quantities are rounded here, once; those times hours are divided by the hours of
+    the period.
+    """
+    sums: dict[tuple[bool, Decimal, Decimal], tuple[Decimal, Decimal, datetime, datetime]] = {}
     for part in parts:
-        key = part.is_fee, _printed_price(part.unit_price)
+        key = part.is_fee, _printed_price(part.unit_price), part.piece.tax_percent
         plain, times_hours, start, end = sums.get(key, (ZERO, ZERO, part.piece.start, part.piece.end))
         if part.is_times_hours:
             times_hours += part.quantity
@@ -113,8 +133,8 @@ def _together(parts: Iterator[_Part], period_hours: int) -> list[Priced]:
             plain += part.quantity
         sums[key] = plain, times_hours, min(start, part.piece.start), max(end, part.piece.end)
     return [
-        Priced(quantity, unit_price, is_fee, start, end)
-        for (is_fee, unit_price), (plain, times_hours, start, end) in sums.items()
+        Priced(quantity, unit_price, is_fee, start, end, tax_percent)
+        for (is_fee, unit_price, tax_percent), (plain, times_hours, start, end) in sums.items()
         if (quantity := _rounded(plain + times_hours / period_hours))
     ]
 

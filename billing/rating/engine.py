@@ -8,15 +8,17 @@ currency; the subtotal is the sum of the lines. Terms of a month belong to a pla
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
 from billing.rating.accounts import TIER_UNIT, VOLUMES, Account, Piece
+from billing.rating.allocation import shared_out
 from billing.rating.hours import HOUR, Segment, segments
 from billing.rating.levels import BOUGHT, bought_per_hour
 from billing.rating.percentile import POINTS_PER_HOUR, billed_rate
+from billing.rating.taxes import cuts_of, hours_by_rate, tax_sums
 from billing.rating.terms import (
     Agreement,
     Bill,
@@ -29,7 +31,7 @@ from billing.rating.terms import (
     RatedLine,
     RatePoint,
 )
-from tenants.currencies import rounded
+from tenants.currencies import minor_unit, rounded
 
 ZERO: Final = Decimal(0)
 BYTES_PER_GB: Final = Decimal(10**9)
@@ -72,30 +74,34 @@ def rate(
     end = period.end if until is None else min(until, period.end)
     currency = agreement.currency
     lists = [prices_of_plan for prices_of_plan in prices if prices_of_plan.currency == currency]
-    rating = _Rating(period, end, currency)
+    rating = _Rating(period, end, agreement)
     lines = [line for instance in usage for line in rating.lines_of(instance, lists)]
     charged = Period(start=period.start, end=end)
-    lines += _discounts(charged, agreement, sum((line.amount for line in lines), ZERO))
+    lines += _discounts(charged, agreement, lines)
     subtotal = sum((line.amount for line in lines), ZERO)
     if subtotal < agreement.minimum:
         missing = rounded(agreement.minimum - subtotal, currency)
-        lines.append(_of_bill(charged, "minimum", missing))
+        lines += _by_rate(charged, "minimum", missing, hours_by_rate(agreement, charged), currency)
         subtotal += missing
-    tax = rounded(subtotal * agreement.tax_percent / HUNDRED, currency)
-    return Bill(currency=currency, period=charged, lines=lines, subtotal=subtotal, tax=tax, total=subtotal + tax)
+    taxes = tax_sums(lines, currency)
+    tax = sum((each.tax for each in taxes), rounded(ZERO, currency))
+    return Bill(
+        currency=currency, period=charged, lines=lines, subtotal=subtotal, tax=tax, total=subtotal + tax, taxes=taxes
+    )
 
 
 class _Rating:
     """Rating of the hours before `end` of a billing period."""
 
-    def __init__(self, period: Period, end: datetime, currency: str) -> None:
+    def __init__(self, period: Period, end: datetime, agreement: Agreement) -> None:
         self._period = period
         self._end = end
-        self._currency = currency
+        self._agreement = agreement
+        self._cuts = cuts_of(agreement, period)
         self._hours = (period.end - period.start) // HOUR
 
     def lines_of(self, usage: InstanceUsage, lists: Sequence[PriceList]) -> Iterator[RatedLine]:
-        charged = list(segments(self._period, usage.spans, lists, running_first=True))
+        charged = list(segments(self._period, usage.spans, lists, running_first=True, cut_at=self._cuts))
         if not charged:
             return
         accounts: Accounts = {}
@@ -103,7 +109,7 @@ class _Rating:
         self._open(accounts, charged, [meter for meter in Meter if meter in BOUGHT])
         measured = [meter for meter in Meter if meter not in BOUGHT and meter is not Meter.BANDWIDTH_P95]
         pieces = self._open(accounts, charged, measured)
-        self._add_measured(usage, charged, pieces)
+        self._add_measured(usage, charged, pieces, accounts)
         self._open(accounts, charged, [Meter.BANDWIDTH_P95])
         for (plan, meter), account in accounts.items():
             mb_s = self._percentile(usage, charged, plan) if meter is Meter.BANDWIDTH_P95 else ZERO
@@ -117,12 +123,13 @@ class _Rating:
         for number, segment in enumerate(charged):
             end = min(segment.end, self._end)
             hours = max(0, (end - segment.start) // HOUR)
+            tax_percent = self._agreement.tax_percent_at(segment.start)
             for component in segment.prices.components:
                 meter = component.meter
                 if meter not in meters or not _is_charged(segment, meter):
                     continue
                 account = accounts.setdefault((segment.span.plan, meter), Account(meter))
-                piece = pieces[number, meter] = account.piece(component, segment.start, end)
+                piece = pieces[number, meter] = account.piece(component, segment.start, end, tax_percent)
                 piece.hours += hours
                 piece.entitled_hours += segment.hours
                 piece.end = max(piece.end, end)
@@ -131,7 +138,11 @@ class _Rating:
         return pieces
 
     def _add_measured(
-        self, usage: InstanceUsage, charged: Sequence[Segment], pieces: dict[tuple[int, Meter], Piece]
+        self,
+        usage: InstanceUsage,
+        charged: Sequence[Segment],
+        pieces: dict[tuple[int, Meter], Piece],
+        accounts: Accounts,
     ) -> None:
         starts = [segment.start for segment in charged]
         for hour in usage.hours:
@@ -145,6 +156,10 @@ class _Rating:
                 piece = pieces.get((number, component.meter))
                 if piece is None or (not is_inside and component.meter in LEVELS):
                     continue  # what brokers still hold of an instance that was deleted is not charged
+                if not is_inside:
+                    tax_percent = self._agreement.tax_percent_at(hour.hour)
+                    account = accounts[segment.span.plan, component.meter]
+                    piece = account.beside(piece, hour.hour, hour.hour < segment.start, tax_percent)
                 piece.quantity += measured_units(component, hour)
                 piece.start, piece.end = min(piece.start, hour.hour), max(piece.end, hour.hour + HOUR)
 
@@ -165,13 +180,13 @@ class _Rating:
     def _lines(self, instance_id: str, plan: str, account: Account, mb_s: Decimal) -> Iterator[RatedLine]:
         is_prorated = account.is_monthly and account.hours < self._hours
         for priced in account.priced(self._hours, mb_s):
-            amount = rounded(priced.quantity * priced.unit_price, self._currency)
+            amount = rounded(priced.quantity * priced.unit_price, self._agreement.currency)
             if amount or priced.unit_price:
                 yield RatedLine(
                     kind="usage", instance_id=instance_id, plan=plan, meter=account.meter, start=priced.start,
                     end=priced.end, quantity=priced.quantity,
                     unit=TIER_UNIT if priced.is_fee else UNITS[account.meter], unit_price=priced.unit_price,
-                    amount=amount, hours=account.hours if is_prorated else None,
+                    amount=amount, hours=account.hours if is_prorated else None, tax_percent=priced.tax_percent,
                 )  # fmt: skip
 
 
@@ -196,23 +211,30 @@ def measured_units(component: Component, hour: HourUsage) -> Decimal:
     return max(ZERO, level - component.included)
 
 
-def _discounts(period: Period, agreement: Agreement, subtotal: Decimal) -> Iterator[RatedLine]:
-    """One after the other, and never more than there is to pay."""
-    left = subtotal
+def _discounts(period: Period, agreement: Agreement, lines: Sequence[RatedLine]) -> Iterator[RatedLine]:
+    """One after the other, and never more than there is to pay. A discount is taxed as what it is taken off."""
+    currency = agreement.currency
+    left = {each.percent: each.base for each in tax_sums(lines, currency)}
     for discount in agreement.discounts:
         begins_late = discount.start is not None and period.start < discount.start
         is_over = discount.end is not None and period.start >= discount.end
-        by_percent = rounded(left * discount.percent / HUNDRED, agreement.currency)
-        off = rounded(min(left, by_percent + discount.amount), agreement.currency)
+        subtotal = sum(left.values(), ZERO)
+        by_percent = rounded(subtotal * discount.percent / HUNDRED, currency)
+        off = rounded(min(subtotal, by_percent + discount.amount), currency)
         if begins_late or is_over or off <= 0:
             continue
-        left -= off
-        yield _of_bill(period, "discount", -off, discount.code)
+        for line in _by_rate(period, "discount", -off, dict(left), currency, discount.code):
+            left[line.tax_percent] += line.amount
+            yield line
 
 
-def _of_bill(period: Period, kind: str, amount: Decimal, code: str = "") -> RatedLine:
-    """A line that concerns the whole bill; `meter` has the code of a discount."""
-    return RatedLine(
-        kind=kind, instance_id="", plan="", meter=code, start=period.start, end=period.end,
-        quantity=Decimal(1), unit="", unit_price=amount, amount=amount,
-    )  # fmt: skip
+def _by_rate(
+    period: Period, kind: str, amount: Decimal, weights: Mapping[Decimal, Decimal], currency: str, code: str = ""
+) -> Iterator[RatedLine]:
+    """A line for each rate of tax that concerns the whole bill; `meter` has the code of a discount."""
+    for tax_percent, part in shared_out(amount, weights, minor_unit(currency)).items():
+        if part:
+            yield RatedLine(
+                kind=kind, instance_id="", plan="", meter=code, start=period.start, end=period.end,
+                quantity=Decimal(1), unit="", unit_price=part, amount=part, tax_percent=tax_percent,
+            )  # fmt: skip

@@ -6,7 +6,7 @@ at its full hour and the last one ends at its own (start floored, end ceiled), a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import NamedTuple
@@ -64,15 +64,21 @@ def price_list_at(lists: Sequence[PriceList], plan: str, hour: datetime) -> Pric
 
 
 def segments(
-    period: Period, spans: Sequence[SizeSpan], lists: Sequence[PriceList], *, running_first: bool = False
+    period: Period,
+    spans: Sequence[SizeSpan],
+    lists: Sequence[PriceList],
+    *,
+    running_first: bool = False,
+    cut_at: Iterable[datetime] = (),
 ) -> Iterator[Segment]:
     """The charged hours of the period, oldest first. Hours without a size are left out. With `running_first` an hour of
-    two sizes that cost the same is charged at the one that was not suspended.
+    two sizes that cost the same is charged at the one that was not suspended. A segment ends at the full hours of
+    `cut_at`, too.
 
     Raises:
         NoPrice: a plan that was had has no price at that time.
     """
-    cuts = {period.start, period.end}
+    cuts = {period.start, period.end, *cut_at}
     cuts.update(floor_hour(span.start) for span in spans)
     cuts.update(ceil_hour(span.end) for span in spans if span.end is not None)
     cuts.update(ceil_hour(each.effective_from) for each in lists)

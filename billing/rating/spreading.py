@@ -21,7 +21,7 @@ from billing.rating.terms import Bill, Component, HourUsage, InstanceUsage, Mete
 from tenants.currencies import rounded
 
 Run = tuple[datetime, datetime, Decimal]
-Key = tuple[str, str, str]
+Key = tuple[str, str, str, Decimal]
 
 
 class Spread:
@@ -155,11 +155,11 @@ def _per_hour(component: Component, segment: Segment) -> Decimal:
 
 
 def _key(line: RatedLine) -> Key:
-    return line.instance_id, line.plan, line.meter
+    return line.instance_id, line.plan, line.meter, line.tax_percent
 
 
 def _charged_quantities(lines: Iterable[RatedLine]) -> dict[Key, Decimal]:
-    """Units that are charged, by instance, plan and meter."""
+    """Units that are charged, by instance, plan, meter and rate of tax."""
     result: dict[Key, Decimal] = defaultdict(Decimal)
     for line in lines:
         if line.kind == "usage" and line.unit != TIER_UNIT:

@@ -131,13 +131,30 @@ class Discount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaxChange:
+    """A rate of tax that is in force from an instant on, until the next change. An hour is taxed at the rate that is in
+    force when it begins.
+    """
+
+    effective_from: datetime
+    percent: Decimal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """What a tenant and the seller agreed on, over what the plans cost."""
+    """What a tenant and the seller agreed on, over what the plans cost. `tax_percent` is in force before the first of
+    `tax_changes`, which are in the order of time.
+    """
 
     currency: str
     discounts: Sequence[Discount] = ()
     minimum: Decimal = Decimal(0)
     tax_percent: Decimal = Decimal(0)
+    tax_changes: Sequence[TaxChange] = ()
+
+    def tax_percent_at(self, hour: datetime) -> Decimal:
+        begun = [each.percent for each in self.tax_changes if each.effective_from <= hour]
+        return begun[-1] if begun else self.tax_percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +171,8 @@ class RatedLine:
 
     `kind` is `usage`, `discount`, `minimum` or `adjustment`. `instance_id` and `plan` are empty in lines that concern
     the whole bill. `unit_price` has as many decimals as the price list gives; in a tier it is the price of the tier.
-    `hours` is set where terms of a month are prorated: hours the instance was on the plan.
+    `hours` is set where terms of a month are prorated: hours the instance was on the plan. `tax_percent` is the rate of
+    tax that was in force in these hours.
     """
 
     kind: str
@@ -168,11 +186,23 @@ class RatedLine:
     unit_price: Decimal
     amount: Decimal
     hours: int | None = None
+    tax_percent: Decimal = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaxSum:
+    """Tax of one rate: `base` is the sum of the lines that are taxed at it, before tax."""
+
+    percent: Decimal
+    base: Decimal
+    tax: Decimal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """`subtotal` is the sum of the lines to the cent, `total` is `subtotal` and `tax`."""
+    """Bill of a period. `subtotal` is the sum of the lines to the cent, `total` is `subtotal` and `tax`, the sum of
+    `taxes`.
+    """
 
     currency: str
     period: Period
@@ -180,3 +210,4 @@ class Bill:
     subtotal: Decimal
     tax: Decimal
     total: Decimal
+    taxes: Sequence[TaxSum] = ()

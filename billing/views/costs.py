@@ -87,7 +87,7 @@ def costs_csv(request: HttpRequest) -> HttpResponse:
     )
     name = f"costs-{month.start:%Y-%m}-{by}.csv"
     head = (by, "instance_id", "bytes", "amount", "currency", "is_allocated", "hours")
-    return csv_files.response(name, head, lines)  # type: ignore[return-value]
+    return csv_files.response(name, head, lines, for_excel=csv_files.is_for_excel(request))  # type: ignore[return-value]
 
 
 def _asked(request: HttpRequest, now: datetime) -> tuple[Period, costs.GroupBy, CostForm]:

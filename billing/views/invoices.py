@@ -15,6 +15,7 @@ from billing import call_limits, downloads
 from billing.forms import CouponForm
 from billing.invoices import expansion
 from billing.invoices.charging import draft
+from billing.invoices.notes import notes_of
 from billing.invoices.periods import month_of
 from billing.invoices.printing import period_hours
 from billing.invoices.recompute import recompute
@@ -36,7 +37,7 @@ DISCOUNTS_SHOWN_MAX = 50
 SETTLEMENTS_SHOWN_MAX = 100
 HEAD = (
     "invoice", "position", "kind", "instance_id", "plan", "meter", "from", "until", "quantity", "unit", "unit_price",
-    "amount", "currency", "hours", "period_hours",
+    "amount", "currency", "hours", "period_hours", "tax_percent",
 )  # fmt: skip
 
 
@@ -87,7 +88,7 @@ def invoice_page(request: HttpRequest, invoice_id: str) -> HttpResponse:
         "lines": [(line, names.get(line.instance_id, line.instance_id)) for line in lines],
         "more": billing_access.lines_of(found).count() - len(lines), "period_hours": period_hours(found),
         "has_inputs": bool(found.inputs) if result else True, "pay_url": pay_url(found),
-        "settlements": settlements_of(found)[:SETTLEMENTS_SHOWN_MAX],
+        "settlements": settlements_of(found)[:SETTLEMENTS_SHOWN_MAX], "notes": notes_of(found),
     }  # fmt: skip
     crumbs = [(_("Invoices"), "/invoices/"), (found.number, None)]
     return render_page(request, "billing/invoice.html", context, section="invoices", crumbs=crumbs)
@@ -115,10 +116,11 @@ def invoice_csv(request: HttpRequest, invoice_id: str) -> HttpResponse:
             found.number, line.position, line.kind, line.instance_id, line.plan, csv_files.inert(line.meter),
             line.start.isoformat(), line.end.isoformat(), line.quantity, line.unit, line.unit_price, line.amount,
             found.currency, "" if line.hours is None else line.hours, period_hours(found),
+            found.tax_percent if line.tax_percent is None else line.tax_percent,
         )
         for line in billing_access.lines_of(found).iterator(chunk_size=500)
     )  # fmt: skip
-    return csv_files.response(f"{found.number}.csv", HEAD, lines)  # type: ignore[return-value]
+    return csv_files.response(f"{found.number}.csv", HEAD, lines, for_excel=csv_files.is_for_excel(request))  # type: ignore[return-value]
 
 
 @console_page(Scope.BILLING_READ)

@@ -58,7 +58,7 @@ def ledger_csv(request: HttpRequest) -> HttpResponse:
         )
         for row in rows
     )  # fmt: skip
-    return csv_files.response(f"ledger-{currency}.csv", HEAD, lines)  # type: ignore[return-value]
+    return csv_files.response(f"ledger-{currency}.csv", HEAD, lines, for_excel=csv_files.is_for_excel(request))  # type: ignore[return-value]
 
 
 def _currency(request: HttpRequest, tenant: Tenant) -> str:

@@ -93,7 +93,7 @@ def audit_csv(request: HttpRequest) -> HttpResponse:
         )
         for entry in rows.order_by(*ORDER)[:EXPORT_ROWS_MAX].iterator(chunk_size=500)
     )  # fmt: skip
-    return csv_files.response("audit.csv", head, lines)  # type: ignore[return-value]
+    return csv_files.response("audit.csv", head, lines, for_excel=csv_files.is_for_excel(request))  # type: ignore[return-value]
 
 
 def _json(values: Any) -> str:

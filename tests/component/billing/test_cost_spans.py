@@ -122,7 +122,7 @@ def test_late_usage_costs_the_month_that_it_was_used_in(owner: Member) -> None:
 def test_an_issued_invoice_comes_out_again_to_the_cent(owner: Member) -> None:
     for month in (JANUARY, FEBRUARY):
         found = issued(owner, month)
-        assert from_json(found.inputs).version == 2
+        assert from_json(found.inputs).version == 3
         assert recompute(found).is_equal
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from io import BytesIO
+from typing import Any
 
 import pytest
 from django.core import mail
@@ -13,7 +14,7 @@ from django.utils import timezone
 from pypdf import PdfReader
 
 from billing import call_limits
-from billing.invoices import issuing, mailing, printing
+from billing.invoices import issuing, mailing, pdf, printing
 from billing.invoices.periods import month_before, month_of
 from billing.models import BillingProfile, Invoice, InvoiceKind, InvoiceLine
 from tenants.actors import system_actor
@@ -71,8 +72,21 @@ def test_it_says_each_amount_and_names_in_any_script_in_both_languages(owner: Me
         assert words in chinese.replace(" ", ""), chinese
     for text in (english, chinese):
         assert text.count("€ 1.10") == 3 and "€ 3.30" in text and "€ 5.55" in text and "€ 8.85" in text
-        assert "<b>Co</b> & Łódz" in text and "河流" in text and "北京市" in text and "Seller & Sons" in text
+        assert "<b>Co</b> & Łódź" in text and "河流" in text and "北京市" in text and "Seller & Sons" in text
         assert "2.5 GB·h" in text and "Reverse charge" in text
+
+
+def test_a_name_that_cannot_be_shaped_is_printed_all_the_same(owner: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shaping fails where a line begins with a mark that has no letter."""
+    found, plain = invoice_of(owner.tenant), pdf._rendered
+
+    def fails_shaped(*of: Any) -> bytes:
+        if pdf._shaping.get():
+            raise IndexError
+        return plain(*of)
+
+    monkeypatch.setattr(pdf, "_rendered", fails_shaped)
+    assert "€ 8.85" in pages(printing.as_pdf(found, "en"))[0]
 
 
 def test_the_same_invoice_is_the_same_bytes(owner: Member) -> None:

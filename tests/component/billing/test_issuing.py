@@ -11,6 +11,7 @@ import pytest
 from django.core import mail
 from django.db import connection, connections, transaction
 from django.db.utils import DatabaseError
+from django.test.utils import CaptureQueriesContext
 
 from billing import services
 from billing.invoices import adjustments, issuing
@@ -32,6 +33,7 @@ from billing.models import (
     Seller,
     UsageHour,
     UsageOffset,
+    UsageRevision,
 )
 from billing.rating.terms import Period
 from brokers.models import Cluster, Placement
@@ -298,10 +300,80 @@ def test_late_usage_of_any_age_is_charged_once_and_months_without_any_are_not_ra
     monkeypatch.setattr(adjustments, "as_known_now", counted)
     late = issued(tenant, september, september.end + timedelta(days=1)).lines.get(kind="adjustment")
     assert (late.corrects_id, late.meter, late.amount) == (march.pk, "bytes_in", Decimal("1.00"))
-    assert sorted(rated) == ["03", "06", "07", "08"]
+    assert rated == ["03"]
     rated.clear()
     assert not issued(tenant, october, october.end + timedelta(days=1)).lines.filter(kind="adjustment").exists()
-    assert sorted(rated) == ["07", "08", "09"]
+    assert rated == []
+
+
+@pytest.mark.parametrize(
+    ("level", "count", "amount"),
+    [("stored", 50 * GB, "1.00"), ("partitions", 50 * 3_600, "1.00"), ("connections", 50, "1.00")],
+)
+def test_late_levels_of_any_age_are_charged(tenant: Tenant, level: str, count: int, amount: str) -> None:
+    price = Price.objects.create(
+        plan=Plan.objects.get(code="brook"), effective_from=MARCH.start, base_per_hour=Decimal("0.06"),
+        per_mb_s_hour=Decimal("0.009"), per_gb_hour=Decimal("0.0002"),
+    )  # fmt: skip
+    PriceComponent.objects.create(price=price, meter=level, tiers=[[None, "0.02", "0"]])
+    months = [month_of(datetime(2026, month, 15, tzinfo=UTC)) for month in range(3, 10)]
+    march, *_others = [issued(tenant, month, month.end + timedelta(days=1)) for month in months[:-1]]
+    UsageHour.objects.create(
+        instance_id=tenant.instances.get().pk, hour=MARCH.start + timedelta(hours=7), direction=level, bytes=count,
+        requests=0,
+    )  # fmt: skip
+
+    late = issued(tenant, months[-1], months[-1].end + timedelta(days=1)).lines.get(kind="adjustment")
+
+    assert (late.corrects_id, late.meter, late.amount) == (march.pk, level, Decimal(amount))
+
+
+def test_hours_that_swap_their_levels_are_looked_at_again(tenant: Tenant) -> None:
+    """Their sum is as it was, and what each hour includes is not charged."""
+    instance = tenant.instances.get()
+    price = Price.objects.create(
+        plan=Plan.objects.get(code="brook"), effective_from=MARCH.start, base_per_hour=Decimal("0.06"),
+        per_mb_s_hour=Decimal("0.009"), per_gb_hour=Decimal("0.0002"),
+    )  # fmt: skip
+    PriceComponent.objects.create(price=price, meter="stored", tiers=[[None, "0.02", "0"]], included=Decimal(50))
+    hours = [
+        UsageHour(
+            instance_id=instance.pk, hour=MARCH.start + timedelta(hours=n), direction="stored", bytes=60 * GB,
+            requests=0,
+        )
+        for n in range(2)
+    ]  # fmt: skip
+    UsageHour.objects.bulk_create(hours)
+    months = [month_of(datetime(2026, month, 15, tzinfo=UTC)) for month in range(3, 9)]
+    for month in months[:-1]:
+        issued(tenant, month, month.end + timedelta(days=1))
+    for hour, count in zip(hours, (100 * GB, 20 * GB), strict=True):
+        UsageHour.objects.filter(pk=hour.pk).update(bytes=count)
+
+    late = issued(tenant, months[-1], months[-1].end + timedelta(days=1)).lines.get(kind="adjustment")
+
+    assert late.amount == Decimal("0.60")
+
+
+def test_hours_of_the_month_that_runs_are_not_counted_as_late(tenant: Tenant) -> None:
+    now = datetime.now(UTC)
+    used(tenant.instances.get().pk, now.replace(second=0, microsecond=0), produce=5)
+    used(tenant.instances.get().pk, MARCH.start, produce=5)
+    assert list(UsageRevision.objects.values_list("month", flat=True)) == [MARCH.start]
+
+
+@pytest.mark.parametrize("months", [2, 7])
+def test_closing_a_month_asks_as_much_however_many_there_were(
+    tenant: Tenant, months: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queries, and invoices that are rated again, do not grow with the months before."""
+    periods = [month_of(datetime(2026, month, 15, tzinfo=UTC)) for month in range(3, 3 + months)]
+    for month in periods[:-1]:
+        issued(tenant, month, month.end + timedelta(days=1))
+    monkeypatch.setattr(adjustments, "as_known_now", None)
+    with CaptureQueriesContext(connection) as asked:
+        adjustments.late_usage(tenant)
+    assert len(asked) == 4
 
 
 def test_an_old_invoice_that_cannot_be_rated_again_is_an_action_item_and_stops_no_invoice(tenant: Tenant) -> None:

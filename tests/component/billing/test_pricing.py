@@ -87,7 +87,7 @@ def test_a_price_has_components_and_all_prices_of_a_plan_are_listed(operator: Ap
     "wrong",
     [
         {"currency": "EUR"},
-        {"currency": "KWD"},
+        {"currency": "CLF"},
         {"currency": "€€€"},
         {"base_per_hour": "-1"},
         {"base_per_hour": "0.12345"},
@@ -177,7 +177,7 @@ def test_a_tenant_with_amounts_in_its_currency_keeps_it(operator: Api, prepare: 
 def test_a_currency_without_a_price_is_refused(operator: Api) -> None:
     tenant = make_member().tenant
     assert_problem(operator.put(f"/operator/tenants/{tenant.pk}/currency", {"currency": "SEK"}), 409, "no_price")
-    assert_problem(operator.put(f"/operator/tenants/{tenant.pk}/currency", {"currency": "KWD"}), 400, "invalid_request")
+    assert_problem(operator.put(f"/operator/tenants/{tenant.pk}/currency", {"currency": "CLF"}), 400, "invalid_request")
 
 
 def test_the_panel_sets_the_currency_with_the_billing_profile(operator: Api) -> None:

@@ -23,6 +23,7 @@ from billing.rating.terms import (
     RatePoint,
     Scheme,
     SizeSpan,
+    TaxChange,
     Tier,
 )
 
@@ -75,6 +76,7 @@ inputs = st.builds(
             ),
             max_size=2,
         ),
+        tax_changes=st.lists(st.builds(TaxChange, effective_from=instants, percent=amounts), max_size=2),
     ),
 )  # fmt: skip
 

@@ -9,7 +9,7 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, find_jar_path, launch_gateway
 
 from tenants import formatting
-from tenants.currencies import minor_digits, rounded
+from tenants.currencies import fits, minor_digits, plain, rounded
 
 # Still in the JDK's list. CLF is an accounting unit of four decimals.
 WITHDRAWN = ("ADP", "BEF", "BYB", "BYR", "CLF", "ESP", "GRD", "ITL", "LUF", "MGF", "PTE", "ROL", "TPE", "TRL")
@@ -35,6 +35,7 @@ def test_minor_units_are_those_of_iso_4217_in_the_jdk() -> None:
     ("amount", "currency", "shown"),
     [
         ("1042.00", "JPY", "JPY 1,042"),
+        ("1042.5", "KWD", "KWD 1,042.500"),
         ("1042.5", "EUR", "€ 1,042.50"),
         ("-3", "EUR", "−€ 3.00"),
         ("1234567.004", "USD", "$ 1,234,567.00"),
@@ -58,5 +59,22 @@ def test_quantities_are_shown_with_all_their_decimals() -> None:
 
 
 def test_amounts_are_rounded_half_up_to_the_currency() -> None:
-    amounts = [str(rounded(Decimal("10.505"), currency)) for currency in ("EUR", "JPY", "KRW")]
-    assert amounts == ["10.51", "11", "11"]
+    amounts = [str(rounded(Decimal("10.505"), currency)) for currency in ("EUR", "JPY", "KRW", "KWD")]
+    assert amounts == ["10.51", "11", "11", "10.505"]
+
+
+@pytest.mark.parametrize(
+    ("amount", "written"), [("10", "10.00"), ("10.500", "10.50"), ("-0.125", "-0.125"), ("1.250", "1.25")]
+)
+def test_amounts_are_written_with_two_decimals_and_a_third_where_there_is_one(amount: str, written: str) -> None:
+    assert str(plain(Decimal(amount))) == written
+
+
+@pytest.mark.parametrize("amount", ["1.0005", "NaN", "Infinity", "1e30", "-1e16"])
+def test_what_is_no_amount_of_a_currency_does_not_fit(amount: str) -> None:
+    assert not fits(Decimal(amount), "KWD")
+
+
+@pytest.mark.parametrize(("amount", "currency"), [("1.005", "KWD"), ("1.05", "EUR"), ("-3", "JPY"), ("1.000", "JPY")])
+def test_smallest_amounts_of_a_currency_fit(amount: str, currency: str) -> None:
+    assert fits(Decimal(amount), currency)

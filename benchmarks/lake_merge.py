@@ -1,0 +1,94 @@
+"""Files of a day of the lake merged to one: rows a second, and the most memory that it took.
+
+  python -m benchmarks.lake_merge [--rows 5000000] [--files 60] [--instances 1000]
+
+Each instance has ten counters, which are in every file. It needs no product: files are made in a scratch folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import resource
+import tempfile
+import time
+from datetime import date
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from billing.lake import files, merging
+from billing.lake.address import LakePlace, open_lake
+
+DAY = date(2026, 3, 14)
+DAY_BEGINS_MS = 1_773_446_400_000
+COUNTERS = 10
+
+
+def made(place: LakePlace, rows: int, count: int, instances: int) -> list[Any]:
+    """Files as the pipeline writes them, with the rows that make them count."""
+    counters = instances * COUNTERS
+    reports = max(1, rows // (counters * count))
+    result = []
+    for number in range(count):
+        index = pa.array(range(counters * reports), pa.int64())
+        report = pc.divide(index, counters)
+        counter = pc.subtract(index, pc.multiply(report, counters))
+        instance = pc.divide(counter, COUNTERS)
+        topic = pc.subtract(counter, pc.multiply(instance, COUNTERS))
+        sequence = pc.add(report, number * reports + 1)
+        one = pa.repeat(pa.scalar(1, pa.int64()), len(index))
+        names = pa.array([f"ins-{each:08d}" for each in range(instances)])
+        topics = pa.array([f"topic-{each}" for each in range(COUNTERS)])
+        columns = {
+            "broker_id": one.cast(pa.int32()), "broker_epoch": one, "instance_id": names.take(instance),
+            "topic": topics.take(topic), "user": pa.repeat("application", len(index)),
+            "client_id": pa.repeat("a-client-of-it", len(index)), "direction": pa.repeat("produce", len(index)),
+            "sequence": sequence, "at_ms": pc.add(pc.multiply(sequence, 1_000), DAY_BEGINS_MS),
+            "bytes": pc.multiply(sequence, 4_096), "requests": sequence, "added_bytes": pc.multiply(one, 4_096),
+            "added_requests": one,
+        }  # fmt: skip
+        table = pa.table({name: columns[name] for name in files.COLUMNS})
+        written = files.write(place, "clu-bench", {0: (number, number + 1)}, table)
+        result += [SimpleNamespace(path=each.path, rows=each.rows, added_bytes=each.added_bytes) for each in written]
+    return result
+
+
+def merged(url: str, old: list[Any], answers: Any) -> None:
+    """In a process of its own, whose memory is measured."""
+    before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.monotonic()
+    written = merging.merge(open_lake(url), "clu-bench", DAY, old)
+    took_s = time.monotonic() - began
+    peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    answers.put(
+        {"rows": written.rows, "took_s": round(took_s, 1), "rows_per_s": round(written.rows / took_s),
+         "peak_mb": peak_kb // 1024, "before_mb": before_kb // 1024}
+    )  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--files", type=int, default=60)
+    parser.add_argument("--instances", type=int, default=1_000)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
+        url = Path(scratch).as_uri()
+        # Started anew: what making the files took does not count.
+        context = multiprocessing.get_context("spawn")
+        old = made(open_lake(url), given.rows, given.files, given.instances)
+        answers = context.Queue()
+        process = context.Process(target=merged, args=(url, old, answers))
+        process.start()
+        figures = answers.get()
+        process.join()
+        print(json.dumps({"benchmark": "a day of the lake merged", "files": len(old), **figures}))
+
+
+if __name__ == "__main__":
+    main()

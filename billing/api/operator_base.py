@@ -1,0 +1,44 @@
+"""Base of REST resources of money that operators use, by the permissions of the panel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from rest_framework.response import Response
+
+from billing import pricing
+from tenants import access
+from tenants.actors import Actor
+from tenants.api.base import ApiView
+from tenants.api.endpoint import Endpoint
+from tenants.errors import NotFound, PermissionDenied
+from tenants.models import Tenant
+
+
+class OperatorMoneyView(ApiView):
+    """Staff with the permissions of the panel."""
+
+    tag = "Operator"
+    may_read = "billing.view_plan"
+    may_write = "billing.change_plan"
+
+    @property
+    def actor(self) -> Actor:
+        """In no tenant, as in the panel."""
+        return replace(super().actor, tenant=None)
+
+    def run_endpoint(self, declared: Endpoint, handle: Callable[[], Response]) -> Response:
+        access.require(self.actor, declared.scope)
+        needed = self.may_read if self.request.method in ("GET", "HEAD") else self.may_write
+        if self.actor.user is None or not self.actor.user.has_perm(needed):
+            raise PermissionDenied("Your account may not do this in the operator panel.")
+        return super().run_endpoint(declared, handle)
+
+
+def tenant_or_404(tenant_id: str) -> Tenant:
+    """Any tenant."""
+    found = pricing.tenant_of_id(tenant_id)
+    if found is None:
+        raise NotFound()
+    return found

@@ -1,0 +1,247 @@
+"""Files of a day as one, in bounded memory: rows go to buckets on disk by instance, and each bucket is sorted alone.
+
+The merged file is sorted by counter and sequence, in row groups whose statistics say which instances they have, so that
+readers pass over all others. How much memory it takes depends on the size of a bucket, not on the day.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+from billing.lake.address import LakePlace
+from billing.lake.files import COLUMNS, Written, added_bytes, merged_path
+from brokers.contract.usage import COUNTER_KEY
+
+if TYPE_CHECKING:
+    from datetime import date
+
+    import pyarrow as pa
+
+    from billing.models import LakeFile
+
+# Rows that are sorted at once; a bucket has about as many.
+BUCKET_ROWS: Final = 500_000
+# Files that are open at once. A day of more rows has larger buckets.
+BUCKETS_MAX: Final = 512
+BATCH_ROWS: Final = 65_536
+ROW_GROUP_ROWS: Final = 131_072
+# A counter of an instance that has several buckets is in one of them, by these.
+NAMES: Final = tuple(name for name in COUNTER_KEY if name != "instance_id")
+ORDER: Final = tuple((name, "ascending") for name in ("instance_id", *NAMES, "sequence"))
+
+
+class Differs(Exception):
+    """A file has other rows, or adds other bytes, than were written."""
+
+    def __init__(self, path: str, found: str) -> None:
+        super().__init__(f"{path}: {found}")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The first bucket of each instance, and how many it has. Buckets are in the order of instances."""
+
+    first: Mapping[str, int]
+    parts: Mapping[str, int]
+    buckets: int
+
+
+def planned(rows_of: Mapping[str, int], bucket_rows: int = BUCKET_ROWS) -> Plan:
+    """Instances in their order, as many in a bucket as fit; one with more rows has buckets of its own. Pure."""
+    bucket_rows = max(bucket_rows, -(-sum(rows_of.values()) // (BUCKETS_MAX // 2)))
+    first, parts = {}, {}
+    bucket, filled = 0, 0
+    for instance_id, rows in sorted(rows_of.items()):
+        parts[instance_id] = of = max(1, -(-rows // bucket_rows))
+        if filled and (filled + rows > bucket_rows):
+            bucket, filled = bucket + 1, 0
+        first[instance_id] = bucket
+        if of > 1:
+            bucket, filled = bucket + of, 0
+        else:
+            filled += rows
+    return Plan(first, parts, bucket + bool(filled))
+
+
+def merge(
+    place: LakePlace, cluster_id: str, day: date, old: Sequence[LakeFile], bucket_rows: int = BUCKET_ROWS
+) -> Written:
+    """Several files of a cluster and day as one. The old ones stay until nobody's row names them.
+
+    Raises:
+        Differs: one of them is not what was written.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    schema = _schema_of(place, old)
+    plan = planned(_rows_by_instance(place, old), bucket_rows)
+    path = merged_path(cluster_id, day, [each.path for each in old])
+    full = place.path(path)
+    # Another process that merges the same writes a file of its own.
+    new = f"{full}.{secrets.token_hex(4)}.new"
+    place.files.create_dir(full.rpartition("/")[0], recursive=True)
+    rows = added = 0
+    with tempfile.TemporaryDirectory(prefix="penstock-lake-") as folder:
+        buckets = [Path(folder) / f"{number}.arrow" for number in range(plan.buckets)]
+        _fill(buckets, plan, schema, _tables(place, old, schema))
+        with (
+            place.files.open_output_stream(new) as stream,
+            parquet.ParquetWriter(stream, schema, compression="zstd") as writer,
+        ):
+            for bucket in buckets:
+                with pa.OSFile(str(bucket)) as source:
+                    table = pa.ipc.open_stream(source).read_all().sort_by(list(ORDER))
+                bucket.unlink()
+                writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+                rows, added = rows + table.num_rows, added + added_bytes(table)
+    place.files.move(new, full)
+    return Written(path=path, cluster_id=cluster_id, day=day, rows=rows, added_bytes=added)
+
+
+def batches_of(
+    place: LakePlace, file: LakeFile, columns: Sequence[str] | None = None, instance_ids: Iterable[str] | None = None
+) -> Iterator[pa.Table]:
+    """Rows of a file, some at a time, in their order. With `instance_ids` row groups that have none of them are passed
+    over.
+
+    Raises:
+        Differs: it has other rows than were written.
+        OSError, ValueError: it cannot be read.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    with place.files.open_input_file(place.path(file.path)) as stream:
+        source = parquet.ParquetFile(stream)
+        if source.metadata.num_rows != file.rows:
+            raise Differs(file.path, f"{source.metadata.num_rows} rows, but {file.rows} were written")
+        groups = _groups_of(source, sorted(instance_ids)) if instance_ids is not None else None
+        for batch in source.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns):
+            yield pa.Table.from_batches([batch])
+
+
+def rows_of_groups(place: LakePlace, file: LakeFile, instance_ids: Iterable[str]) -> int:
+    """Rows of the row groups that may have some of these instances."""
+    from pyarrow import parquet
+
+    with place.files.open_input_file(place.path(file.path)) as stream:
+        source = parquet.ParquetFile(stream)
+        groups = _groups_of(source, sorted(instance_ids))
+        return sum(source.metadata.row_group(number).num_rows for number in groups)
+
+
+def _groups_of(source: object, wanted: Sequence[str]) -> list[int]:
+    """Row groups whose statistics do not exclude all of these."""
+    metadata = source.metadata  # type: ignore[attr-defined]
+    at = source.schema_arrow.get_field_index("instance_id")  # type: ignore[attr-defined]
+    result = []
+    for number in range(metadata.num_row_groups):
+        statistics = metadata.row_group(number).column(at).statistics
+        is_known = statistics is not None and statistics.has_min_max
+        if not is_known or any(statistics.min <= each <= statistics.max for each in wanted):
+            result.append(number)
+    return result
+
+
+def _schema_of(place: LakePlace, old: Sequence[LakeFile]) -> pa.Schema:
+    """Columns of all; files of older versions differ in types that can be widened."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    found = []
+    for each in old:
+        with place.files.open_input_file(place.path(each.path)) as stream:
+            found.append(parquet.read_schema(stream).remove_metadata())
+    whole = pa.unify_schemas(found, promote_options="permissive")
+    return pa.schema([whole.field(name) for name in COLUMNS])
+
+
+def _rows_by_instance(place: LakePlace, old: Sequence[LakeFile]) -> dict[str, int]:
+    import pyarrow.compute as pc
+
+    rows: Counter[str] = Counter()
+    for each in old:
+        for table in batches_of(place, each, ["instance_id"]):
+            for found in pc.value_counts(table.column("instance_id")).to_pylist():
+                rows[found["values"]] += found["counts"]
+    return rows
+
+
+def _tables(place: LakePlace, old: Sequence[LakeFile], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Rows of all files, some at a time. Each file is compared with what was written. Raises `Differs`."""
+    for each in old:
+        rows = added = 0
+        for table in batches_of(place, each, COLUMNS):
+            rows, added = rows + table.num_rows, added + added_bytes(table)
+            yield table.select(COLUMNS).cast(schema)
+        if (rows, added) != (each.rows, each.added_bytes):
+            found = f"{rows} rows that add {added} bytes, but {each.rows} and {each.added_bytes} were written"
+            raise Differs(each.path, found)
+
+
+def _fill(buckets: Sequence[Path], plan: Plan, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    """Writes rows to their buckets, as many at once as a bucket has, so that pieces are not tiny."""
+    import pyarrow as pa
+
+    with ExitStack() as stack:
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        writers = [
+            stack.enter_context(
+                pa.ipc.new_stream(stack.enter_context(pa.OSFile(str(path), "wb")), schema, options=options)
+            )
+            for path in buckets
+        ]
+        waiting: list[pa.Table] = []
+        for table in tables:
+            waiting.append(table)
+            if sum(each.num_rows for each in waiting) >= BUCKET_ROWS:
+                _write_apart(writers, plan, waiting)
+        if waiting:
+            _write_apart(writers, plan, waiting)
+
+
+def _write_apart(writers: Sequence[pa.RecordBatchWriter], plan: Plan, waiting: list[pa.Table]) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = pa.concat_tables(waiting)
+    waiting.clear()
+    if len(writers) == 1:
+        writers[0].write_table(table)
+        return
+    number = _buckets_of(table, plan)
+    order = pc.sort_indices(number)
+    table = table.take(order)
+    at = 0
+    for found in pc.value_counts(number.take(order)).to_pylist():
+        writers[found["values"]].write_table(table.slice(at, found["counts"]))
+        at += found["counts"]
+
+
+def _buckets_of(table: pa.Table, plan: Plan) -> pa.Array:
+    """Number of the bucket of each row."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    instances = table.column("instance_id").combine_chunks().dictionary_encode()
+    ids = instances.dictionary.to_pylist()
+    first = pa.array([plan.first[each] for each in ids], pa.int64()).take(instances.indices)
+    if all(plan.parts[each] == 1 for each in ids):
+        return first
+    parts = pa.array([plan.parts[each] for each in ids], pa.int64()).take(instances.indices)
+    mixed = pa.repeat(pa.scalar(0, pa.int64()), table.num_rows)
+    for name in NAMES:
+        column = table.column(name).combine_chunks().dictionary_encode()
+        hashes = [crc32(f"{name}:{value}".encode()) for value in column.dictionary.to_pylist()]
+        mixed = pc.add(mixed, pa.array(hashes, pa.int64()).take(column.indices))
+    rest = pc.subtract(mixed, pc.multiply(pc.divide(mixed, parts), parts))
+    return pc.add(first, rest)

@@ -1,0 +1,56 @@
+"""The note on reverse charge: in the reader's language, on invoices and beside the own note of credit notes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from io import BytesIO
+
+import pytest
+from django.test import Client
+from pypdf import PdfReader
+
+from billing import services
+from billing.invoices import issuing, printing
+from billing.invoices.periods import month_of
+from billing.models import BillingProfile, Invoice
+from tenants.actors import system_actor
+from tenants.models import Member
+from tests.testkit.api_cases import make_member
+from tests.testkit.billing import ran
+from tests.testkit.instances import make_instance
+
+pytestmark = pytest.mark.django_db
+
+SYSTEM = system_actor("invoices")
+MARCH = month_of(datetime(2026, 3, 15, tzinfo=UTC))
+NOW = MARCH.end + timedelta(days=1)
+ENGLISH, CHINESE = "Reverse charge: the recipient owes the tax.", "反向征税"
+
+
+@pytest.fixture()
+def owner() -> Member:
+    services.ensure_default_plans()
+    owner = make_member()
+    ran(make_instance(owner.tenant, name="orders"), MARCH.start)
+    BillingProfile.objects.create(tenant=owner.tenant, reverse_charge=True)
+    return owner
+
+
+def text_of(invoice: Invoice, language: str) -> str:
+    raw = printing.as_pdf(Invoice.objects.get(pk=invoice.pk), language)
+    return " ".join(PdfReader(BytesIO(raw)).pages[0].extract_text().split())
+
+
+def test_it_is_in_the_language_of_the_file_and_stands_on_credit_notes(owner: Member) -> None:
+    invoice = issuing.issue(acting=SYSTEM, tenant=owner.tenant, period=MARCH, now=NOW)
+    assert invoice is not None
+    note = issuing.credit(acting=SYSTEM, invoice=invoice, amount=Decimal(1), note="Outage of 3 March", now=NOW)
+
+    assert ENGLISH in text_of(invoice, "en") and ENGLISH not in text_of(invoice, "zh-hans")
+    assert CHINESE in text_of(invoice, "zh-hans")
+    assert "Outage of 3 March" in text_of(note, "en") and ENGLISH in text_of(note, "en")
+    console = Client()
+    console.force_login(owner.user)
+    for each in (invoice, note):
+        assert ENGLISH in console.get(f"/invoices/{each.pk}/").content.decode()
