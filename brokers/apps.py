@@ -11,7 +11,16 @@ class BrokersConfig(AppConfig):
 
     def ready(self) -> None:
         from brokers import limits, selectors, tasks
-        from brokers.dataplane import acls, client_quotas, groups, messages, topics, transactions, users
+        from brokers.dataplane import (
+            acls,
+            client_quotas,
+            groups,
+            messages,
+            record_deletion,
+            topics,
+            transactions,
+            users,
+        )
         from brokers.monitoring import observe
         from brokers.placement import capacity
         from instances import interfaces as instances_interfaces
@@ -23,6 +32,7 @@ class BrokersConfig(AppConfig):
 
         limits.publish()
         instances_interfaces.data_plane.plug(topics.TopicAdminClient())
+        instances_interfaces.delete_records.plug(record_deletion.delete_records)
         instances_interfaces.observation.plug(observe.Observed())
         instances_interfaces.capacity.plug(capacity.Room())
         instances_interfaces.exposure.plug(selectors.is_exposed)

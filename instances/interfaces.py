@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from quotas.explain import BYTES_PER_S, UNITS
 from tenants.actors import Actor
 from tenants.cached_values import cacheable
+from tenants.errors import DomainError
 from tenants.interfaces import Interface
 
 if TYPE_CHECKING:
@@ -322,6 +323,11 @@ account_notices: Interface[Callable[[Actor], Sequence[AccountNotice]]] = Interfa
 )
 data_plane: Interface[DataPlane] = Interface("instances.interfaces.data_plane")
 observation: Interface[Observation] = Interface("instances.interfaces.observation")
+# (instance id, topic, first offset to keep by partition): delete the records below, as the instance's owner. Returns
+# the partitions that refused, each with what the refusal means; `OutcomeUnknown` where nobody says whether it was done.
+delete_records: Interface[Callable[[str, str, Mapping[int, int]], Mapping[int, DomainError]]] = Interface(
+    "instances.interfaces.delete_records"
+)
 capacity: Interface[Capacity] = Interface("instances.interfaces.capacity")
 # True if other machines may reach brokers.
 exposure: Interface[Callable[[], bool]] = Interface("instances.interfaces.exposure")

@@ -17,6 +17,7 @@ from instances.views import (
     routes,
     storage,
     tokens,
+    topic_purge,
     topics,
     transactions,
     users,
@@ -81,5 +82,6 @@ urlpatterns = [
     re_path(f"{TOPIC}partitions/$", topics.partitions_page, name="page-topic-partitions"),
     re_path(f"{TOPIC}config/$", topics.config_page, name="page-topic-config"),
     re_path(f"{TOPIC}access/$", topics.access_page, name="page-topic-access"),
+    re_path(f"{TOPIC}purge/$", topic_purge.purge_page, name="page-topic-purge"),
     re_path(f"{TOPIC}delete/$", topics.delete_page, name="page-topic-delete"),
 ]

@@ -22,6 +22,7 @@ from instances.services.messages import MessagePage, ReadRequest, ShownMessage, 
 from instances.services.oauth import configure_oauth, remove_oauth
 from instances.services.observing import note_health, observed_conditions
 from instances.services.offsets import Reset, plan_reset, reset_offsets
+from instances.services.purging import Purge, plan_purge, purge_topic
 from instances.services.route_certificates import (
     remove_certificate,
     remove_client_ca,
@@ -42,6 +43,7 @@ from instances.services.users import add_secret, create_user, delete_user, remov
 __all__ = [
     "MessagePage",
     "MinuteOfBroker",
+    "Purge",
     "ReadRequest",
     "Reset",
     "ShownMessage",
@@ -74,9 +76,11 @@ __all__ = [
     "note_health",
     "observed_conditions",
     "offsets_of",
+    "plan_purge",
     "plan_reset",
     "protect_instance",
     "purge_instance",
+    "purge_topic",
     "read_messages",
     "remove_certificate",
     "remove_client_ca",

@@ -61,6 +61,7 @@ def quota_admin_client(monkeypatch: pytest.MonkeyPatch) -> FakeQuotaAdminClient:
 def groups(monkeypatch: pytest.MonkeyPatch) -> FakeGroups:
     result = FakeGroups()
     monkeypatch.setattr(interfaces.group_admin_client, "_plugged", result)
+    monkeypatch.setattr(instances_interfaces.delete_records, "_plugged", result.delete_records)
     return result
 
 

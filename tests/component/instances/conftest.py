@@ -71,7 +71,10 @@ def asked_to_publish() -> Iterator[list[str]]:
 @pytest.fixture(autouse=True)
 def groups() -> Iterator[FakeGroups]:
     result = FakeGroups()
-    with plugged(interfaces.group_admin_client, result):
+    with (
+        plugged(interfaces.group_admin_client, result),
+        plugged(instances_interfaces.delete_records, result.delete_records),
+    ):
         yield result
 
 

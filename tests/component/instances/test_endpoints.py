@@ -146,6 +146,12 @@ class TestTopics(EndpointCases):
             body={"allow_list": {"produce": ["10.0.0.0/8"], "consume": []}},
         ),
         Case("DELETE", "/instances/{instance}/topics/{topic}", Scope.TOPICS_WRITE, status=204),
+        Case(
+            "POST",
+            "/instances/{instance}/topics/{topic}/purge",
+            Scope.TOPICS_WRITE,
+            body={"before": {"0": 5}},
+        ),
         Case("GET", "/instances/{instance}/topics/{topic}/messages", Scope.MESSAGES_READ),
         Case(
             "POST",
@@ -164,9 +170,10 @@ class TestTopics(EndpointCases):
     )
 
     @pytest.fixture(autouse=True)
-    def plane(self, data_plane: FakeDataPlane, kept_messages: FakeMessages) -> None:
+    def plane(self, data_plane: FakeDataPlane, kept_messages: FakeMessages, groups: FakeGroups) -> None:
         self.data_plane = data_plane
         self.kept_messages = kept_messages
+        groups.logs["orders", 0] = (0, 10)
 
     def places(self, owner: Member) -> dict[str, str]:
         instance = make_running(owner.tenant)
