@@ -93,6 +93,10 @@ OBSERVE_ANSWER_TIMEOUT_S = 0.7
 OBSERVE_BYTES_MAX = 16 * 1024 * 1024
 OBSERVE_CACHE_S = 1
 OBSERVE_THREADS = 16
+# Pages that one broker is asked for of an instance's topics.
+TOPIC_PAGES_MAX = 400
+# The same of its connections, 500 a page.
+CONNECTION_PAGES_MAX = 20
 
 # Traffic is collected so often; seconds of it are kept for longer than the live chart reaches. What a round is behind
 # it takes up in spans of so long, and in so many pages of each broker: the next round goes on.

@@ -110,12 +110,15 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEntry:
-    """One configuration value of a topic; `is_default` when nobody set it on the topic."""
+    """One configuration value of a topic; `is_default` when nobody set it on the topic. `default` is what it would be
+    then, where brokers say so.
+    """
 
     name: str
     value: str | None
     is_default: bool
     is_read_only: bool
+    default: str | None = None
 
 
 class DataPlane(Protocol):
@@ -301,7 +304,9 @@ class Observation(Protocol):
 
     def bandwidth(self, instance_id: str) -> Bandwidth: ...
 
-    def topic_sizes(self, instance_id: str) -> TopicSizes: ...
+    def topic_sizes(self, instance_id: str, topic: str = "") -> TopicSizes:
+        """All topics, or one of them."""
+        ...
 
 
 class Capacity(Protocol):

@@ -6,6 +6,7 @@ from django.urls import path
 
 from instances.api import (
     acls,
+    clients,
     groups,
     instances,
     messages,
@@ -45,6 +46,7 @@ urlpatterns = [
     ),
     path("instances/<str:instance_id>/topics", topics.TopicCollection.as_view()),
     path(f"instances/<str:instance_id>/topics/<{NAME}:name>/messages", messages.MessageCollection.as_view()),
+    path(f"instances/<str:instance_id>/topics/<{NAME}:name>/clone", topics.TopicClone.as_view()),
     path(f"instances/<str:instance_id>/topics/<{NAME}:name>/purge", purges.TopicPurge.as_view()),
     path(f"instances/<str:instance_id>/topics/<{NAME}:name>", topics.TopicResource.as_view()),
     path("instances/<str:instance_id>/groups", groups.GroupCollection.as_view()),
@@ -52,6 +54,8 @@ urlpatterns = [
     path(f"instances/<str:instance_id>/groups/<{NAME}:group>", groups.GroupResource.as_view()),
     path("instances/<str:instance_id>/transactions", groups.TransactionCollection.as_view()),
     path(f"instances/<str:instance_id>/transactions/<{NAME}:transactional_id>", groups.TransactionResource.as_view()),
+    path("instances/<str:instance_id>/clients", clients.ClientCollection.as_view()),
+    path("instances/<str:instance_id>/clients/<str:connection_id>", clients.ClientResource.as_view()),
     path("instances/<str:instance_id>/users", users.UserCollection.as_view()),
     path(f"instances/<str:instance_id>/users/<{NAME}:name>/secrets", users.SecretCollection.as_view()),
     path(f"instances/<str:instance_id>/users/<{NAME}:name>/secrets/<str:secret_id>", users.SecretResource.as_view()),

@@ -17,7 +17,7 @@ from instances.access import require_reachable
 from instances.groups.interfaces import EARLIEST, LATEST, group_admin_client
 from instances.models import Instance
 from instances.services.common import hold_topic
-from instances.services.topics import topic_ref
+from instances.services.topics import show_at_once, topic_ref
 from instances.topics.purging import (
     ERRORS_SHOWN_MAX,
     Bounds,
@@ -102,6 +102,7 @@ def purge_topic(*, acting: Actor, instance: Instance, topic: str, target: PurgeT
     purge = plan_purge(acting=acting, instance=instance, topic=topic, target=target)
     if dry_run or not purge.offsets:
         return purge
+    show_at_once(instance)
     try:
         with transaction.atomic():  # the row says what was done: where a part was refused, another one is written
             _purge(acting, instance, purge)

@@ -8,12 +8,53 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
+from instances.limits import TOPICS_AT_ONCE_MAX
+from instances.models import TOPIC_CHARS_MAX
+from instances.naming import is_valid_topic_name
 from instances.topics.limits import PARTITIONS_PER_TOPIC_MAX
+from instances.topics.listing import DEFAULT_SORT, SORTS
 from instances.topics.purging import PurgeTarget
+from tenants.limits import PAGE_TOKEN_CHARS_MAX
 
 OFFSET_MAX = 2**63 - 1
 OFFSETS_CHARS_MAX = 32 * PARTITIONS_PER_TOPIC_MAX
 ALL, BEFORE_TIME, BEFORE_OFFSET = "all", "time", "offset"
+
+
+class TopicListForm(forms.Form):
+    """Filter, order and place of the list of topics, from its address."""
+
+    q = forms.CharField(required=False, max_length=TOPIC_CHARS_MAX)
+    sort = forms.ChoiceField(required=False, choices=[(name, name) for name in SORTS])
+    page_token = forms.CharField(required=False, max_length=PAGE_TOKEN_CHARS_MAX)
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Filter, order and token; the first page of all topics where one of them is none."""
+        if not self.is_valid():
+            return "", DEFAULT_SORT, ""
+        values = self.cleaned_data
+        return values["q"], values["sort"] or DEFAULT_SORT, values["page_token"]
+
+
+class SelectedTopicsForm(forms.Form):
+    """Topics that were selected in the list, and the act on all of them."""
+
+    act = forms.ChoiceField(choices=[(name, name) for name in ("purge", "delete", "config")])
+    name = forms.MultipleChoiceField()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        given = self.data.getlist("name")[: TOPICS_AT_ONCE_MAX + 1] if hasattr(self.data, "getlist") else []
+        field = self.fields["name"]
+        assert isinstance(field, forms.MultipleChoiceField)
+        field.choices = [(name, name) for name in given if is_valid_topic_name(name)]
+
+    def clean_name(self) -> list[str]:
+        names = sorted(set(self.cleaned_data["name"]))
+        if len(names) > TOPICS_AT_ONCE_MAX:
+            raise forms.ValidationError(_("At most %(n)s topics at once."), params={"n": TOPICS_AT_ONCE_MAX})
+        return names
 
 
 class PurgeForm(forms.Form):

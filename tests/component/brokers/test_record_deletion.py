@@ -9,18 +9,14 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from django.core.cache import cache
 
 from brokers.dataplane import admin_client, offsets
 from brokers.dataplane.record_deletion import delete_records
 from brokers.dataplane.topics import TopicAdminClient
-from brokers.models import Cluster
 from instances.groups.interfaces import EARLIEST, LATEST
-from instances.models import Instance
 from tenants.errors import Conflict, Invalid, NotFound, Unavailable
-from tests.testkit.api_cases import make_tenant
 from tests.testkit.engine import EngineCluster, eventually
-from tests.testkit.fleet import make_fleet, make_running, place
+from tests.testkit.engine_fleet import rows_of
 
 INSTANCE_ID = "ins-purge001"
 BATCHES = 20
@@ -39,18 +35,8 @@ def engines(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(autouse=True)
-def instance(engines: EngineCluster, tmp_path: Path, db: None) -> Instance:
-    """Rows of the control plane about these brokers."""
-    cache.clear()
-    fleet: Cluster = make_fleet(tmp_path, brokers=2)
-    Path(fleet.control_secret_file).write_text(engines.secret)
-    for engine in engines.brokers:
-        ports = {"internal_port": engine.settings.internal_port, "admin_port": engine.settings.admin_port}
-        fleet.brokers.filter(number=engine.settings.broker_id).update(**ports)
-    fleet.brokers.first().host.__class__.objects.update(internal_host="127.0.0.1")
-    running = make_running(make_tenant(), id=INSTANCE_ID)
-    place(running, fleet)
-    return running
+def _rows(engines: EngineCluster, tmp_path: Path, db: None) -> None:
+    rows_of(engines, tmp_path, INSTANCE_ID)
 
 
 def make_topic(partitions: int = 2, **config: str) -> str:
