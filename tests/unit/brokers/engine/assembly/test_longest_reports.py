@@ -10,17 +10,21 @@ from typing import Any
 
 from brokers.contract.connections import CONNECTIONS_PER_INSTANCE_MAX
 from brokers.contract.usage import USAGE_KEYS_PER_INSTANCE_MAX
+from brokers.engine.access.principals import Principal
 from brokers.engine.assembly.connection_report import CONNECTIONS_PER_PAGE, close_connection, connections_page
 from brokers.engine.assembly.topic_figures import topic_figures
 from brokers.engine.handlers.session import Session
 from brokers.engine.network import endings
+from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
 from brokers.engine.network.connection import Connection
+from brokers.engine.network.received import Received
 from brokers.engine.throttling.usage import UsageAccounting
 
 INSTANCE = "ins-aaaaaaaa"
 # With others beside it, a turn of ten milliseconds is measured several times and the shortest counts.
 TURN_S = 0.01
 TRIES = 7
+BUFFERS = FrameBuffers(soon=lambda call: call())
 LONGEST_NAME = "\x00" * 32_767
 TOPICS = 10_000
 
@@ -39,10 +43,11 @@ def connected(number: int, name: str) -> Connection:
     connection = Connection.__new__(Connection)
     session = Session.__new__(Session)
     session._client, session.last_client_id, session._route_name = None, name, "default"
-    session.principal = SimpleNamespace(user=name)  # type: ignore[assignment]
+    session.principal = Principal(name, INSTANCE)
     session.software = ("x" * 64, "1" * 64)
     connection.number, connection.since_s, connection.peer_host = number, 0.0, "2001:db8::1"
-    connection.received = SimpleNamespace(frames=number)  # type: ignore[assignment]
+    connection.received = Received(UnreadBytes(), BUFFERS, INSTANCE)
+    connection.received.frames = number
     connection.session = session
     return connection
 
