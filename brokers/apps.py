@@ -11,19 +11,34 @@ class BrokersConfig(AppConfig):
 
     def ready(self) -> None:
         from brokers import limits, selectors, tasks
-        from brokers.dataplane import acls, client_quotas, groups, messages, topics, transactions, users
-        from brokers.monitoring import observe
+        from brokers.dataplane import (
+            acls,
+            client_quotas,
+            groups,
+            messages,
+            record_deletion,
+            topics,
+            transactions,
+            users,
+        )
+        from brokers.monitoring import connections, observe, topic_report
         from brokers.placement import capacity
         from instances import interfaces as instances_interfaces
         from instances.acls.interfaces import acl_admin_client
+        from instances.clients.interfaces import connection_admin_client
         from instances.groups import interfaces
         from instances.messages.interfaces import message_admin_client
+        from instances.topics import interfaces as topic_interfaces
         from instances.users.interfaces import user_admin_client
         from quotas import interfaces as quota_interfaces
 
         limits.publish()
         instances_interfaces.data_plane.plug(topics.TopicAdminClient())
+        instances_interfaces.delete_records.plug(record_deletion.delete_records)
         instances_interfaces.observation.plug(observe.Observed())
+        topic_interfaces.topic_report.plug(topic_report.topic_report)
+        topic_interfaces.refresh_topics.plug(tasks.ask_to_refresh_topics)
+        connection_admin_client.plug(connections.Connections())
         instances_interfaces.capacity.plug(capacity.Room())
         instances_interfaces.exposure.plug(selectors.is_exposed)
         interfaces.group_admin_client.plug(groups.Groups())

@@ -66,6 +66,10 @@ SCATTER_THREADS_PER_BROKER = 8
 # A coordinator that is moving or loading is tried again so long before a write is given up.
 COORDINATOR_PATIENCE_S = 5.0
 COORDINATOR_RETRY_S = 0.1
+# Deleting records waits for followers: one try, all tries together, and the pause between tries.
+DELETE_RECORDS_DEADLINE_S = 2.5
+DELETE_RECORDS_PATIENCE_S = 4.0
+DELETE_RECORDS_RETRY_S = 0.1
 # Hanging transactions: a page looks through so many partitions and shows at most so many transactions. One that no
 # coordinator knows of hangs when it is silent for longer than any time-out may be (transaction.max.timeout.ms).
 HANGING_SCAN_PARTITIONS_MAX = 2_000
@@ -90,6 +94,10 @@ OBSERVE_ANSWER_TIMEOUT_S = 0.7
 OBSERVE_BYTES_MAX = 16 * 1024 * 1024
 OBSERVE_CACHE_S = 1
 OBSERVE_THREADS = 16
+# Pages that one broker is asked for of an instance's topics.
+TOPIC_PAGES_MAX = 400
+# The same of its connections, 500 a page.
+CONNECTION_PAGES_MAX = 20
 
 # Traffic is collected so often; seconds of it are kept for longer than the live chart reaches. What a round is behind
 # it takes up in spans of so long, and in so many pages of each broker: the next round goes on.

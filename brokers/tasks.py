@@ -27,12 +27,14 @@ from brokers.operations import compiled_uptake, job_runner
 from brokers.provisioning import oauth, reconciler, sweep
 from brokers.provisioning.steps import NotYet
 from instances.services import note_certificate_ends
+from instances.topics import table as topic_table
 from tenants.containment import contained
 
 log = structlog.get_logger(__name__)
 
 RETRY_AFTER_S = 1
 RETRIES_MAX = 15
+REFRESH_EXPIRES_S = 5
 # A queue that does not answer must not keep a request waiting: the sweep does the work a little later.
 QUICK_PUBLISH = {"max_retries": 1, "interval_start": 0.0, "interval_step": 0.1, "interval_max": 0.1}
 
@@ -75,6 +77,22 @@ def publish_oauth(instance_id: str) -> bool:
     published = oauth.publish(instance_id)
     keep_key_sets.delay()
     return published
+
+
+def ask_to_refresh_topics(instance_id: str) -> None:
+    """The port `instances.topics.interfaces.refresh_topics`: pages show what is kept until it is done."""
+    try:
+        refresh_topics.apply_async((instance_id,), expires=REFRESH_EXPIRES_S, retry=True, retry_policy=QUICK_PUBLISH)
+    except OperationalError:
+        log.warning("queue.unreachable", instance_id=instance_id)
+
+
+@shared_task(name="brokers.refresh_topics", ignore_result=True)
+def refresh_topics(instance_id: str) -> None:
+    """Bring the table of an instance's topics up to date, for pages that somebody looks at."""
+    close_old_connections()
+    with contained("topics.refresh_failed", instance_id=instance_id):
+        topic_table.rebuild(instance_id)
 
 
 @shared_task(name="brokers.keep_key_sets", ignore_result=True)

@@ -11,7 +11,6 @@ from instances.choices import BandwidthPolicy, QuotaScope, StorageWhenFull
 from instances.limits import (
     ADDRESS_CHARS_MAX,
     ALLOW_LIST_ENTRIES_MAX,
-    CONFIG_VALUE_CHARS_MAX,
     DEFAULT_PARTITIONS_MAX,
     NAME_CHARS_MAX,
     NAME_PATTERN,
@@ -105,26 +104,30 @@ class TopicForm(forms.Form):
         field.choices = [(factor, str(factor)) for factor in factors]
 
     def clean_name(self) -> str:
-        name = self.cleaned_data["name"]
-        if not is_valid_topic_name(name):
-            fixed = "".join(
-                letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "." for letter in name
-            )
-            if is_valid_topic_name(fixed):
-                raise forms.ValidationError(
-                    _("Use letters, digits, dots, dashes or underscores: %(fixed)s"), params={"fixed": fixed}
-                )
-            raise forms.ValidationError(_("Use letters, digits, dots, dashes or underscores."))
-        return str(name)
+        return checked_topic_name(self.cleaned_data["name"])
+
+
+class CloneForm(forms.Form):
+    name = forms.CharField(label=_("Name of the new topic"), max_length=TOPIC_CHARS_MAX)
+
+    def clean_name(self) -> str:
+        return checked_topic_name(self.cleaned_data["name"])
+
+
+def checked_topic_name(name: str) -> str:
+    """The name, if a topic may have it. Raises `ValidationError`, with a name that it could have."""
+    if is_valid_topic_name(name):
+        return name
+    fixed = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "." for letter in name)
+    if is_valid_topic_name(fixed):
+        raise forms.ValidationError(
+            _("Use letters, digits, dots, dashes or underscores: %(fixed)s"), params={"fixed": fixed}
+        )
+    raise forms.ValidationError(_("Use letters, digits, dots, dashes or underscores."))
 
 
 class PartitionsForm(forms.Form):
     partitions = forms.IntegerField(label=_("Partitions, total"), min_value=1, max_value=PARTITIONS_PER_TOPIC_MAX)
-
-
-class ConfigForm(forms.Form):
-    name = forms.CharField(max_length=TOPIC_CHARS_MAX, widget=forms.HiddenInput)
-    value = forms.CharField(label=_("Value"), max_length=CONFIG_VALUE_CHARS_MAX, required=False)
 
 
 class AllowListForm(forms.Form):

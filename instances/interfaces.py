@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from quotas.explain import BYTES_PER_S, UNITS
 from tenants.actors import Actor
 from tenants.cached_values import cacheable
+from tenants.errors import DomainError
 from tenants.interfaces import Interface
 
 if TYPE_CHECKING:
@@ -109,12 +110,15 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEntry:
-    """One configuration value of a topic; `is_default` when nobody set it on the topic."""
+    """One configuration value of a topic; `is_default` when nobody set it on the topic. `default` is what it would be
+    then, where brokers say so.
+    """
 
     name: str
     value: str | None
     is_default: bool
     is_read_only: bool
+    default: str | None = None
 
 
 class DataPlane(Protocol):
@@ -302,7 +306,9 @@ class Observation(Protocol):
 
     def bandwidth(self, instance_id: str) -> Bandwidth: ...
 
-    def topic_sizes(self, instance_id: str) -> TopicSizes: ...
+    def topic_sizes(self, instance_id: str, topic: str = "") -> TopicSizes:
+        """All topics, or one of them."""
+        ...
 
 
 class Capacity(Protocol):
@@ -324,6 +330,11 @@ account_notices: Interface[Callable[[Actor], Sequence[AccountNotice]]] = Interfa
 )
 data_plane: Interface[DataPlane] = Interface("instances.interfaces.data_plane")
 observation: Interface[Observation] = Interface("instances.interfaces.observation")
+# (instance id, topic, first offset to keep by partition): delete the records below, as the instance's owner. Returns
+# the partitions that refused, each with what the refusal means; `OutcomeUnknown` where nobody says whether it was done.
+delete_records: Interface[Callable[[str, str, Mapping[int, int]], Mapping[int, DomainError]]] = Interface(
+    "instances.interfaces.delete_records"
+)
 capacity: Interface[Capacity] = Interface("instances.interfaces.capacity")
 # True if other machines may reach brokers.
 exposure: Interface[Callable[[], bool]] = Interface("instances.interfaces.exposure")

@@ -101,6 +101,24 @@ THROTTLED_STEPS_SHOWN_MAX = 300
 EVENTS_PER_PAGE_MAX = 200
 # Snippets are about the newest topic among so many that were created last.
 TOPICS_CREATED_LOOKED_AT_MAX = 50
+# The table of topics: so young it is shown as it is; one that took longer than so to make is shown older while the next
+# one is made, asked for so often. What was deleted is left out of it for a while.
+TOPIC_TABLE_FRESH_S = 1
+TOPIC_TABLE_QUICK_MS = 100
+TOPIC_TABLE_KEPT_S = 60
+TOPIC_TABLE_REFRESH_EVERY_S = 2
+# Brokers rest this many times as long as the last table took them.
+TOPIC_TABLE_REST = 10
+TOPIC_TABLE_DELETED_KEPT_S = 30
+# Connections of an instance that are listed, and how long what brokers said of them is shown.
+CONNECTIONS_LISTED_MAX = 10_000
+CONNECTIONS_KEPT_S = 2
+# Rates of topics: about so many seconds are between two looks at the counters, within these bounds.
+TOPIC_RATE_OVER_S = 20
+TOPIC_RATE_OVER_MIN_S = 2
+TOPIC_RATE_OVER_MAX_S = 300
+# One act on topics that were selected together.
+TOPICS_AT_ONCE_MAX = 50
 # The search palette looks through names that are so old at most.
 TOPIC_NAMES_KEPT_S = 5
 
@@ -160,6 +178,8 @@ def publish() -> None:
             "bytes",
             "Name of a user; what is no ASCII letter, digit, `-`, `_` or `.` counts three for each of its bytes.",
         ),
+        Limit("topics_at_once_max", TOPICS_AT_ONCE_MAX, "topics", "Topics that one act of the console takes together."),
+        Limit("connections_listed_max", CONNECTIONS_LISTED_MAX, "connections", "Connections of an instance in a list."),
         Limit("metric_topics_max", METRIC_TOPICS_MAX, "topics", "Topics in one scrape of an instance's metrics."),
         Limit("metric_lags_max", METRIC_LAGS_MAX, "series", "Lags by group and topic in one scrape of metrics."),
         Limit("reset_partitions_max", RESET_PARTITIONS_MAX, "partitions", "Offsets that one reset of a group moves."),

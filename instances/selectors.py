@@ -14,7 +14,6 @@ from instances.interfaces import (
     Bandwidth,
     ConfigEntry,
     PartitionSummary,
-    RefusedTopic,
     Throttles,
     TopicDescription,
     TopicSizes,
@@ -27,7 +26,6 @@ from instances.limits import BYTES_PER_MB, TOPIC_NAMES_KEPT_S, TOPICS_CREATED_LO
 from instances.models import DelayedMinute, Instance, Operation, Route, ThrottledMinute, TopicAllowList
 from instances.topics.warnings import TopicWarning, topic_warnings
 from tenants.actors import Actor
-from tenants.api import pages
 from tenants.models import AuditEntry, Tenant
 
 MS_PER_S = 1_000
@@ -165,16 +163,6 @@ def topics_created(instance: Instance) -> list[str]:
     return [target.partition("/")[2] for target in result]
 
 
-def topics(instance: Instance, *, contains: str = "") -> list[TopicView]:
-    """All topics with their sizes, by name; empty while there are no brokers to ask."""
-    if instance.current_phase not in REACHABLE:
-        return []
-    result = [topic for topic in interfaces.data_plane.it.topics(instance.pk) if contains.lower() in topic.name.lower()]
-    sizes = interfaces.observation.it.topic_sizes(instance.pk)
-    allowed = {row.topic: row for row in TopicAllowList.objects.filter(instance=instance)}
-    return sorted((_view(topic, sizes, allowed.get(topic.name)) for topic in result), key=lambda topic: topic.name)
-
-
 def topic_names(instance: Instance) -> list[str]:
     """All names, a few seconds old at most: somebody who types asks again with every letter."""
     key = f"topic-names:{instance.pk}"
@@ -185,33 +173,12 @@ def topic_names(instance: Instance) -> list[str]:
     return names
 
 
-def refused_topics(instance: Instance) -> list[RefusedTopic]:
-    """Topics that clients wanted to use into being lately and that do not exist; empty while nobody can be asked."""
-    if instance.current_phase not in REACHABLE:
-        return []
-    seen = interfaces.observation.it.topic_sizes(instance.pk)
-    return [refused for refused in seen.refused if refused.name not in seen.topics]
-
-
-def topic_page(
-    instance: Instance, *, contains: str = "", page_token: str | None = None, page_size: int = 50
-) -> tuple[list[TopicView], str | None]:
-    """One page of topics, and the token of the next."""
-    return pages.page_of_items(
-        topics(instance, contains=contains),
-        key=lambda topic: topic.name,
-        page_size=page_size,
-        page_token=page_token,
-        binding=f"topics {instance.pk} {contains}",
-    )
-
-
 def topic_detail(instance: Instance, name: str) -> TopicView:
     """One topic with its configuration; raises `NotFound`, or `Conflict` while there are no brokers to ask."""
     access.require_reachable(instance)
     description = interfaces.data_plane.it.topic(instance.pk, name)
     config = tuple(interfaces.data_plane.it.topic_config(instance.pk, name))
-    sizes = interfaces.observation.it.topic_sizes(instance.pk)
+    sizes = interfaces.observation.it.topic_sizes(instance.pk, name)
     allowed = TopicAllowList.objects.filter(instance=instance, topic=name).first()
     return _view(description, sizes, allowed, config)
 

@@ -23,7 +23,7 @@ _READS = frozenset(scope.value for scope in Scope if scope.value.endswith(":read
 _EVERYTHING = frozenset(scope.value for scope in Scope if scope is not Scope.OPERATOR)
 _WORK = frozenset(
     {Scope.INSTANCES_WRITE, Scope.TOPICS_WRITE, Scope.MESSAGES_WRITE, Scope.USERS_WRITE, Scope.ACLS_WRITE,
-     Scope.QUOTAS_WRITE, Scope.GROUPS_WRITE, Scope.TOKENS_WRITE, Scope.ARCHIVES_WRITE}
+     Scope.QUOTAS_WRITE, Scope.GROUPS_WRITE, Scope.CLIENTS_WRITE, Scope.TOKENS_WRITE, Scope.ARCHIVES_WRITE}
 )  # fmt: skip
 _MONEY = frozenset(
     {Scope.TENANT_READ, Scope.MEMBERS_READ, Scope.INSTANCES_READ, Scope.USAGE_READ, Scope.BILLING_READ,

@@ -58,6 +58,8 @@ class Scope(models.TextChoices):
     QUOTAS_WRITE = "quotas:write", _("Change quotas")
     GROUPS_READ = "groups:read", _("See consumer groups and transactions")
     GROUPS_WRITE = "groups:write", _("Reset offsets and delete groups")
+    CLIENTS_READ = "clients:read", _("See connected clients")
+    CLIENTS_WRITE = "clients:write", _("Close connections of clients")
     USAGE_READ = "usage:read", _("See usage and metrics")
     BILLING_READ = "billing:read", _("See invoices and cost")
     BILLING_WRITE = "billing:write", _("Set budgets and billing details")

@@ -53,7 +53,7 @@ class TopicAdminClient:
         def make() -> Any:
             return DescribeConfigsRequest(
                 resources=[resource],
-                include_synonyms=False,
+                include_synonyms=True,
                 include_documentation=False,
                 version=DESCRIBE_CONFIGS_VERSION,
             )
@@ -67,6 +67,10 @@ class TopicAdminClient:
                     value=None if config.is_sensitive else config.value,
                     is_default=config.config_source != TOPIC_CONFIG_SOURCE,
                     is_read_only=config.read_only,
+                    default=next(
+                        (synonym.value for synonym in config.synonyms or () if synonym.source != TOPIC_CONFIG_SOURCE),
+                        None,
+                    ),
                 )
                 for config in result.configs
             ),

@@ -11,12 +11,13 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from django.core.cache import cache as shared_cache
 from django.utils import timezone
@@ -88,6 +89,22 @@ def _threads(_pid: int) -> ThreadPoolExecutor:
 
 def get(target: Target, path: str) -> Mapping[str, Any]:
     """One GET on an admin port. Raises OSError or ValueError when there is no proper answer in time."""
+    status, raw = _exchange(target, "GET", path)
+    if status != 200 or len(raw) > OBSERVE_BYTES_MAX:
+        raise ValueError(f"status {status}, {len(raw)} bytes")
+    body = json.loads(raw)
+    if not isinstance(body, dict):
+        raise ValueError("not a JSON object")
+    return body
+
+
+def delete(target: Target, path: str) -> int:
+    """One DELETE on an admin port; returns the status. Raises as `get`."""
+    return _exchange(target, "DELETE", path)[0]
+
+
+def _exchange(target: Target, method: str, path: str) -> tuple[int, bytes]:
+    """Status and body of one request."""
     connection = http.client.HTTPConnection(target.host, target.port, timeout=OBSERVE_CONNECT_TIMEOUT_S)
     is_suspected = unresponsive_brokers.holds((target.host, target.port))
     try:
@@ -98,16 +115,11 @@ def get(target: Target, path: str) -> Mapping[str, Any]:
         else:
             connection.sock = internal_tls.secured(connection.sock, target.certified_as)
         connection.sock.settimeout(SILENT_PATIENCE_S if is_suspected else OBSERVE_ANSWER_TIMEOUT_S)
-        connection.request("GET", path, headers=headers)
+        connection.request(method, path, headers=headers)
         response = connection.getresponse()
         raw = response.read(OBSERVE_BYTES_MAX + 1)
         unresponsive_brokers.clear((target.host, target.port))
-        if response.status != 200 or len(raw) > OBSERVE_BYTES_MAX:
-            raise ValueError(f"status {response.status}, {len(raw)} bytes")
-        body = json.loads(raw)
-        if not isinstance(body, dict):
-            raise ValueError("not a JSON object")
-        return body
+        return response.status, raw
     except TimeoutError:
         if not is_suspected:  # else one that is merely slow would be given too little time for ever
             unresponsive_brokers.note((target.host, target.port))
@@ -137,6 +149,32 @@ def ask_each(questions: Sequence[tuple[Target, str]]) -> Answers:
             logger.warning("broker %s %s on %s: %s", target.number, reason, path, type(error).__name__)
             silent.append(BrokerUnresponsive(broker_id=target.number, reason=reason))
     return Answers(bodies=bodies, silent=tuple(silent), asked_at=asked_at)
+
+
+def ask_pages(
+    targets: Sequence[Target], path: str, pages_max: int
+) -> tuple[dict[int, list[Mapping[str, Any]]], tuple[BrokerUnresponsive, ...]]:
+    """All pages that each broker has, asked one after the other: a page names the `after` of the next one as `next`.
+
+    Returns them by broker, and the brokers that stopped answering, whose pages are left out.
+    """
+    asked = [(target, _threads(os.getpid()).submit(_pages, target, path, pages_max)) for target in targets]
+    result: dict[int, list[Mapping[str, Any]]] = {}
+    silent: list[BrokerUnresponsive] = []
+    for target, answer in asked:
+        try:
+            result[target.number] = answer.result()
+        except (OSError, ValueError) as error:
+            logger.warning("broker %s does not answer on %s: %s", target.number, path, type(error).__name__)
+            silent.append(BrokerUnresponsive(broker_id=target.number, reason="does not answer"))
+    return result, tuple(silent)
+
+
+def _pages(target: Target, path: str, pages_max: int) -> list[Mapping[str, Any]]:
+    pages = [get(target, path)]
+    while pages[-1].get("next") is not None and len(pages) < pages_max:
+        pages.append(get(target, f"{path}?{urlencode({'after': pages[-1]['next']})}"))
+    return pages
 
 
 def targets_of_instance(instance_id: str) -> list[Target]:
@@ -242,8 +280,8 @@ class Observed:
     def bandwidth(self, instance_id: str) -> Bandwidth:
         return merge_bandwidth(_ask_instance(instance_id, "bandwidth"))
 
-    def topic_sizes(self, instance_id: str) -> TopicSizes:
-        return merge_topics(_ask_instance(instance_id, "topics"))
+    def topic_sizes(self, instance_id: str, topic: str = "") -> TopicSizes:
+        return merge_topics(_ask_instance(instance_id, f"topics?{urlencode({'name': topic})}" if topic else "topics"))
 
 
 def merge_traffic(latest: LatestTraffic, since_ms: int, kept: Mapping[int, Sequence[Row]] | None = None) -> Traffic:
@@ -377,7 +415,7 @@ def merge_topics(answers: Answers) -> TopicSizes:
         partitions=partitions,
         silent=answers.silent,
         stored_bytes=stored_bytes,
-        refused=_refused(answers),
+        refused=refused_topics(answers.bodies.values()),
         stored_by_topic={
             topic: sum(item["size_bytes"] * item.get("replicas", 1) for item in result.values())
             for topic, result in partitions.items()
@@ -385,10 +423,10 @@ def merge_topics(answers: Answers) -> TopicSizes:
     )
 
 
-def _refused(answers: Answers) -> tuple[RefusedTopic, ...]:
+def refused_topics(bodies: Iterable[Mapping[str, Any]]) -> tuple[RefusedTopic, ...]:
     """Each name with what the broker says of it that was asked last, the latest first."""
     result: dict[str, RefusedTopic] = {}
-    for body in answers.bodies.values():
+    for body in bodies:
         for line in body.get("refused_topics", []):
             known = result.get(line["name"])
             if known is None or known.last_ms < line["last_ms"]:

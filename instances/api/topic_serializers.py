@@ -6,6 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from instances.api.watching import SilentOut
 from instances.limits import (
     ADDRESS_CHARS_MAX,
     ALLOW_LIST_ENTRIES_MAX,
@@ -15,7 +16,9 @@ from instances.limits import (
     TOPIC_CONFIGS_MAX,
 )
 from instances.models import TOPIC_CHARS_MAX
-from tenants.api.strict import Integer, StrictSerializer, Text
+from instances.topics.listing import DEFAULT_SORT, SORTS
+from tenants.api.endpoint import PageQuery
+from tenants.api.strict import Choice, Integer, StrictSerializer, Text
 
 
 class ConfigValues(serializers.DictField):
@@ -49,6 +52,10 @@ class TopicIn(StrictSerializer):
     config = ConfigValues(required=False)
 
 
+class CloneIn(StrictSerializer):
+    name = Text(max_length=TOPIC_CHARS_MAX, help_text="Of the new topic.")
+
+
 class Addresses(serializers.ListField):
     """IP addresses and CIDRs."""
 
@@ -78,8 +85,14 @@ class TopicPatch(StrictSerializer):
     allow_list = AllowListIn(required=False)
 
 
-class TopicQuery(StrictSerializer):
+class TopicQuery(PageQuery):
     contains = Text(required=False, max_length=TOPIC_CHARS_MAX, help_text="Part of the name.")
+    sort = Choice(
+        required=False,
+        choices=SORTS,
+        default=DEFAULT_SORT,
+        help_text="A column; with - before it the largest first. What is not known comes last.",
+    )
 
 
 class AllowListOut(serializers.Serializer):
@@ -100,6 +113,7 @@ class ConfigOut(serializers.Serializer):
     value = serializers.CharField(allow_null=True)
     is_default = serializers.BooleanField()
     is_read_only = serializers.BooleanField()
+    default = serializers.CharField(allow_null=True, help_text="What it is where the topic does not say.")
 
 
 class TopicSummaryOut(serializers.Serializer):
@@ -114,6 +128,57 @@ class TopicSummaryOut(serializers.Serializer):
     )
     message_count = serializers.IntegerField(allow_null=True)
     allow_list = AllowListOut(source="*")
+
+
+class TopicItemOut(serializers.Serializer):
+    """A topic in a list. Figures are a few seconds old in an instance with very many topics."""
+
+    name = serializers.CharField(source="row.name")
+    topic_id = serializers.CharField()
+    partitions = serializers.IntegerField(source="row.partition_count")
+    replication_factor = serializers.IntegerField(source="row.replication_factor")
+    size_bytes = serializers.IntegerField(
+        source="row.size_bytes", allow_null=True, help_text="On the leaders; null while a broker does not answer."
+    )
+    message_count = serializers.IntegerField(
+        source="row.message_count", allow_null=True, help_text="Offsets between first and next."
+    )
+    produce_bytes_per_s = serializers.FloatField(
+        source="row.produce_bps",
+        allow_null=True,
+        help_text="Over `rates_over_s`; null until brokers were asked twice, some seconds apart.",
+    )
+    consume_bytes_per_s = serializers.FloatField(source="row.consume_bps", allow_null=True)
+    retention_ms = serializers.IntegerField(
+        source="row.retention_ms", allow_null=True, help_text="-1: unlimited; null of a topic that is only compacted."
+    )
+    groups = serializers.IntegerField(source="row.groups", help_text="Consumer groups with a sampled lag in it.")
+    lag = serializers.IntegerField(source="row.lag", allow_null=True, help_text="Of these groups together.")
+    allow_list = AllowListOut(source="*")
+
+
+class TopicTotalsOut(serializers.Serializer):
+    """Sums over all topics that match; null where a part is not known."""
+
+    topics = serializers.IntegerField()
+    partitions = serializers.IntegerField()
+    message_count = serializers.IntegerField(allow_null=True)
+    size_bytes = serializers.IntegerField(allow_null=True)
+    produce_bytes_per_s = serializers.FloatField(source="produce_bps", allow_null=True)
+    consume_bytes_per_s = serializers.FloatField(source="consume_bps", allow_null=True)
+    lag = serializers.IntegerField(allow_null=True)
+
+
+class TopicPageOut(serializers.Serializer):
+    """One page of topics."""
+
+    items = TopicItemOut(many=True)
+    next_page_token = serializers.CharField(
+        source="next_token", allow_null=True, help_text="Ask for the next page with it; null at the end."
+    )
+    totals = TopicTotalsOut()
+    rates_over_s = serializers.FloatField(source="table.rates_over_s", allow_null=True)
+    silent = SilentOut(many=True, source="table.silent", help_text="Brokers that did not answer.")
 
 
 class WarningOut(serializers.Serializer):

@@ -15,6 +15,7 @@ from instances.interfaces import ConfigEntry, PartitionSummary
 from instances.models import Instance
 from instances.selectors import TopicView
 from instances.topics.allow_lists import AllowLists
+from instances.topics.listing import topic_page
 from tenants.api.base import API_ROOT, ApiView, endpoint
 from tenants.choices import Scope
 from tenants.errors import NotFound, Unavailable
@@ -29,15 +30,21 @@ class TopicCollection(ApiView):
         "list_topics",
         Scope.TOPICS_READ,
         query=s.TopicQuery,
-        page=s.TopicSummaryOut,
+        returns=s.TopicPageOut,
         errors=DATA_PLANE_ERRORS,
     )
     def get(self, request: Request, instance_id: str) -> Response:
-        """List topics by name."""
+        """List topics by name or by any other column, with their size, traffic, retention and lag."""
         instance = access.instance(self.actor, instance_id)
         access.require_reachable(instance)
-        result = selectors.topics(instance, contains=self.query.get("contains", ""))
-        return self.page_items(result, s.TopicSummaryOut, key=lambda topic: topic.name)
+        page = topic_page(
+            instance,
+            contains=self.query.get("contains", ""),
+            sort=self.query["sort"],
+            page_token=self.query.get("page_token") or "",
+            page_size=self.query["page_size"],
+        )
+        return self.one(page, s.TopicPageOut)
 
     @endpoint(
         "create_topic",
@@ -115,6 +122,37 @@ class TopicResource(ApiView):
         self.require_match(selectors.topic_detail(instance, name).etag)
         services.delete_topic(acting=self.actor, instance=instance, name=name, dry_run=self.dry_run)
         return self.nothing()
+
+
+class TopicClone(ApiView):
+    tag = "Topics"
+
+    @endpoint(
+        "clone_topic",
+        Scope.TOPICS_WRITE,
+        body=s.CloneIn,
+        returns=s.TopicMadeOut,
+        status=201,
+        errors=DATA_PLANE_ERRORS,
+    )
+    def post(self, request: Request, instance_id: str, name: str) -> Response:
+        """Create a topic with the partitions, replicas and settings of this one.
+
+        Messages, address lists and offsets of groups are not copied.
+        """
+        instance = access.instance(self.actor, instance_id)
+        wanted = self.body["name"]
+        before = selectors.topic_detail(instance, name)
+        services.clone_topic(acting=self.actor, instance=instance, topic=name, name=wanted, dry_run=self.dry_run)
+        planned = {
+            "name": wanted,
+            "partitions": before.partition_count,
+            "replication_factor": before.replication_factor,
+            "config": services.own_settings(before.config or ()),
+        }
+        made = _planned(instance.settings_in_force, planned) if self.dry_run else _made(instance, planned)
+        location = f"{API_ROOT}/instances/{instance_id}/topics/{wanted}"
+        return self.one(made, s.TopicMadeOut, status=201, location=location)
 
 
 def _made(instance: Instance, wanted: Mapping[str, Any]) -> TopicView:

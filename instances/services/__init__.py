@@ -3,6 +3,7 @@
 from instances.services.acls import create_acls, delete_acls, restore_acls
 from instances.services.certificate_ends import note_certificate_ends
 from instances.services.changing import configure_instance, protect_instance, rename_instance, resize_instance
+from instances.services.clients import close_connection
 from instances.services.closing import close_instance
 from instances.services.common import hold_topic, hold_user
 from instances.services.creating import create_instance, retry_instance
@@ -22,6 +23,7 @@ from instances.services.messages import MessagePage, ReadRequest, ShownMessage, 
 from instances.services.oauth import configure_oauth, remove_oauth
 from instances.services.observing import note_health, observed_conditions
 from instances.services.offsets import Reset, plan_reset, reset_offsets
+from instances.services.purging import Purge, plan_purge, purge_topic
 from instances.services.route_certificates import (
     remove_certificate,
     remove_client_ca,
@@ -36,16 +38,28 @@ from instances.services.throttled_minutes import (
     forget_throttled_minutes,
     keep_throttled_minutes,
 )
-from instances.services.topics import create_topic, delete_topic, set_allow_list, update_topic
+from instances.services.topics import (
+    check_topic_config,
+    clone_topic,
+    create_topic,
+    delete_topic,
+    own_settings,
+    set_allow_list,
+    update_topic,
+)
 from instances.services.users import add_secret, create_user, delete_user, remove_secret, update_user
 
 __all__ = [
     "MessagePage",
     "MinuteOfBroker",
+    "Purge",
     "ReadRequest",
     "Reset",
     "ShownMessage",
     "add_secret",
+    "check_topic_config",
+    "clone_topic",
+    "close_connection",
     "close_instance",
     "configure_instance",
     "configure_oauth",
@@ -74,9 +88,12 @@ __all__ = [
     "note_health",
     "observed_conditions",
     "offsets_of",
+    "own_settings",
+    "plan_purge",
     "plan_reset",
     "protect_instance",
     "purge_instance",
+    "purge_topic",
     "read_messages",
     "remove_certificate",
     "remove_client_ca",

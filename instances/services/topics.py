@@ -7,15 +7,18 @@ nobody says whether it was done, only the row is kept (`audit.in_doubt`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from django.db import transaction
 from django.utils.translation import gettext_noop
 
 from instances import interfaces
 from instances.access import require_reachable
+from instances.interfaces import ConfigEntry
 from instances.limits import ALLOW_LISTS_PER_INSTANCE_MAX
 from instances.models import Instance, TopicAllowList
 from instances.services.common import hold_topic, want_published
-from instances.topics import allow_lists
+from instances.topics import allow_lists, table
 from instances.topics.allow_lists import AllowLists
 from instances.topics.limits import ALLOW_LIST_BYTES_MAX
 from tenants import access, audit
@@ -33,6 +36,7 @@ def create_topic(
     partitions: int | None = None,
     replication_factor: int | None = None,
     config: Mapping[str, str] | None = None,
+    cloned_from: str = "",
     dry_run: bool = False,
 ) -> None:
     """Create a topic as the instance's owner would (CreateTopics); what is not given is the instance's setting.
@@ -44,7 +48,9 @@ def create_topic(
     count = partitions or instance.settings["default_partitions"]
     factor = replication_factor or instance.settings["default_replication_factor"]
     shown = replication_factor or instance.default_replication_factor
-    after = {"partitions": count, "replication_factor": shown, "config": dict(config or {})}
+    after: dict[str, Any] = {"partitions": count, "replication_factor": shown, "config": dict(config or {})}
+    if cloned_from:
+        after["cloned_from"] = cloned_from
     entry = audit.record(acting, "topic.created", topic_ref(instance, name), None, after, tenant=instance.tenant)
     with audit.in_doubt(entry):
         interfaces.data_plane.it.create_topic(
@@ -55,6 +61,37 @@ def create_topic(
             config=dict(config or {}),
             validate_only=dry_run,
         )
+    if not dry_run:
+        show_at_once(instance, created=[name])
+
+
+def clone_topic(*, acting: Actor, instance: Instance, topic: str, name: str, dry_run: bool = False) -> None:
+    """Creates a topic with the partitions, replicas and own settings of another one, without its messages and address
+    lists. Raises `NotFound` for a topic that is not there, and what brokers refuse of the new one.
+    """
+    access.require(acting, Scope.TOPICS_WRITE)
+    require_reachable(instance)
+    description = interfaces.data_plane.it.topic(instance.pk, topic)
+    entries = interfaces.data_plane.it.topic_config(instance.pk, topic)
+    create_topic(
+        acting=acting,
+        instance=instance,
+        name=name,
+        partitions=len(description.partitions),
+        replication_factor=description.replication_factor,
+        config=own_settings(entries),
+        cloned_from=topic,
+        dry_run=dry_run,
+    )
+
+
+def own_settings(entries: Sequence[ConfigEntry]) -> dict[str, str]:
+    """Settings that a topic says itself and its owner may set."""
+    return {
+        entry.name: entry.value
+        for entry in entries
+        if not entry.is_default and not entry.is_read_only and entry.value is not None
+    }
 
 
 @audit.atomic
@@ -88,6 +125,15 @@ def update_topic(
             interfaces.data_plane.it.alter_topic_config(instance.pk, name, config, validate_only=dry_run)
         if more is not None:
             _grow(instance, name, more, is_half_done=bool(config) and not dry_run, dry_run=dry_run)
+    if not dry_run:
+        show_at_once(instance)
+
+
+def check_topic_config(*, acting: Actor, instance: Instance, name: str, config: Mapping[str, str | None]) -> None:
+    """Asks the brokers whether they would take settings, and changes nothing. Raises what they refuse."""
+    access.require(acting, Scope.TOPICS_WRITE)
+    require_reachable(instance)
+    interfaces.data_plane.it.alter_topic_config(instance.pk, name, config, validate_only=True)
 
 
 def _grow(instance: Instance, name: str, partitions: int, *, is_half_done: bool, dry_run: bool) -> None:
@@ -115,6 +161,7 @@ def delete_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool 
     if not dry_run:
         with audit.in_doubt(entry):
             interfaces.data_plane.it.delete_topic(instance.pk, name)
+        show_at_once(instance, deleted=[name])
 
 
 @audit.atomic
@@ -176,6 +223,12 @@ def _require_room_for_addresses(instance: Instance, topic: str, wanted: Mapping[
             n=ALLOW_LIST_BYTES_MAX,
         )
         raise QuotaExceeded(detail)
+
+
+def show_at_once(instance: Instance, *, created: Sequence[str] = (), deleted: Sequence[str] = ()) -> None:
+    """Makes the list of topics show a change as soon as it is committed."""
+    instance_id = instance.pk
+    transaction.on_commit(lambda: table.forget(instance_id, created=created, deleted=deleted))
 
 
 def topic_ref(instance: Instance, name: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from instances.choices import Reason
 from instances.forms import AutoTopicsForm, NameForm, OpenAccessForm, SharingForm, StorageForm
 from instances.lifecycle.phases import Phase
 from instances.models import Instance
+from instances.topics.table import topic_table
 from instances.views.common import instance_page, render_instance
 from instances.views.steps import elapsed_s, steps_of
 from tenants.choices import Scope
@@ -117,13 +118,13 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         )
         return redirect("page-instances")
     try:
-        topics = selectors.topics(instance)
+        topics = topic_table(instance).rows
     except DomainError:
         topics = None  # what is lost is not known at the moment; deleting works all the same
     context = {
         "topics": topics,
         "stored_bytes": sum(topic.size_bytes or 0 for topic in topics or ()),
-        "has_nothing_to_restore": instance.first_running_at is None or topics == [],
+        "has_nothing_to_restore": instance.first_running_at is None or topics == (),
     }
     crumbs = [(_("Delete"), None)]
     return render_instance(

@@ -11,6 +11,7 @@ from instances.acls.selectors import allows_everyone
 from instances.choices import OperationState
 from instances.lifecycle.phases import REACHABLE, Phase
 from instances.models import Instance
+from instances.topics.table import topic_table
 from instances.users.routes import first_route, needs_user
 from instances.views.attention import faults, is_full
 from instances.views.common import instance_page, render_instance
@@ -113,7 +114,7 @@ def bandwidth_part(request: HttpRequest, instance: Instance) -> HttpResponse:
 @require_GET
 def topics_part(request: HttpRequest, instance: Instance) -> HttpResponse:
     """The heaviest topics and the storage gauge, filled after the page stands."""
-    result = selectors.topics(instance)
+    result = topic_table(instance).rows
     heaviest = sorted(result, key=lambda topic: -(topic.size_bytes or 0))[:TOPICS_SHOWN]
     biggest = max((topic.size_bytes or 0 for topic in heaviest), default=0)
     context = {

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import messages
-from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -14,16 +13,18 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from instances import interfaces, selectors, services
-from instances.forms import AllowListForm, ConfigForm, PartitionsForm, TopicForm
-from instances.models import Instance
+from instances.forms import AllowListForm, CloneForm, PartitionsForm, TopicForm
+from instances.models import TOPIC_CHARS_MAX, Instance
 from instances.selectors import TopicView
 from instances.topics.allow_lists import AllowLists
+from instances.topics.forms import TopicListForm
+from instances.topics.listing import topic_page
+from instances.views.columns import SHOWN_COLUMNS, column_link
 from instances.views.common import instance_page, render_instance
 from instances.views.looked_at import note_topic
 from tenants import access
 from tenants.choices import Scope
 from tenants.errors import Conflict, DomainError
-from tenants.forms import AuditFilterForm
 from tenants.limits import PAGE_SIZE_DEFAULT
 from tenants.views.base import add_errors, wording
 from tenants.wording import localized
@@ -35,19 +36,17 @@ UNLIMITED = "-1"
 @instance_page(Scope.TOPICS_READ)
 @require_GET
 def topics_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """50 topics by name; filter and place are in the URL, and filtering changes the rows alone."""
-    form = AuditFilterForm(request.GET)
-    words, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
-    result, next_token = selectors.topic_page(
-        instance, contains=words, page_token=page_token or None, page_size=PAGE_SIZE_DEFAULT
-    )
+    """50 topics; filter, order and place are in the URL, and filtering changes the rows alone."""
+    form = TopicListForm(request.GET)
+    words, sort, page_token = form.place
+    page = topic_page(instance, contains=words, sort=sort, page_token=page_token, page_size=PAGE_SIZE_DEFAULT)
     context = {
-        "topics": result, "words": words, "next_token": next_token, "is_first": not page_token,
-        "biggest": max((topic.size_bytes or 0 for topic in result), default=0),
+        "page": page, "words": words, "sort": sort,
+        "columns": [column_link(column, words, sort) for column in SHOWN_COLUMNS],
+        "biggest": max((topic.row.size_bytes or 0 for topic in page.items), default=0),
+        "worst": max((topic.row.lag or 0 for topic in page.items), default=0),
+        "refused": [{"name": item.name, "reason": localized(item.reason)} for item in page.table.refused],
     }  # fmt: skip
-    context["refused"] = [
-        {"name": item.name, "reason": localized(item.reason)} for item in selectors.refused_topics(instance)
-    ]
     template = "instances/topic_rows.html" if request.headers.get("HX-Request") else "instances/topics.html"
     return render_instance(request, template, instance, context, section="topics", crumbs=[(_("Topics"), None)])
 
@@ -117,7 +116,7 @@ def partitions_of(request: HttpRequest, instance: Instance, name: str) -> HttpRe
                 request, _("%(topic)s has %(n)d partitions.") % {"topic": name, "n": form.cleaned_data["partitions"]}
             )
             return redirect("page-topic-partitions", instance.pk, name)
-    sizes = interfaces.observation.it.topic_sizes(instance.pk)
+    sizes = interfaces.observation.it.topic_sizes(instance.pk, name)
     known, silent = sizes.partitions.get(name, {}), {silence.broker_id for silence in sizes.silent}
     rows = [(partition, known.get(partition.index)) for partition in topic.partitions]
     biggest = max((summary["size_bytes"] for _partition, summary in rows if summary), default=0)
@@ -133,28 +132,6 @@ def partitions_of(request: HttpRequest, instance: Instance, name: str) -> HttpRe
 def _messages(summary: Mapping[str, int] | None) -> int | None:
     """Offsets between first and next: records of transactions and compaction make it an upper bound."""
     return None if summary is None else summary["high_watermark"] - summary["log_start_offset"]
-
-
-@instance_page(Scope.TOPICS_READ)
-@require_http_methods(["GET", "POST"])
-def config_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
-    """Changed values first, the default ones after them; a POST sets one, an empty value goes back to the default."""
-    topic = selectors.topic_detail(instance, name)
-    form: Form = ConfigForm(request.POST or None)
-    if form.is_valid():
-        entry, value = form.cleaned_data["name"], form.cleaned_data["value"].strip()
-        try:
-            services.update_topic(
-                acting=request.actor, instance=instance, name=name, config={entry: value or None}  # type: ignore[attr-defined]
-            )  # fmt: skip
-        except DomainError as error:
-            add_errors(form, error, {f"/config/{entry}": "value", "/config": "value"})
-        else:
-            messages.success(request, _("%(name)s saved.") % {"name": entry})
-            return redirect("page-topic-config", instance.pk, name)
-    entries = sorted(topic.config or (), key=lambda entry: (entry.is_default, entry.name))
-    context = {"entries": entries, "form": form, "changed": [entry for entry in entries if not entry.is_default]}
-    return render_topic(request, instance, topic, "config", context, status=422 if form.is_bound else 200)
 
 
 @instance_page(Scope.TOPICS_READ)
@@ -177,6 +154,25 @@ def access_page(request: HttpRequest, instance: Instance, name: str) -> HttpResp
             messages.success(request, _("The address lists of %(topic)s are saved.") % {"topic": name})
             return redirect("page-topic-access", instance.pk, name)
     return render_topic(request, instance, topic, "access", {"form": form}, status=422 if form.is_bound else 200)
+
+
+@instance_page(Scope.TOPICS_WRITE)
+@require_http_methods(["GET", "POST"])
+def clone_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
+    """A topic like this one under another name, without its messages."""
+    topic = selectors.topic_detail(instance, name)
+    form = CloneForm(request.POST or None, initial={"name": f"{name}.copy"[:TOPIC_CHARS_MAX]})
+    if form.is_valid():
+        wanted = form.cleaned_data["name"]
+        try:
+            services.clone_topic(acting=request.actor, instance=instance, topic=name, name=wanted)  # type: ignore[attr-defined]
+        except DomainError as error:
+            add_errors(form, error)
+        else:
+            messages.success(request, _("Topic %(topic)s created.") % {"topic": wanted})
+            return redirect("page-topic-config", instance.pk, wanted)
+    context = {"form": form, "own": services.own_settings(topic.config or ())}
+    return render_topic(request, instance, topic, "clone", context, status=422 if form.errors else 200)
 
 
 @instance_page(Scope.TOPICS_WRITE)

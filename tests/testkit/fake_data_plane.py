@@ -148,7 +148,7 @@ class FakeObservation:
     def bandwidth(self, instance_id: str) -> Bandwidth:
         return Bandwidth(brokers=self.shares)
 
-    def topic_sizes(self, instance_id: str) -> TopicSizes:
+    def topic_sizes(self, instance_id: str, topic: str = "") -> TopicSizes:
         known = {name: {index: {} for index in range(100)} for name in self.sizes}
         stored_bytes = sum(size for size, _ in self.sizes.values())
         return TopicSizes(

@@ -112,6 +112,17 @@ class FakeGroups:
             return {place: log[0] if at == EARLIEST else log[1] for place, log in result.items()}
         return {place: self.at_time.get(place, -1) for place in result}
 
+    def delete_records(self, instance_id: str, topic: str, offsets: Mapping[int, int]) -> Mapping[int, DomainError]:
+        """Moves starts of logs as `instances.interfaces.delete_records`; partitions in `refuses` refuse."""
+        self._require_up()
+        refusal = Unavailable("No broker leads the partition.", retry_after_s=1)
+        if self.is_lost:
+            return dict.fromkeys(offsets, OutcomeUnknown())
+        for index, offset in offsets.items():
+            if (topic, index) not in self.refuses:
+                self.logs[topic, index] = (offset, self.logs[topic, index][1])
+        return {index: refusal for index in offsets if (topic, index) in self.refuses}
+
     def commit(self, instance_id: str, group: str, offsets: Sequence[Committed]) -> Mapping[Partition, DomainError]:
         self._require_empty(instance_id, group)
         if (instance_id, group) not in self.descriptions:

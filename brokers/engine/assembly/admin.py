@@ -15,6 +15,7 @@ from brokers.engine.assembly import (
     authentication_counts,
     bandwidth_report,
     connection_counts,
+    connection_report,
     coordination_counts,
 )
 from brokers.engine.assembly.admin_rights import refusal
@@ -26,6 +27,7 @@ from brokers.engine.assembly.storage_capacity import StorageCapacity
 from brokers.engine.assembly.storage_samples import storage_samples
 from brokers.engine.assembly.storage_shortening import StorageShortening
 from brokers.engine.assembly.tenant_listeners import TenantListeners
+from brokers.engine.assembly.topic_figures import topic_figures
 from brokers.engine.assembly.traffic_report import throttle_samples, traffic_page
 from brokers.engine.assembly.volumes import volume
 from brokers.engine.cluster.session import ClusterSession
@@ -36,13 +38,16 @@ from brokers.engine.loop_turns import LONG_TURN_S
 from brokers.engine.network.listener import Listeners
 from brokers.engine.replication.roles import Roles
 from brokers.engine.telemetry import metrics
-from brokers.engine.telemetry.admin_http import Reply, Request
+from brokers.engine.telemetry.admin_http import DELETE, Reply, Request
 from brokers.engine.telemetry.metrics import Sample
 from brokers.engine.throttling.traffic import NEVER_MS
 from brokers.native import finder as native
 from brokers.native import notes
 
-_INSTANCE: Final = re.compile(r"/v1/instances/(ins-[a-z0-9]{8})/(traffic|throttles|topics|bandwidth)\Z")
+_INSTANCE: Final = re.compile(
+    r"/v1/instances/(ins-[a-z0-9]{8})/(traffic|throttles|topics|topic_figures|bandwidth|connections)\Z"
+)
+_CONNECTION: Final = re.compile(r"/v1/instances/(ins-[a-z0-9]{8})/connections/([0-9]{1,18})\Z")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 TRAFFIC_STEP_MS: Final = 1_000
 PARTITIONS_PER_PAGE: Final = 50
@@ -72,6 +77,8 @@ class AdminPort:
         refused = refusal(request, cluster_id=self.security.cluster_id, secret=secret)
         if refused is not None:
             return refused
+        if request.method == DELETE:
+            return self._close_connection(request)
         if request.path == "/healthz":
             return Reply.json({"ok": True})
         if request.path == "/readyz":
@@ -103,7 +110,33 @@ class AdminPort:
         if what == "bandwidth":
             loop_used_ms = self.listeners.loop_used_ms(instance_id)
             return Reply.json(bandwidth_report.of_instance(self.engine, instance_id, loop_used_ms))
-        return Reply.json(self._topics(instance_id))
+        if what == "connections":
+            return Reply.json(
+                connection_report.connections_page(
+                    self.listeners,
+                    instance_id,
+                    after=request.number("after", 0),
+                    started_at_ms=self.started_at_ms,
+                    now_ms=self.engine.clock.now_ms(),
+                )
+            )
+        if what == "topic_figures":
+            after = request.query.get("after", "")
+            return Reply.json(topic_figures(self.engine, instance_id, self.started_at_ms, after=after))
+        return Reply.json(self._topics(instance_id, request.query.get("name", "")))
+
+    def _close_connection(self, request: Request) -> Reply:
+        """Closes the connection that the path names. `started_at_ms` in the query is this process's: numbers begin anew
+        with each.
+        """
+        result = _CONNECTION.match(request.path)
+        if result is None:
+            return Reply.json({"error": "only GET is served"}, 405)
+        instance_id, number = result.groups()
+        is_ours = request.number("started_at_ms", 0) == self.started_at_ms
+        if not is_ours or not connection_report.close_connection(self.listeners, instance_id, int(number)):
+            return Reply.json({"error": "no such connection"}, 404)
+        return Reply.json({"closed": True})
 
     def _ready(self) -> Reply:
         reasons = sorted(self.ready_reasons)
@@ -231,13 +264,17 @@ class AdminPort:
         )
         return {"now_ms": now_ms, "instances": {instance_id: minutes for instance_id, minutes in result if minutes}}
 
-    def _topics(self, instance_id: str) -> dict[str, Any]:
-        """The partitions led here, under the tenant's names, the storage used by them, and what could not be made for
-        clients that asked this broker.
+    def _topics(self, instance_id: str, name: str) -> dict[str, Any]:
+        """The partitions led here, under the tenant's names, of all topics or one; the storage used by all, and what
+        could not be made for clients that asked this broker.
         """
         topics: dict[str, list[dict[str, int]]] = {}
         instance = self.engine.current.image.instances[instance_id]
-        for internal, shown in sorted(instance.topic_names.items()):
+        names = sorted(instance.topic_names.items())
+        if name:
+            topic = instance.topics.get(name.encode())
+            names = [] if topic is None else [(topic.name, name)]
+        for internal, shown in names:
             lines = []
             for wanted in instance.topics[shown.encode()].partitions:
                 partition = self.engine.table.get(internal, wanted.index)

@@ -123,6 +123,11 @@ class InstanceImage:
         return self.topics.get(user_name.encode())
 
     @cached_property
+    def sorted_names(self) -> tuple[str, ...]:
+        """Names of its topics, as the owner calls them, in order."""
+        return tuple(sorted(self.topic_names.values()))
+
+    @cached_property
     def partition_count(self) -> int:
         return sum(len(topic.partitions) for topic in self.topics.values())
 

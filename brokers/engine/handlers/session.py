@@ -31,6 +31,7 @@ from brokers.engine.protocol.errors import UnsupportedApi
 from brokers.engine.protocol.fast_codec_produce import PARTITIONS_MAX
 from brokers.engine.protocol.framing import check_frame_size
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
+from brokers.engine.protocol.messages.versions import ApiVersionsRequest
 from brokers.engine.protocol.request_limits import FETCH, LISTS, PRODUCE
 from brokers.engine.request_turns import Place
 from brokers.engine.scheduling.inline_wakeup import InlineWakeup
@@ -44,6 +45,9 @@ RECEIVED_BYTES_PER_S: Final = 250_000_000
 # What the network takes for a short request and its answer, beside the time in which it is handled: two system calls, a
 # timer, a turn of the loop.
 NETWORK_S: Final = 0.00006
+
+# What is kept of what a client says of its software.
+SOFTWARE_CHARS_MAX: Final = 64
 
 # Answered when other members of the group have asked as well, which must therefore find room.
 WAIT_FOR_OTHERS: Final = frozenset({int(ApiKey.JOIN_GROUP), int(ApiKey.SYNC_GROUP)})
@@ -90,9 +94,11 @@ class Session:
         "fetch_items_max",
         "frame_bytes_max",
         "hurry",
+        "last_client_id",
         "login",
         "principal",
         "produce_items_max",
+        "software",
     )
 
     def __init__(
@@ -129,6 +135,10 @@ class Session:
         self._route_name = route_name
         self._view: View | None = None
         self._client: Client | None = None
+        # Of its last request that is no produce and no fetch, `_client` has that of these.
+        self.last_client_id: str | None = None
+        # Name and version that the client gave with ApiVersions.
+        self.software: tuple[str, str] = ("", "")
         # Since when this turn is not charged to the client's request quota; 0.0: it is charged elsewhere, or not.
         self._uncharged_since_s = 0.0
 
@@ -152,6 +162,15 @@ class Session:
         ):
             client = self._client = Client(self.engine, self.view(), self._address, client_id)
         return client
+
+    @property
+    def client_id(self) -> str:
+        """Client id of its requests; empty where none has said so yet."""
+        return self._client.client_id if self._client is not None else self.last_client_id or ""
+
+    @property
+    def route_name(self) -> str:
+        return self._route_name
 
     def frame_bytes_max_of(self, api_key: int) -> int:
         """What a request of this API may weigh, known before all of it is received."""
@@ -243,6 +262,7 @@ class Session:
         if not is_served(self._advertised, api_key, raw.version):
             raise UnsupportedApi(f"version {raw.version} of api key {api_key} is not served here")
         self.engine.totals.requests[api_key] += 1
+        self.last_client_id = raw.client_id
         if not has_codec:
             self._uncharged_since_s = perf_counter()
             self._legacy_handlers[api_key](self, raw)
@@ -260,6 +280,7 @@ class Session:
             request = decode_request(api_key, version, raw.buffer, raw.body, raw.end, items_max)
         else:
             version, request = decode_api_versions(version, raw.buffer, raw.body, raw.end)
+            self.software = software_of(request)
         call = Call(self.engine, self.view(), api, version, raw.client_id or "", self._address)
         answer = self._answer(call, request)
         spent_s = perf_counter() - began_s + NETWORK_S
@@ -367,6 +388,14 @@ class Session:
         login, self.login = self.login, None
         if login is not None:
             login.end()
+
+
+def software_of(request: ApiVersionsRequest | None) -> tuple[str, str]:
+    """Name and version of a client's software, cut to what is kept of them; empty before version 3."""
+    if request is None:
+        return "", ""
+    name, version = request.client_software_name, request.client_software_version
+    return name[:SOFTWARE_CHARS_MAX], version[:SOFTWARE_CHARS_MAX]
 
 
 def _is_decoded_in_pieces(api_key: int, raw: RawRequest) -> bool:

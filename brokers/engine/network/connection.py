@@ -29,7 +29,7 @@ CORKED_BYTES_MAX: Final = 16_384
 class Connection(Receiver):
     """`peer_host` is the textual address. Give exactly one response per frame, then forget the frame."""
 
-    __slots__ = ("_backlog", "_mute_timer", "_pending_responses", "_unsent")
+    __slots__ = ("_backlog", "_mute_timer", "_pending_responses", "_unsent", "number", "since_s")
 
     def __init__(
         self,
@@ -41,6 +41,9 @@ class Connection(Receiver):
     ) -> None:
         super().__init__(sock, peer_host, owner, buffers, loop)
         self._unsent = owner.unsent
+        # Its own among all connections of this process, and when it came, by the loop's clock.
+        self.number = 0
+        self.since_s = 0.0
         self._mute_timer: asyncio.TimerHandle | Cancellable | None = None
         # Out: what waits for the socket, or for an earlier response.
         self._backlog: Backlog | None = None

@@ -28,8 +28,10 @@ UNREAD_ANSWERS: Final = "unread_answers"
 NOT_ALLOWED: Final = "not_allowed"
 NO_PROXY_HEADER: Final = "no_proxy_header"
 HANDSHAKE: Final = "handshake"
+CLOSED_BY_OWNER: Final = "closed_by_owner"
 REASONS: Final = (
     IDLE, NO_REQUEST, STALLED, SLOW_REQUEST, NEEDED, UNREAD_ANSWERS, NOT_ALLOWED, NO_PROXY_HEADER, HANDSHAKE,
+    CLOSED_BY_OWNER,
 )  # fmt: skip
 
 

@@ -62,6 +62,7 @@ class Listeners:
         self.buffers = buffers or FrameBuffers(soon=loop.call_soon)
         self.counters = Counters()
         self.count = 0
+        self._entered = 0
         self.fair_turns = FairTurns(loop.call_soon)
         self.on_held_back: OnHeldBack = unheard
         self.connections_per_s: RateOfAddress = unlimited
@@ -90,6 +91,10 @@ class Listeners:
 
     def groups(self) -> Iterator[ListenerGroup]:
         return iter(self._groups.values())
+
+    def group_of(self, name: str) -> ListenerGroup | None:
+        """Listeners of an instance; None where it has none here."""
+        return self._groups.get(name)
 
     def get(self, name: str) -> Listener | None:
         return self._listeners.get(name)
@@ -284,6 +289,8 @@ class Listeners:
             connection = Connection(accepted.as_socket, address, listener, self.buffers, accepted.as_loop)
         else:
             connection = Connection(accepted, address, listener, self.buffers, self.loop)
+        self._entered += 1
+        connection.number, connection.since_s = self._entered, self.loop.time()
         self._keep(listener, connection)
         connection.start((make_session or listener.make_session)(connection))
 

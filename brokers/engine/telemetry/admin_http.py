@@ -1,4 +1,4 @@
-"""What is said on the admin port: a few GET requests over HTTP/1.1, one for each connection."""
+"""Requests and replies of the admin port: a few requests over HTTP/1.1, one for each connection."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from brokers.contract.process_identity import ProcessIdentity
 
+GET: Final = "GET"
+DELETE: Final = "DELETE"
 _REASONS: Final = {
     200: "OK",
     400: "Bad Request",
@@ -30,6 +32,7 @@ class Request:
     query: dict[str, str]
     bearer: str | None
     process: ProcessIdentity | None = None
+    method: str = GET
 
     def number(self, key: str, default: int) -> int:
         """Raises ValueError for something that is no whole number."""
@@ -64,15 +67,15 @@ def parse(head: bytes, process: ProcessIdentity | None = None) -> Request | Repl
         query = {key: values[0] for key, values in parse_qs(parts.query, max_num_fields=16).items()}
     except ValueError:
         return Reply.json({"error": "not an HTTP request"}, 400)
-    if method != "GET":
-        return Reply.json({"error": "only GET is served"}, 405)
+    if method not in (GET, DELETE):
+        return Reply.json({"error": "only GET and DELETE are served"}, 405)
     bearer = None
     for line in lines:
         name, _, value = line.partition(":")
         if name.strip().lower() == "authorization":
             scheme, _, token = value.strip().partition(" ")
             bearer = token.strip() if scheme.lower() == "bearer" else None
-    return Request(unquote(parts.path), query, bearer, process)
+    return Request(unquote(parts.path), query, bearer, process, method)
 
 
 def reply_to(head: bytes, process: ProcessIdentity | None, answer: Answer) -> bytes:

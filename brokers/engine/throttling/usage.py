@@ -7,7 +7,7 @@ latest value of a counter tells the whole story (brokers.contract.usage).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from brokers.contract.usage import OTHER, USAGE_KEYS_PER_INSTANCE_MAX, Direction, Level, UsageEvent, counted_name
@@ -85,6 +85,9 @@ class UsageAccounting:
             if counter is None:
                 counter = self._counters[key] = UsageCounter(key, self._numbers_for(key))
         return counter
+
+    def counters(self) -> Iterable[UsageCounter]:
+        return self._counters.values()
 
     def changed(self) -> list[UsageCounter]:
         return [counter for counter in self._counters.values() if not counter.is_reported]

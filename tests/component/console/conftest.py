@@ -15,17 +15,21 @@ from billing.services import ensure_default_plans
 from instances import interfaces as instances_interfaces
 from instances import services
 from instances.acls import interfaces as acl_interfaces
+from instances.clients.interfaces import connection_admin_client
 from instances.groups import interfaces
 from instances.messages.interfaces import message_admin_client
 from instances.models import Instance
+from instances.topics import interfaces as topic_interfaces
 from instances.users import interfaces as user_interfaces
 from quotas import interfaces as quota_ports
 from tenants import services as tenant_services
 from tenants.actors import member_actor, user_actor
 from tenants.models import Member
 from tests.component.console.fakes import NOW_MS, FakeDataPlane, FakeObservation, FakeQuotaAdminClient
+from tests.testkit.fake_connections import FakeConnections
 from tests.testkit.fake_groups import FakeGroups, FakeTransactions, member
 from tests.testkit.fake_messages import FakeMessages
+from tests.testkit.fake_topics import reporter
 from tests.testkit.fake_users import FakeAcls, FakeUsers, rule
 
 PASSWORD = "a long enough pass phrase"
@@ -47,6 +51,7 @@ def data_plane(monkeypatch: pytest.MonkeyPatch) -> FakeDataPlane:
 def observation(data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch) -> FakeObservation:
     seen = FakeObservation(data_plane)
     monkeypatch.setattr(instances_interfaces.observation, "_plugged", seen)
+    monkeypatch.setattr(topic_interfaces.topic_report, "_plugged", reporter(data_plane, seen))
     return seen
 
 
@@ -61,6 +66,7 @@ def quota_admin_client(monkeypatch: pytest.MonkeyPatch) -> FakeQuotaAdminClient:
 def groups(monkeypatch: pytest.MonkeyPatch) -> FakeGroups:
     result = FakeGroups()
     monkeypatch.setattr(interfaces.group_admin_client, "_plugged", result)
+    monkeypatch.setattr(instances_interfaces.delete_records, "_plugged", result.delete_records)
     return result
 
 
@@ -89,6 +95,13 @@ def acls(monkeypatch: pytest.MonkeyPatch) -> FakeAcls:
 def kept_messages(monkeypatch: pytest.MonkeyPatch) -> FakeMessages:
     result = FakeMessages(has_every_topic=True)
     monkeypatch.setattr(message_admin_client, "_plugged", result)
+    return result
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> FakeConnections:
+    result = FakeConnections()
+    monkeypatch.setattr(connection_admin_client, "_plugged", result)
     return result
 
 
@@ -149,7 +162,7 @@ def ida(owner: Member, browse: Callable[[Member], Client]) -> Client:
 def instance(
     owner: Member, observation: FakeObservation, quota_admin_client: FakeQuotaAdminClient, reconciled: list[str],
     groups: FakeGroups, transactions: FakeTransactions, users: FakeUsers, acls: FakeAcls,
-    kept_messages: FakeMessages,
+    kept_messages: FakeMessages, connections: FakeConnections,
 ) -> Iterator[Instance]:  # fmt: skip
     """`orders-prod`, running, with a topic of three partitions, a group that reads it, one without members, an open
     transaction, a user, and a rule about it.

@@ -20,7 +20,7 @@ from instances.interfaces import (
     Traffic,
 )
 from quotas.interfaces import AddressQuota, ClientQuota, EntityPart
-from tenants.errors import Conflict, NotFound
+from tenants.errors import Conflict, Invalid, NotFound
 
 NOW_MS = 1_790_000_000_500
 STEP_MS = 1_000
@@ -44,10 +44,12 @@ class FakeDataPlane:
 
     def topic_config(self, instance_id: str, name: str) -> Sequence[ConfigEntry]:
         changed = self.configs.get((instance_id, name), {})
-        entries = {"retention.ms": "604800000", "cleanup.policy": "delete"} | changed
+        defaults = {"retention.ms": "604800000", "cleanup.policy": "delete", "retention.bytes": "-1"}
         return [
-            ConfigEntry(name=key, value=value, is_default=key not in changed, is_read_only=False)
-            for key, value in entries.items()
+            ConfigEntry(
+                name=key, value=value, is_default=key not in changed, is_read_only=False, default=defaults.get(key)
+            )
+            for key, value in (defaults | changed).items()
         ]
 
     def create_topic(
@@ -71,6 +73,10 @@ class FakeDataPlane:
     def alter_topic_config(
         self, instance_id: str, name: str, config: Mapping[str, str | None], *, validate_only: bool
     ) -> None:
+        if unknown := [value for value in config.values() if value == "refused"]:
+            raise Invalid.at("/config", f"Invalid value {unknown[0]} for configuration {next(iter(config))}")
+        if validate_only:
+            return
         kept = self.configs.setdefault((instance_id, name), {})
         for key, value in config.items():
             if value is None:
@@ -112,7 +118,7 @@ class FakeObservation:
     def bandwidth(self, instance_id: str) -> Bandwidth:
         return Bandwidth(brokers=self.shares)
 
-    def topic_sizes(self, instance_id: str) -> TopicSizes:
+    def topic_sizes(self, instance_id: str, topic: str = "") -> TopicSizes:
         count = self.messages_per_partition
         describe = {"leader_epoch": 0, "log_start_offset": 0, "high_watermark": count, "size_bytes": 100 * count}
         topics = {} if self.silent else {topic.name: topic for topic in self.data_plane.topics(instance_id)}

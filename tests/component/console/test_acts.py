@@ -309,10 +309,16 @@ def test_a_topic_has_as_many_copies_as_chosen_and_no_more_than_brokers(
     assert ida.post(address, {"name": "too-many", "partitions": "1", "replication_factor": "3"}).status_code == 422
 
 
-def test_a_topics_setting_goes_back_to_its_default(ida: Client, instance: Instance, data_plane: FakeDataPlane) -> None:
-    address = reverse("page-topic-config", args=[instance.pk, "orders.created"])
-    ida.post(address, {"name": "retention.ms", "value": ""})
-    assert data_plane.configs[instance.pk, "orders.created"] == {}
+def test_a_topic_is_cloned_without_its_messages(ida: Client, instance: Instance, data_plane: FakeDataPlane) -> None:
+    address = reverse("page-topic-clone", args=[instance.pk, "orders.created"])
+    assert "retention.ms" in text_of(ida.get(address))
+    for name, words in (("orders.created", "There is a topic with this name."), ("a b", "a.b")):
+        response = ida.post(address, {"name": name})
+        assert response.status_code == 422
+        assert words in text_of(response)
+    assert ida.post(address, {"name": "copy"}).status_code == 302
+    assert len(data_plane.topic(instance.pk, "copy").partitions) == 3
+    assert data_plane.configs[instance.pk, "copy"] == {"retention.ms": "86400000"}
 
 
 def test_a_wrong_address_is_told_beside_its_list(ida: Client, instance: Instance) -> None:
@@ -445,15 +451,6 @@ def test_an_instance_that_is_being_deleted_cannot_be_protected_and_says_so(ida: 
     Instance.objects.filter(pk=instance.pk).update(phase=Phase.DELETING.value)
     answer = ida.post(f"/instances/{instance.pk}/settings/", {"part": "protect", "protected": "on"}, follow=True)
     assert answer.status_code == 200
-
-
-def test_more_replicas_to_be_in_sync_than_there_are_is_saved_with_a_warning(ida: Client, instance: Instance) -> None:
-    address = reverse("page-topic-config", args=[instance.pk, "orders.created"])
-    warning = "min.insync.replicas is 2, and each partition has 1 replica"
-    assert warning not in text_of(ida.get(address))
-    saved = ida.post(address, {"name": "min.insync.replicas", "value": "2"}, follow=True)
-    assert "min.insync.replicas saved." in text_of(saved)
-    assert warning in text_of(saved)
 
 
 def test_the_topics_page_tells_which_topics_clients_could_not_have(

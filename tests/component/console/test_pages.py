@@ -22,18 +22,20 @@ INSTANCE_PAGES = (
     "page-instance", "page-traffic", "page-why", "page-topics-part", "page-throttle", "page-instance-settings",
     "page-instance-delete", "page-topics", "page-topic-create", "page-instance-resize", "page-cost-part", "page-usage",
     "page-traffic-history", "page-quotas", "page-address-quotas", "page-groups", "page-groups-part",
-    "page-transactions", "page-users", "page-acls", "page-storage",
+    "page-transactions", "page-clients", "page-users", "page-acls", "page-storage",
 )  # fmt: skip
 GROUP_PAGES = ("page-group", "page-group-reset", "page-group-delete")
 USER_PAGES = ("page-user", "page-user-delete")
 TOPIC_PAGES = (
     "page-topic", "page-topic-partitions", "page-topic-config", "page-topic-access", "page-topic-delete",
+    "page-topic-purge", "page-topic-clone",
     "page-topic-messages-file", "page-topic-send",
 )  # fmt: skip
 VIEWER_MAY_NOT = (
     "page-instance-create", "page-tokens", "page-audit", "page-topic-create", "page-instance-resize", "page-invoices",
     "page-budgets", "page-webhooks", "page-instance-delete", "page-topic-delete", "page-cost-part", "page-group-reset",
     "page-group-delete", "page-user-delete", "page-topic-messages-file", "page-topic-send",
+    "page-topic-purge", "page-topic-clone",
 )  # fmt: skip
 POST_FORM = re.compile(r'<form\b(?=[^>]*method="post")(?:[^>]*action="([^"]*)")?')
 OWN_FORMS = {"/preferences/", "/tenant/", "/accounts/logout/"}

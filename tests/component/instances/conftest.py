@@ -8,15 +8,19 @@ import pytest
 
 from instances import interfaces as instances_interfaces
 from instances.acls import interfaces as acl_interfaces
+from instances.clients.interfaces import connection_admin_client
 from instances.groups import interfaces
 from instances.messages.interfaces import message_admin_client
+from instances.topics import interfaces as topic_interfaces
 from instances.users import interfaces as user_interfaces
 from quotas import interfaces as quota_ports
 from tenants.models import Member
 from tests.testkit.api_cases import Api, make_member
+from tests.testkit.fake_connections import FakeConnections
 from tests.testkit.fake_data_plane import FakeDataPlane, FakeObservation, FakeQuotas
 from tests.testkit.fake_groups import FakeGroups, FakeTransactions
 from tests.testkit.fake_messages import FakeMessages
+from tests.testkit.fake_topics import reporter
 from tests.testkit.fake_users import FakeAcls, FakeUsers
 from tests.testkit.fleet import catalogue, plugged
 
@@ -39,9 +43,12 @@ def data_plane() -> Iterator[FakeDataPlane]:
 
 
 @pytest.fixture(autouse=True)
-def observation() -> Iterator[FakeObservation]:
+def observation(data_plane: FakeDataPlane) -> Iterator[FakeObservation]:
     result = FakeObservation()
-    with plugged(instances_interfaces.observation, result):
+    with (
+        plugged(instances_interfaces.observation, result),
+        plugged(topic_interfaces.topic_report, reporter(data_plane, result)),
+    ):
         yield result
 
 
@@ -71,7 +78,10 @@ def asked_to_publish() -> Iterator[list[str]]:
 @pytest.fixture(autouse=True)
 def groups() -> Iterator[FakeGroups]:
     result = FakeGroups()
-    with plugged(interfaces.group_admin_client, result):
+    with (
+        plugged(interfaces.group_admin_client, result),
+        plugged(instances_interfaces.delete_records, result.delete_records),
+    ):
         yield result
 
 
@@ -93,6 +103,13 @@ def users() -> Iterator[FakeUsers]:
 def acls() -> Iterator[FakeAcls]:
     result = FakeAcls()
     with plugged(acl_interfaces.acl_admin_client, result):
+        yield result
+
+
+@pytest.fixture(autouse=True)
+def connections() -> Iterator[FakeConnections]:
+    result = FakeConnections()
+    with plugged(connection_admin_client, result):
         yield result
 
 

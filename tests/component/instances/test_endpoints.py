@@ -18,6 +18,7 @@ from tenants.models import Member
 from tests.component.instances.conftest import FakeDataPlane
 from tests.testkit.api_cases import Case, EndpointCases, pytest_generate_tests
 from tests.testkit.client_certificates import Authority
+from tests.testkit.fake_connections import FakeConnections
 from tests.testkit.fake_groups import FakeGroups, FakeTransactions
 from tests.testkit.fake_messages import FakeMessages
 from tests.testkit.fake_users import FakeAcls, FakeUsers, rule, secret
@@ -146,6 +147,19 @@ class TestTopics(EndpointCases):
             body={"allow_list": {"produce": ["10.0.0.0/8"], "consume": []}},
         ),
         Case("DELETE", "/instances/{instance}/topics/{topic}", Scope.TOPICS_WRITE, status=204),
+        Case(
+            "POST",
+            "/instances/{instance}/topics/{topic}/clone",
+            Scope.TOPICS_WRITE,
+            body={"name": "orders.copy"},
+            status=201,
+        ),
+        Case(
+            "POST",
+            "/instances/{instance}/topics/{topic}/purge",
+            Scope.TOPICS_WRITE,
+            body={"before": {"0": 5}},
+        ),
         Case("GET", "/instances/{instance}/topics/{topic}/messages", Scope.MESSAGES_READ),
         Case(
             "POST",
@@ -155,6 +169,9 @@ class TestTopics(EndpointCases):
             status=201,
             dry_run=False,
         ),
+        Case("GET", "/instances/{instance}/clients", Scope.CLIENTS_READ),
+        Case("GET", "/instances/{instance}/clients/{connection}", Scope.CLIENTS_READ),
+        Case("DELETE", "/instances/{instance}/clients/{connection}", Scope.CLIENTS_WRITE, status=204),
         Case("GET", "/instances/{instance}/throughput", Scope.USAGE_READ),
         Case("GET", "/instances/{instance}/storage", Scope.USAGE_READ),
         Case("GET", "/instances/{instance}/storage/topics", Scope.TOPICS_READ),
@@ -164,15 +181,24 @@ class TestTopics(EndpointCases):
     )
 
     @pytest.fixture(autouse=True)
-    def plane(self, data_plane: FakeDataPlane, kept_messages: FakeMessages) -> None:
+    def plane(
+        self,
+        data_plane: FakeDataPlane,
+        kept_messages: FakeMessages,
+        groups: FakeGroups,
+        connections: FakeConnections,
+    ) -> None:
         self.data_plane = data_plane
+        self.connections = connections
         self.kept_messages = kept_messages
+        groups.logs["orders", 0] = (0, 10)
 
     def places(self, owner: Member) -> dict[str, str]:
         instance = make_running(owner.tenant)
         self.data_plane.add(instance.pk, "orders")
         self.kept_messages.add(instance.pk, "orders", b"first")
-        return {"instance": instance.pk, "topic": "orders"}
+        connection = self.connections.add(instance.pk, "billing")
+        return {"instance": instance.pk, "topic": "orders", "connection": connection.id}
 
     def test_every_route_of_an_instance_hides_a_deleted_one(self, case: Case, at: str, owner: Member) -> None:
         from tests.testkit.api_cases import Api, assert_problem

@@ -39,6 +39,8 @@ ASKED: list[tuple[str, Callable[[Api, str], Any], dict[str, Any]]] = [
     ("group.deleted", lambda api, at: api.delete(f"{at}/groups/etl"), {}),
     ("group.offsets_deleted", lambda api, at: api.delete(f"{at}/groups/etl/offsets?topic=orders"),
      {"offsets": [["orders", 0, None]]}),
+    ("topic.records_deleted", lambda api, at: api.post(f"{at}/topics/orders/purge", {"before": {"0": 40}}),
+     {"partitions": 1, "messages": 40, "offsets": [[0, 40]]}),
 ]  # fmt: skip
 
 

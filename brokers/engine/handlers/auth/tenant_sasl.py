@@ -27,7 +27,7 @@ from brokers.engine.handlers.context import Channel, Engine
 from brokers.engine.handlers.hashing_turns import TooManyWait
 from brokers.engine.handlers.logins import Login
 from brokers.engine.handlers.raw_request import RawRequest
-from brokers.engine.handlers.session import DispatchTable, FastCodec, Session, decode_api_versions
+from brokers.engine.handlers.session import DispatchTable, FastCodec, Session, decode_api_versions, software_of
 from brokers.engine.protocol.apis import ADVERTISED_SASL, APIS, ApiKey, is_served
 from brokers.engine.protocol.codec import decode_request, encode_response
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
@@ -114,6 +114,8 @@ class TenantSaslSession:
         self._state = State.HANDSHAKE_OR_VERSIONS
         self._mechanism: Mechanism | None = None
         self._mechanism_name = ""
+        self._software = ("", "")
+        self._client_id: str | None = None
         self._raw_tokens = False
         self._cancel: Callable[[], object] | None = None
         self._deadline = self._engine.loop.call_later(AUTHENTICATION_MS_MAX / 1000, self._end_unproven)
@@ -132,7 +134,7 @@ class TenantSaslSession:
             self._on_request(buffer, start, end)
 
     def _on_request(self, buffer: memoryview, start: int, end: int) -> None:
-        api_key, version, correlation_id, _, body = decode_request_header(buffer, start, end)
+        api_key, version, correlation_id, self._client_id, body = decode_request_header(buffer, start, end)
         if self._state is State.AUTHENTICATE:
             self._while_authenticating(api_key, version, correlation_id, buffer, body, end)
         elif api_key not in _OF_HANDSHAKE:
@@ -163,6 +165,7 @@ class TenantSaslSession:
         answer = api_versions.answer_on_sasl(version, request)
         if answer.error_code == ErrorCode.NONE:
             self._state = State.HANDSHAKE
+            self._software = software_of(request)
         self._respond(ApiKey.API_VERSIONS, version, correlation_id, answer)
 
     def shake_hands(self, mechanism: str, version: int, correlation_id: int) -> None:
@@ -265,6 +268,7 @@ class TenantSaslSession:
         if session is None:
             principal = Principal(proof.username, route.instance_id)
             session = Session(engine, channel, principal, ADVERTISED_SASL, route.dispatch_table, route_name=route.name)
+            session.software, session.last_client_id = self._software, self._client_id
         self._before = None
         logins, before = engine.authentication.logins, session.login
         by = proof.by.terms if isinstance(proof.by, VerifiedToken) else proof.by

@@ -1,0 +1,101 @@
+"""DeleteRecords at the leaders of a topic, as the instance's owner.
+
+A leader answers when its followers have deleted too, so that the next leader does not have the records back. Deleting
+below an offset again is harmless: what moved or was late is asked again until the patience ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from django.utils.translation import gettext_noop
+from kafka.protocol.admin.topics import DeleteRecordsRequest
+
+from brokers.dataplane.admin_client import NO_ANSWER, cluster_of, meaning_of, require_ok
+from brokers.dataplane.scatter import Target, by_target, first_answer, scatter, targets
+from brokers.dataplane.topics import NO_SUCH_TOPIC, TIMED_OUT, metadata
+from brokers.limits import DELETE_RECORDS_DEADLINE_S, DELETE_RECORDS_PATIENCE_S, DELETE_RECORDS_RETRY_S
+from instances.topics.purging import policy_violation
+from tenants.errors import DomainError, Invalid, Message, NotFound, OutcomeUnknown, Unavailable
+
+DELETE_RECORDS_VERSION = 2
+OFFSET_OUT_OF_RANGE = 1
+LEADER_NOT_AVAILABLE, NOT_LEADER, POLICY_VIOLATION = 5, 6, 44
+PASSING = frozenset({LEADER_NOT_AVAILABLE, NOT_LEADER, TIMED_OUT})
+
+
+def delete_records(instance_id: str, topic: str, offsets: Mapping[int, int]) -> Mapping[int, DomainError]:
+    """See `instances.interfaces.delete_records`."""
+    brokers = targets(cluster_of(instance_id), instance_id)
+    ends_s = time.monotonic() + DELETE_RECORDS_PATIENCE_S
+    left, errors = dict(offsets), {}
+    unfinished: dict[int, DomainError] = {}
+    while left:
+        answered, unanswered = _ask_leaders(brokers, topic, left)
+        in_doubt = {index: error for index, error in unfinished.items() if isinstance(error, OutcomeUnknown)}
+        unfinished = unanswered | in_doubt
+        for partition, code in answered.items():
+            if code not in PASSING:
+                del left[partition]
+                if code:
+                    errors[partition] = _meaning(code)
+        if not left or time.monotonic() > ends_s:
+            break
+        time.sleep(DELETE_RECORDS_RETRY_S)
+    return errors | {partition: unfinished[partition] for partition in left}
+
+
+def _ask_leaders(
+    brokers: Mapping[int, Target], topic: str, offsets: Mapping[int, int]
+) -> tuple[dict[int, int], dict[int, DomainError]]:
+    """One round: error codes by partition, and what is to be said of each partition that is not done."""
+    (description,) = first_answer(brokers.values(), lambda: metadata([topic])).topics
+    if description.error_code in NO_SUCH_TOPIC:
+        raise NotFound(f'There is no topic "{topic}".')
+    require_ok(description.error_code)
+    by_leader: dict[int, dict[int, int]] = defaultdict(dict)
+    for partition in description.partitions:
+        if partition.partition_index in offsets:
+            by_leader[partition.leader_id][partition.partition_index] = offsets[partition.partition_index]
+    requests = {leader: _request(topic, led) for leader, led in by_leader.items()}
+    asked = scatter(by_target(brokers, requests), deadline_s=DELETE_RECORDS_DEADLINE_S, is_write=True)
+    codes = {
+        partition.partition_index: partition.error_code
+        for _, answer in asked.answers
+        for result in answer.topics
+        for partition in result.partitions
+    }
+    silent = {broker.broker_id for broker in asked.silent} if asked.may_be_done else set()
+    unfinished: dict[int, DomainError] = {}
+    for leader, led in by_leader.items():
+        for partition in led:
+            is_in_doubt = leader in silent or codes.get(partition) == TIMED_OUT
+            unfinished[partition] = OutcomeUnknown() if is_in_doubt else Unavailable(NO_ANSWER, retry_after_s=1)
+    for partition in offsets.keys() - unfinished.keys():
+        unfinished[partition] = Unavailable(NO_ANSWER, retry_after_s=1)
+    return codes, unfinished
+
+
+def _request(topic: str, offsets: Mapping[int, int]) -> Any:
+    kind = DeleteRecordsRequest.DeleteRecordsTopic
+    partitions = [
+        kind.DeleteRecordsPartition(partition_index=index, offset=offset) for index, offset in sorted(offsets.items())
+    ]
+    return DeleteRecordsRequest(
+        topics=[kind(name=topic, partitions=partitions)],
+        timeout_ms=int(DELETE_RECORDS_DEADLINE_S * 1000) - 500,
+        version=DELETE_RECORDS_VERSION,
+    )
+
+
+def _meaning(code: int) -> DomainError:
+    if code == POLICY_VIOLATION:
+        return policy_violation()
+    if code == OFFSET_OUT_OF_RANGE:
+        return Invalid(
+            Message(gettext_noop("The offset lies past the end of the partition.")), code="offset_out_of_range"
+        )
+    return meaning_of(code)

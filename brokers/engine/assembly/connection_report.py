@@ -1,0 +1,82 @@
+"""Connections of an instance for the control plane, so many at a time: one answer is one turn of the loop.
+
+What is told is what the connection keeps anyway; nothing is counted for it.
+"""
+
+from __future__ import annotations
+
+from heapq import nsmallest
+from itertools import chain
+from typing import Any, Final
+
+from brokers.contract.usage import NAME_CHARACTERS_MAX, counted_name
+from brokers.engine.handlers.session import Session
+from brokers.engine.network import endings
+from brokers.engine.network.connection import Connection
+from brokers.engine.network.listener import Listeners
+
+CONNECTIONS_PER_PAGE: Final = 500
+# Of a connection: number, address, user, client id, software and its version, route, ms since it came, requests, and 1
+# while nobody has signed in on it.
+Line = list[Any]
+
+
+def connections_page(
+    listeners: Listeners, instance_id: str, *, after: int, started_at_ms: int, now_ms: int
+) -> dict[str, Any]:
+    """Lines of the connections with numbers above `after`, in order. `next` is the last number where there are more."""
+    found = nsmallest(
+        CONNECTIONS_PER_PAGE + 1,
+        (connection for connection in _connections(listeners, instance_id) if connection.number > after),
+        key=_number,
+    )
+    page = found[:CONNECTIONS_PER_PAGE]
+    now_s = listeners.loop.time()
+    return {
+        "now_ms": now_ms,
+        "started_at_ms": started_at_ms,
+        "connections": [_line(connection, now_s) for connection in page],
+        "next": page[-1].number if len(found) > len(page) else None,
+    }
+
+
+def close_connection(listeners: Listeners, instance_id: str, number: int) -> bool:
+    """Closes one connection of the instance; False where there is none of this number."""
+    for connection in _connections(listeners, instance_id):
+        if connection.number == number:
+            listeners.end(connection, endings.CLOSED_BY_OWNER)
+            return True
+    return False
+
+
+def _connections(listeners: Listeners, instance_id: str) -> list[Connection]:
+    """Those whose first request may come or has come, by any route of the instance."""
+    group = listeners.group_of(instance_id)
+    if group is None or group.is_protected:
+        return []
+    every = chain.from_iterable(listener.connections for listener in group.listeners)
+    return [connection for connection in every if isinstance(connection, Connection)]
+
+
+def _cut(name: str) -> str:
+    """A client chooses its name, up to 32 kB; it is cut before it is looked through."""
+    return counted_name(name[:NAME_CHARACTERS_MAX])
+
+
+def _number(connection: Connection) -> int:
+    return connection.number
+
+
+def _line(connection: Connection, now_s: float) -> Line:
+    session = connection.session
+    user = client_id = software = version = route = ""
+    is_unknown = 1
+    if isinstance(session, Session):
+        user, client_id, route = session.principal.user, session.client_id, session.route_name
+        software, version = session.software
+        is_unknown = 0
+    return [
+        connection.number, connection.peer_host, _cut(user), _cut(client_id),
+        software, version, route,
+        round((now_s - connection.since_s) * 1_000), connection.received.frames, is_unknown,
+    ]  # fmt: skip

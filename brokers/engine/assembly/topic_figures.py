@@ -1,0 +1,87 @@
+"""Figures of an instance's topics for the control plane, so many topics at a time: one answer is one turn of the loop.
+
+Every broker names all topics; sizes and offsets are those of the partitions that it leads. Traffic is cumulative since
+this process began: who asks twice knows the rate between.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import islice
+from typing import Any, Final
+
+from brokers.engine.cluster.image import TopicImage
+from brokers.engine.handlers.context import Engine
+from brokers.engine.partitions.topic_settings import SETTINGS
+
+# An answer ends with the topic that makes it as heavy as this; a topic weighs this much and one for each partition.
+WEIGHT_PER_PAGE_MAX: Final = 2_000
+TOPIC_WEIGHT: Final = 4
+# Entries of the usage counters that are summed up in one answer; beyond, its topics have no traffic.
+COUNTERS_SUMMED_MAX: Final = 10_100
+_RETENTION: Final = "retention.ms"
+_CLEANUP: Final = "cleanup.policy"
+
+# Of a topic: name, id, partitions, replicas of one, retention.ms, cleanup.policy, and of the partitions led here: how
+# many, bytes, messages, bytes produced and consumed.
+Line = list[Any]
+
+
+def topic_figures(engine: Engine, instance_id: str, started_at_ms: int, *, after: str) -> dict[str, Any]:
+    """Lines of the topics with names behind `after`, in order. `next` is the last one's name where there are more."""
+    instance = engine.current.image.instances[instance_id]
+    lines: list[Line] = []
+    weight, following = 0, None
+    names = instance.sorted_names
+    for name in islice(names, bisect_right(names, after), None):
+        topic = instance.topics[name.encode()]
+        lines.append(_line(engine, topic))
+        weight += TOPIC_WEIGHT + len(topic.partitions)
+        if weight >= WEIGHT_PER_PAGE_MAX:
+            following = name if name != names[-1] else None
+            break
+    _add_traffic(engine, instance_id, lines)
+    return {
+        "now_ms": engine.clock.now_ms(),
+        "alive_since_ms": started_at_ms,
+        "topics": lines,
+        "next": following,
+        "refused_topics": [] if after else _refused(engine, instance_id),
+    }
+
+
+def _refused(engine: Engine, instance_id: str) -> list[dict[str, Any]]:
+    """Topics that could not be made for clients that asked this broker; in the first answer alone."""
+    accounting = engine.accountings.get(instance_id)
+    return [] if accounting is None else accounting.refused_topics.as_json(engine.clock.now_ms())
+
+
+def _line(engine: Engine, topic: TopicImage) -> Line:
+    led = size_bytes = messages = replicas = 0
+    for wanted in topic.partitions:
+        replicas = max(replicas, len(wanted.target))
+        partition = engine.table.get(topic.name, wanted.index)
+        if partition is not None and partition.is_leader and not partition.offline:
+            led += 1
+            size_bytes += partition.size_bytes
+            messages += partition.high_watermark - partition.log_start_offset
+    return [
+        topic.user_name, topic.topic_id.hex(), len(topic.partitions), replicas,
+        int(_in_force(engine, topic, _RETENTION)), _in_force(engine, topic, _CLEANUP), led, size_bytes, messages, 0, 0,
+    ]  # fmt: skip
+
+
+def _in_force(engine: Engine, topic: TopicImage, name: str) -> str:
+    return topic.config.get(name) or engine.topic_defaults.get(name) or SETTINGS[name].default
+
+
+def _add_traffic(engine: Engine, instance_id: str, lines: list[Line]) -> None:
+    accounting = engine.accountings.get(instance_id)
+    if accounting is None:
+        return
+    by_name = {line[0]: line for line in lines}
+    for counter in islice(accounting.usage.counters(), COUNTERS_SUMMED_MAX):
+        topic, _, _, direction = counter.key
+        line = by_name.get(topic)
+        if line is not None:
+            line[-2 if direction == "produce" else -1] += counter.bytes

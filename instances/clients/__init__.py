@@ -1,0 +1,1 @@
+"""Clients that are connected to an instance now."""

@@ -1,0 +1,131 @@
+"""A page of an instance's connections, filtered and sorted; what brokers said is kept for a moment."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from django.core.cache import cache
+
+from instances.access import require_reachable
+from instances.clients.interfaces import Connection, ConnectionList, connection_admin_client
+from instances.interfaces import BrokerUnresponsive
+from instances.limits import CONNECTIONS_KEPT_S, CONNECTIONS_LISTED_MAX
+from instances.models import Instance
+from instances.sorted_pages import SortedPage, sorted_page, sorts_of
+from tenants.errors import NotFound, Unavailable
+
+COLUMNS: Mapping[str, Callable[[Connection], Any]] = {
+    "client_id": lambda connection: connection.client_id,
+    "user": lambda connection: connection.user,
+    "address": lambda connection: connection.address,
+    "software": lambda connection: f"{connection.software} {connection.software_version}".strip(),
+    "broker": lambda connection: connection.broker_id,
+    "since": lambda connection: connection.since_ms,
+    "requests": lambda connection: connection.requests,
+}
+SORTS = sorts_of(tuple(COLUMNS))
+DEFAULT_SORT = "-since"
+CONTAINS_CHARS_MAX = 256
+# Lists that a process remembers unpacked: pages that follow each other find the same one.
+UNPACKED_KEPT = 2
+SEARCHED = ("client_id", "user", "address", "software")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionPage:
+    """Connections of one page, of `total` that match. `is_cut`: the instance has more than are listed."""
+
+    page: SortedPage[Connection]
+    total: int
+    silent: Sequence[BrokerUnresponsive]
+    is_cut: bool
+    here_token: str
+
+    @property
+    def items(self) -> Sequence[Connection]:
+        return self.page.rows
+
+    @property
+    def next_token(self) -> str | None:
+        return self.page.next_token
+
+    @property
+    def last(self) -> int:
+        return self.page.first - 1 + len(self.page.rows)
+
+
+def connection_page(
+    instance: Instance, *, contains: str = "", sort: str = DEFAULT_SORT, page_token: str = "", page_size: int = 50
+) -> ConnectionPage:
+    """Returns one page; `contains` is looked for in client id, user, address and software.
+
+    Raises `Conflict` while there are no brokers to ask, and `Unavailable` where none answers.
+    """
+    listed = connections_now(instance)
+    words = contains.lower()
+    rows = [connection for connection in listed.connections if not words or _matches(connection, words)]
+    page = sorted_page(
+        rows,
+        column=COLUMNS[sort.removeprefix("-")],
+        name=lambda connection: connection.id,
+        is_descending=sort.startswith("-"),
+        page_token=page_token,
+        page_size=page_size,
+        binding=f"clients {instance.pk} {contains} {sort}",
+    )
+    return ConnectionPage(page=page, total=len(rows), silent=listed.silent, is_cut=listed.is_cut, here_token=page_token)
+
+
+def connection_detail(instance: Instance, connection_id: str) -> Connection:
+    """One connection as it is now. Raises `NotFound`."""
+    found = connections_now(instance, fresh=True)
+    for connection in found.connections:
+        if connection.id == connection_id:
+            return connection
+    raise NotFound("There is no such connection.")
+
+
+def connections_now(instance: Instance, *, fresh: bool = False) -> ConnectionList:
+    """All connections that are listed, a moment old at most; `fresh` asks the brokers in any case."""
+    require_reachable(instance)
+    key = f"clients:{instance.pk}"
+    kept = None if fresh else cache.get(key)
+    if kept is not None:
+        return _unpacked(kept)
+    listed = connection_admin_client.it.connections(instance.pk, CONNECTIONS_LISTED_MAX)
+    if listed.silent and not listed.connections:
+        raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1)
+    cache.set(key, _packed(listed), CONNECTIONS_KEPT_S)
+    return listed
+
+
+def forget(instance_id: str) -> None:
+    """The next page asks the brokers."""
+    cache.delete(f"clients:{instance_id}")
+
+
+def _matches(connection: Connection, words: str) -> bool:
+    return any(words in getattr(connection, name).lower() for name in SEARCHED)
+
+
+def _packed(listed: ConnectionList) -> str:
+    body = [
+        listed.connections, [(silence.broker_id, silence.reason) for silence in listed.silent], listed.is_cut
+    ]  # fmt: skip
+    return base64.b64encode(zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)).decode()
+
+
+@lru_cache(maxsize=UNPACKED_KEPT)
+def _unpacked(kept: str) -> ConnectionList:
+    connections, silent, is_cut = json.loads(zlib.decompress(base64.b64decode(kept)))
+    return ConnectionList(
+        connections=list(map(Connection._make, connections)),
+        silent=tuple(BrokerUnresponsive(broker_id=number, reason=reason) for number, reason in silent),
+        is_cut=is_cut,
+    )

@@ -1,0 +1,36 @@
+"""Closing connections of clients. A client that is not stopped connects again at once."""
+
+from __future__ import annotations
+
+from instances.access import require_reachable
+from instances.clients import listing
+from instances.clients.interfaces import Connection, connection_admin_client
+from instances.models import Instance
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+
+
+@audit.atomic
+def close_connection(*, acting: Actor, instance: Instance, connection_id: str, dry_run: bool = False) -> Connection:
+    """Closes one connection at its broker; returns it as it was.
+
+    Raises `NotFound` for one that is not there, and `Unavailable` where its broker does not answer.
+    """
+    access.require(acting, Scope.CLIENTS_WRITE)
+    require_reachable(instance)
+    connection = listing.connection_detail(instance, connection_id)
+    before = {
+        "client_id": connection.client_id,
+        "user": connection.user,
+        "address": connection.address,
+        "broker": connection.broker_id,
+        "since_ms": connection.since_ms,
+    }
+    target = ("connection", f"{instance.pk}/{connection.id}")
+    entry = audit.record(acting, "connection.closed", target, before, None, tenant=instance.tenant)
+    if not dry_run:
+        with audit.in_doubt(entry):
+            connection_admin_client.it.close(instance.pk, connection.id)
+        listing.forget(instance.pk)
+    return connection

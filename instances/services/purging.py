@@ -1,0 +1,164 @@
+"""Purging a topic: its records below an offset or older than an instant go, the topic stays.
+
+The plan is shown first and carried out as it was shown: the offsets it names are the ones that brokers get, whatever
+arrives meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from django.db import transaction
+from django.utils.translation import gettext_noop
+
+from instances import interfaces
+from instances.access import require_reachable
+from instances.groups.interfaces import EARLIEST, LATEST, group_admin_client
+from instances.models import Instance
+from instances.services.common import hold_topic
+from instances.services.topics import show_at_once, topic_ref
+from instances.topics.purging import (
+    ERRORS_SHOWN_MAX,
+    Bounds,
+    PurgeLine,
+    PurgeTarget,
+    partitions_missing,
+    plan,
+    require_deletable,
+)
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import DomainError, FieldError, Invalid, Message, OutcomeUnknown, Unavailable
+from tenants.models import AuditEntry
+
+RECORDS_DELETED = "topic.records_deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purge:
+    """Plan or outcome of a purge of one topic. `errors`: partitions that refused it, while others did it."""
+
+    topic: str
+    lines: tuple[PurgeLine, ...]
+    errors: Mapping[int, DomainError] = field(default_factory=dict)
+
+    @property
+    def purged(self) -> tuple[PurgeLine, ...]:
+        """Lines of which messages go."""
+        return tuple(line for line in self.lines if line.messages and line.partition not in self.errors)
+
+    @property
+    def messages(self) -> int:
+        return sum(line.messages for line in self.purged)
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        """The new first offset of each partition of which messages go."""
+        return {line.partition: line.first_offset for line in self.purged}
+
+
+class _PartlyRefused(Exception):
+    """Some partitions refused; carries why."""
+
+    def __init__(self, errors: Mapping[int, DomainError]) -> None:
+        super().__init__(f"{len(errors)} partitions refused")
+        self.errors = errors
+
+
+def plan_purge(*, acting: Actor, instance: Instance, topic: str, target: PurgeTarget) -> Purge:
+    """The table of a purge; changes nothing.
+
+    Raises `NotFound` for a topic that is not there, `Conflict(policy_violation)` for one that is only compacted,
+    `Invalid` for a partition or an offset that is not there, and `Unavailable` where a leader does not answer.
+    """
+    access.require(acting, Scope.TOPICS_WRITE)
+    require_reachable(instance)
+    description = interfaces.data_plane.it.topic(instance.pk, topic)
+    present = [partition.index for partition in description.partitions]
+    missing = partitions_missing(target, present)
+    if missing:
+        raise Invalid(
+            Message(gettext_noop("The topic has no such partition.")),
+            errors=[
+                FieldError(
+                    pointer=f"/before/{index}",
+                    detail=Message(gettext_noop("The topic has no partition %(n)s."), n=index),
+                    code="not_found",
+                )
+                for index in missing[:ERRORS_SHOWN_MAX]
+            ],
+        )
+    require_deletable({entry.name: entry.value for entry in interfaces.data_plane.it.topic_config(instance.pk, topic)})
+    wanted = present if target.offsets is None else sorted(target.offsets)
+    return Purge(topic=topic, lines=plan(target, _bounds(instance, topic, wanted, target.at_ms)))
+
+
+@audit.atomic
+def purge_topic(*, acting: Actor, instance: Instance, topic: str, target: PurgeTarget, dry_run: bool = False) -> Purge:
+    """Deletes records for good. Raises as `plan_purge`; what some partitions refuse is in `errors` of the answer."""
+    hold_topic(instance, topic)
+    purge = plan_purge(acting=acting, instance=instance, topic=topic, target=target)
+    if dry_run or not purge.offsets:
+        return purge
+    show_at_once(instance)
+    try:
+        with transaction.atomic():  # the row says what was done: where a part was refused, another one is written
+            _purge(acting, instance, purge)
+    except _PartlyRefused as partly:
+        done = replace(purge, errors=dict(partly.errors))
+        if not done.purged:
+            raise next(iter(partly.errors.values())) from None
+        _record(acting, instance, done)
+        return done
+    return purge
+
+
+def _purge(acting: Actor, instance: Instance, purge: Purge) -> None:
+    entry = _record(acting, instance, purge)
+    with audit.in_doubt(entry):
+        errors = interfaces.delete_records.it(instance.pk, purge.topic, purge.offsets)
+        doubt = next((error for error in errors.values() if isinstance(error, OutcomeUnknown)), None)
+        if doubt is not None:
+            raise doubt
+    if errors:
+        raise _PartlyRefused(errors)
+
+
+def _record(acting: Actor, instance: Instance, purge: Purge) -> AuditEntry:
+    lines = purge.purged
+    before = {"offsets": [[line.partition, line.start] for line in lines]}
+    after = {
+        "partitions": len(lines),
+        "messages": purge.messages,
+        "offsets": [[line.partition, line.first_offset] for line in lines],
+    }
+    ref = topic_ref(instance, purge.topic)
+    return audit.record(acting, RECORDS_DELETED, ref, before, after, tenant=instance.tenant)
+
+
+def _bounds(instance: Instance, topic: str, partitions: Sequence[int], at_ms: int | None) -> dict[int, Bounds]:
+    """Bounds of partitions, asked of their leaders. Raises `Unavailable` where one does not say."""
+    places = [(topic, index) for index in partitions]
+    admin_client = group_admin_client.it
+    starts = admin_client.bounds(instance.pk, places, EARLIEST, fresh=True)
+    ends = admin_client.bounds(instance.pk, places, LATEST, fresh=True)
+    times = {} if at_ms is None else admin_client.bounds(instance.pk, places, at_ms, fresh=True)
+    missing = [
+        place[1]
+        for place in places
+        if place not in starts or place not in ends or (at_ms is not None and place not in times)
+    ]
+    if missing:
+        raise Unavailable(
+            Message(
+                gettext_noop("The leaders of these partitions do not answer: %(places)s."),
+                places=", ".join(str(index) for index in missing[:ERRORS_SHOWN_MAX]),
+            ),
+            retry_after_s=1,
+        )
+    return {
+        place[1]: Bounds(start=starts[place], end=ends[place], at_time=times.get(place) if at_ms is not None else None)
+        for place in places
+    }

@@ -1,0 +1,20 @@
+"""Template filters of pages of topics."""
+
+from __future__ import annotations
+
+from django import template
+from django.utils.translation import gettext as _
+
+from instances.topics.words import span_words
+
+register = template.Library()
+
+UNLIMITED = -1
+
+
+@register.filter
+def retention(milliseconds: int | None) -> str:
+    """Retention in the largest unit that fits."""
+    if milliseconds is None:
+        return _("by key")
+    return _("unlimited") if milliseconds == UNLIMITED else span_words(milliseconds)

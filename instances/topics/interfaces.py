@@ -1,0 +1,52 @@
+"""Figures of topics as instances needs them of the app above it, as ports `brokers` plugs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from instances.interfaces import BrokerUnresponsive, RefusedTopic
+from tenants.interfaces import Interface
+
+
+class TopicLine(NamedTuple):
+    """A topic as one broker reports it. What stands behind `led_partitions` is of those partitions alone; traffic is
+    cumulative since the broker's start.
+    """
+
+    name: str
+    topic_id: str
+    partition_count: int
+    replication_factor: int
+    retention_ms: int
+    cleanup_policy: str
+    led_partitions: int
+    size_bytes: int
+    message_count: int
+    produced_bytes: int
+    consumed_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerTopics:
+    """Report of one broker about all topics of an instance. Instants in ms since the epoch, by the broker's clock."""
+
+    now_ms: int
+    alive_since_ms: int
+    lines: Sequence[TopicLine]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicReport:
+    """Reports by broker id, and the brokers that gave none."""
+
+    brokers: Mapping[int, BrokerTopics]
+    silent: tuple[BrokerUnresponsive, ...]
+    refused: tuple[RefusedTopic, ...] = ()
+
+
+# (instance id): every topic as the brokers report it now. Never an error: who does not answer is in `silent`.
+topic_report: Interface[Callable[[str], TopicReport]] = Interface("instances.topics.interfaces.topic_report")
+# (instance id): bring the kept table of topics up to date, soon; losing the call is harmless.
+refresh_topics: Interface[Callable[[str], Any]] = Interface("instances.topics.interfaces.refresh_topics")

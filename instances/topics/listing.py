@@ -1,0 +1,143 @@
+"""A page of an instance's topics: filtered, sorted by any column, with totals, and the way on and back."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from instances.models import Instance, TopicAllowList
+from instances.sorted_pages import FIRST, sorted_page, sorts_of
+from instances.topics.table import TopicRow, TopicTable, topic_table
+
+UNLIMITED = -1
+LONG_MAX = 2**63 - 1
+# A name for each column that can be sorted by, `-` before it for the largest first.
+COLUMNS: Mapping[str, Callable[[TopicRow], Any]] = {
+    "name": lambda row: row.name,
+    "partitions": lambda row: row.partition_count,
+    "replicas": lambda row: row.replication_factor,
+    "messages": lambda row: row.message_count,
+    "size": lambda row: row.size_bytes,
+    "produce": lambda row: row.produce_bps,
+    "consume": lambda row: row.consume_bps,
+    "retention": lambda row: _retention(row),
+    "groups": lambda row: row.groups,
+    "lag": lambda row: row.lag,
+}
+SORTS = sorts_of(tuple(COLUMNS))
+DEFAULT_SORT = "name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedTopic:
+    """A row with its address lists, as the list and REST show it."""
+
+    row: TopicRow
+    produce_ips: Sequence[str] = ()
+    consume_ips: Sequence[str] = ()
+    administer_ips: Sequence[str] = ()
+
+    @property
+    def topic_id(self) -> str:
+        return str(uuid.UUID(hex=self.row.topic_id)) if self.row.topic_id else ""
+
+    @property
+    def has_lists(self) -> bool:
+        return bool(self.produce_ips or self.consume_ips or self.administer_ips)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Sums over all topics that match, not only those of the page. None where a part is not known."""
+
+    topics: int
+    partitions: int
+    message_count: int | None
+    size_bytes: int | None
+    produce_bps: float | None
+    consume_bps: float | None
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPage:
+    """Rows of one page. `next_token` and `previous_token` are None at the ends; `FIRST` leads to the first page.
+    `first` is the place of the first row, from 1 on.
+    """
+
+    items: Sequence[ListedTopic]
+    totals: Totals
+    table: TopicTable
+    first: int
+    next_token: str | None
+    previous_token: str | None
+    here_token: str = FIRST
+
+    @property
+    def last(self) -> int:
+        return self.first - 1 + len(self.items)
+
+
+def topic_page(
+    instance: Instance, *, contains: str = "", sort: str = DEFAULT_SORT, page_token: str = "", page_size: int = 50
+) -> TopicPage:
+    """Returns one page.
+
+    Raises `DomainError(invalid_page_token)`, and `Unavailable` where no broker says which topics there are.
+    """
+    table = topic_table(instance)
+    words = contains.lower()
+    rows = [row for row in table.rows if words in row.name.lower()] if words else list(table.rows)
+    totals = _totals(rows)
+    page = sorted_page(
+        rows, column=COLUMNS[sort.removeprefix("-")], name=lambda row: row.name, is_descending=sort.startswith("-"),
+        page_token=page_token, page_size=page_size, binding=f"topics {instance.pk} {contains} {sort}",
+    )  # fmt: skip
+    return TopicPage(
+        items=_with_lists(instance, page.rows), totals=totals, table=table, first=page.first,
+        next_token=page.next_token, previous_token=page.previous_token, here_token=page_token,
+    )  # fmt: skip
+
+
+def _retention(row: TopicRow) -> int | None:
+    """Without a limit it is longer than any."""
+    return LONG_MAX if row.retention_ms == UNLIMITED else row.retention_ms
+
+
+def _totals(rows: Sequence[TopicRow]) -> Totals:
+    def total(column: str) -> Any:
+        values = [getattr(row, column) for row in rows]
+        return None if None in values else sum(values)
+
+    lags = [row.lag for row in rows if row.lag is not None]
+    return Totals(
+        topics=len(rows),
+        partitions=total("partition_count"),
+        message_count=total("message_count"),
+        size_bytes=total("size_bytes"),
+        produce_bps=total("produce_bps"),
+        consume_bps=total("consume_bps"),
+        lag=sum(lags) if lags else None,
+    )
+
+
+def _with_lists(instance: Instance, rows: Sequence[TopicRow]) -> list[ListedTopic]:
+    names = [row.name for row in rows]
+    lists = {kept.topic: kept for kept in TopicAllowList.objects.filter(instance=instance, topic__in=names)}
+    result = []
+    for row in rows:
+        kept = lists.get(row.name)
+        if kept is None:
+            result.append(ListedTopic(row=row))
+        else:
+            result.append(
+                ListedTopic(
+                    row=row,
+                    produce_ips=kept.produce_ips,
+                    consume_ips=kept.consume_ips,
+                    administer_ips=kept.administer_ips,
+                )
+            )
+    return result

@@ -1,0 +1,127 @@
+"""Rates of topics, from two looks at the counters of brokers that lie some seconds apart.
+
+Two earlier looks are kept: the older is what the rate is taken from, and gives way to the younger once that is old
+enough. A broker that restarted between two looks counts from its start.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.core.cache import cache
+
+from instances.limits import TOPIC_RATE_OVER_MAX_S, TOPIC_RATE_OVER_MIN_S, TOPIC_RATE_OVER_S
+from instances.topics.interfaces import BrokerTopics, TopicReport
+
+MS_PER_S = 1_000
+# Bytes produced and consumed by topic, of the topics that had any.
+Counters = Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Counters of one broker at an instant of its own clock."""
+
+    at_ms: int
+    alive_since_ms: int
+    counters: Counters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Bytes per second by topic, over so many seconds; None while nothing is known."""
+
+    over_s: float | None = None
+    by_topic: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def of(self, topic: str) -> tuple[float, float] | tuple[None, None]:
+        """Produced and consumed; zero for a topic without traffic."""
+        return (None, None) if self.over_s is None else self.by_topic.get(topic, (0.0, 0.0))
+
+
+def note(instance_id: str, report: TopicReport) -> Rates:
+    """Takes a look, and returns the rates since an earlier one."""
+    now = {number: look_of(broker) for number, broker in report.brokers.items()}
+    older, younger = _read(instance_id)
+    rates = between(older, now)
+    if not older or _age_s(older, now) > TOPIC_RATE_OVER_MAX_S:
+        older, younger = now, {}
+        _write(instance_id, older, younger)
+    elif not younger and _age_s(older, now) >= TOPIC_RATE_OVER_S / 2:
+        _write(instance_id, older, now)
+    elif younger and _age_s(younger, now) >= TOPIC_RATE_OVER_S:
+        _write(instance_id, younger, now)
+    return rates
+
+
+def look_of(broker: BrokerTopics) -> Look:
+    counters = {
+        line.name: (line.produced_bytes, line.consumed_bytes)
+        for line in broker.lines
+        if line.produced_bytes or line.consumed_bytes
+    }
+    return Look(broker.now_ms, broker.alive_since_ms, counters)
+
+
+def between(before: Mapping[int, Look], now: Mapping[int, Look]) -> Rates:
+    """Sums over brokers that were looked at twice, or have started since. Pure."""
+    sums: dict[str, list[float]] = {}
+    spans_s: list[float] = []
+    for number, look in now.items():
+        earlier = before.get(number)
+        if earlier is None:
+            continue
+        is_same_process = earlier.alive_since_ms == look.alive_since_ms
+        since_ms = earlier.at_ms if is_same_process else look.alive_since_ms
+        span_s = (look.at_ms - since_ms) / MS_PER_S
+        if not TOPIC_RATE_OVER_MIN_S <= span_s <= TOPIC_RATE_OVER_MAX_S:
+            continue
+        spans_s.append(span_s)
+        then = earlier.counters if is_same_process else {}
+        for topic, (produced, consumed) in look.counters.items():
+            produced_then, consumed_then = then.get(topic, (0, 0))
+            total = sums.setdefault(topic, [0.0, 0.0])
+            total[0] += max(0, produced - produced_then) / span_s
+            total[1] += max(0, consumed - consumed_then) / span_s
+    if not spans_s:
+        return Rates()
+    return Rates(over_s=max(spans_s), by_topic={topic: (total[0], total[1]) for topic, total in sums.items()})
+
+
+def _age_s(before: Mapping[int, Look], now: Mapping[int, Look]) -> float:
+    """Age of an earlier look, by the clock of a broker that is in both."""
+    ages = [(look.at_ms - before[number].at_ms) / MS_PER_S for number, look in now.items() if number in before]
+    return max(ages, default=float("inf"))
+
+
+def _read(instance_id: str) -> tuple[dict[int, Look], dict[int, Look]]:
+    kept = cache.get(_key(instance_id))
+    if kept is None:
+        return {}, {}
+    older, younger = json.loads(zlib.decompress(base64.b64decode(kept)))
+    return _looks(older), _looks(younger)
+
+
+def _looks(parts: Mapping[str, Any]) -> dict[int, Look]:
+    return {
+        int(number): Look(at_ms, alive_since_ms, {topic: (pair[0], pair[1]) for topic, pair in counters.items()})
+        for number, (at_ms, alive_since_ms, counters) in parts.items()
+    }
+
+
+def _write(instance_id: str, older: Mapping[int, Look], younger: Mapping[int, Look]) -> None:
+    body = [
+        {number: (look.at_ms, look.alive_since_ms, dict(look.counters)) for number, look in looks.items()}
+        for looks in (older, younger)
+    ]
+    packed = base64.b64encode(zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)).decode()
+    cache.set(_key(instance_id), packed, TOPIC_RATE_OVER_MAX_S)
+
+
+def _key(instance_id: str) -> str:
+    return f"topics:{instance_id}:traffic"

@@ -1,0 +1,238 @@
+"""Settings of a topic as a person reads them: groups, words, units and bounds. Brokers have the last word on values.
+
+Values travel as Kafka writes them (milliseconds, bytes, `true`); here they get a number and a unit, or a choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+LONG_MAX = 2**63 - 1
+INT_MAX = 2**31 - 1
+NO_LIMIT = -1
+
+Words = str | Promise
+
+
+class Kind(StrEnum):
+    """Form that a value is typed in."""
+
+    SPAN = "span"
+    SIZE = "size"
+    RATE = "rate"
+    COUNT = "count"
+    RATIO = "ratio"
+    CHOICE = "choice"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit of a number, as a factor of Kafka's own."""
+
+    name: str
+    words: Words
+    factor: int
+
+
+UNITS: dict[Kind, tuple[Unit, ...]] = {
+    Kind.SPAN: (
+        Unit("d", _("days"), 86_400_000),
+        Unit("h", _("hours"), 3_600_000),
+        Unit("min", _("minutes"), 60_000),
+        Unit("s", _("seconds"), 1_000),
+        Unit("ms", _("milliseconds"), 1),
+    ),
+    Kind.SIZE: (
+        Unit("GB", "GB", 10**9), Unit("MB", "MB", 10**6), Unit("kB", "kB", 10**3), Unit("B", _("bytes"), 1),
+    ),
+    Kind.RATE: (Unit("MB/s", "MB/s", 10**6), Unit("kB/s", "kB/s", 10**3), Unit("B/s", "B/s", 1)),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingWords:
+    """One setting. `least` and `most` bound it in Kafka's own unit; `no_limit` is the value that lifts the limit and
+    may lie outside of them. `choices` are values with their words.
+    """
+
+    name: str
+    kind: Kind
+    label: Words
+    help: Words
+    least: int = 0
+    most: int = LONG_MAX
+    no_limit: int | None = None
+    choices: tuple[tuple[str, Words], ...] = ()
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        return UNITS.get(self.kind, ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingGroup:
+    """Settings that are read together."""
+
+    label: Words
+    settings: Sequence[SettingWords]
+
+
+GROUPS: tuple[SettingGroup, ...] = (
+    SettingGroup(
+        label=_("How long messages are kept"),
+        settings=(
+            SettingWords(
+                name="retention.ms", kind=Kind.SPAN, label=_("Keep messages for"), no_limit=NO_LIMIT, least=0,
+                help=_("Then their segment goes, which may be later: a segment goes as a whole."),
+            ),
+            SettingWords(
+                name="retention.bytes", kind=Kind.SIZE, label=_("Keep at most, in each partition"), no_limit=NO_LIMIT,
+                help=_("The oldest segments go beyond it."),
+            ),
+            SettingWords(
+                name="cleanup.policy", kind=Kind.CHOICE, label=_("Cleanup"),
+                help=_("By age and size, or all but the last message of each key."),
+                choices=(
+                    ("delete", _("old messages (delete)")),
+                    ("compact", _("all but the last of each key (compact)")),
+                    ("compact,delete", _("both (compact,delete)")),
+                ),
+            ),
+        ),
+    ),
+    SettingGroup(
+        label=_("Limits and safety"),
+        settings=(
+            SettingWords(
+                name="penstock.produce.byte.rate", kind=Kind.RATE, label=_("All producers together"),
+                no_limit=NO_LIMIT, least=1, help=_("They wait beyond it."),
+            ),
+            SettingWords(
+                name="penstock.consume.byte.rate", kind=Kind.RATE, label=_("All consumers together"),
+                no_limit=NO_LIMIT, least=1, help=_("They wait beyond it."),
+            ),
+            SettingWords(
+                name="max.message.bytes", kind=Kind.SIZE, label=_("Largest batch"), most=INT_MAX,
+                help=_("As it is sent, compressed. A larger one is refused."),
+            ),
+            SettingWords(
+                name="min.insync.replicas", kind=Kind.COUNT, label=_("Replicas that must have a message"), least=1,
+                most=INT_MAX, help=_("Before it is acknowledged to a producer with acks=all."),
+            ),
+            SettingWords(
+                name="unclean.leader.election.enable", kind=Kind.CHOICE, label=_("Replicas that lack messages"),
+                help=_("Where no other replica is left: wait for one, or lose what is missing."),
+                choices=(("false", _("never lead (safe)")), ("true", _("may lead, messages may be lost"))),
+            ),
+        ),
+    ),
+    SettingGroup(
+        label=_("What is stored"),
+        settings=(
+            SettingWords(
+                name="compression.type", kind=Kind.CHOICE, label=_("Compression"),
+                help=_("A codec other than the producer's makes brokers compress again."),
+                choices=(
+                    ("producer", _("as the producer sent it")), ("uncompressed", _("none")), ("gzip", "gzip"),
+                    ("snappy", "snappy"), ("lz4", "lz4"), ("zstd", "zstd"),
+                ),
+            ),
+            SettingWords(
+                name="message.timestamp.type", kind=Kind.CHOICE, label=_("Timestamps"),
+                help=_("Whose clock they are of."),
+                choices=(("CreateTime", _("of the producer")), ("LogAppendTime", _("of the broker"))),
+            ),
+            SettingWords(
+                name="message.timestamp.before.max.ms", kind=Kind.SPAN, label=_("Timestamps at most in the past"),
+                no_limit=LONG_MAX, help=_("Older ones are refused."),
+            ),
+            SettingWords(
+                name="message.timestamp.after.max.ms", kind=Kind.SPAN, label=_("Timestamps at most in the future"),
+                no_limit=LONG_MAX, help=_("Later ones are refused."),
+            ),
+        ),
+    ),
+    SettingGroup(
+        label=_("Compaction"),
+        settings=(
+            SettingWords(
+                name="min.cleanable.dirty.ratio", kind=Kind.RATIO, label=_("Share not compacted yet"), most=1,
+                help=_("From which on a log is worth compacting, 0 to 1."),
+            ),
+            SettingWords(
+                name="min.compaction.lag.ms", kind=Kind.SPAN, label=_("Keep every message at least for"),
+                help=_("Younger ones are never compacted away."),
+            ),
+            SettingWords(
+                name="max.compaction.lag.ms", kind=Kind.SPAN, label=_("Compact at the latest after"), least=1,
+                no_limit=LONG_MAX, help=_("Whatever the share is."),
+            ),
+            SettingWords(
+                name="delete.retention.ms", kind=Kind.SPAN, label=_("Keep tombstones for"),
+                help=_("So that readers that lag behind see that a key was deleted."),
+            ),
+        ),
+    ),
+    SettingGroup(
+        label=_("Segments"),
+        settings=(
+            SettingWords(
+                name="segment.bytes", kind=Kind.SIZE, label=_("Size of a segment"), least=14, most=INT_MAX,
+                help=_("Less than 1,048,576 bytes counts as that."),
+            ),
+            SettingWords(
+                name="segment.ms", kind=Kind.SPAN, label=_("Begin another segment after"), least=1,
+                help=_("Whatever its size is. Retention waits for the end of a segment."),
+            ),
+        ),
+    ),
+)  # fmt: skip
+SETTINGS: dict[str, SettingWords] = {setting.name: setting for group in GROUPS for setting in group.settings}
+
+
+class Unwritable(ValueError):
+    """The typed text is no value of the setting; the message says why."""
+
+
+def split_value(setting: SettingWords, value: str) -> tuple[str, str]:
+    """Number and unit that a form shows for a value: ("7", "d"). ("", "none") where nothing limits."""
+    if not setting.units:
+        return value, ""
+    try:
+        number = int(value)
+    except ValueError:
+        return value, setting.units[-1].name
+    if is_no_limit(setting, number):
+        return "", NO_LIMIT_UNIT
+    for unit in setting.units:
+        if number and number % (unit.factor // 10 or 1) == 0 and number >= unit.factor:
+            return _plain(Decimal(number) / unit.factor), unit.name
+    return str(number), setting.units[-1].name
+
+
+NO_LIMIT_UNIT = "none"
+
+
+def joined_value(setting: SettingWords, number: Decimal, unit_name: str) -> str:
+    """Kafka's value of a number and a unit. Raises `Unwritable`."""
+    factor = next((unit.factor for unit in setting.units if unit.name == unit_name), 1)
+    value = number * factor
+    if value != value.to_integral_value():
+        raise Unwritable("This is finer than the setting is.")
+    return str(int(value))
+
+
+def is_no_limit(setting: SettingWords, value: int) -> bool:
+    if setting.no_limit is None:
+        return False
+    return value == setting.no_limit or (setting.no_limit == NO_LIMIT and value < 0)
+
+
+def _plain(number: Decimal) -> str:
+    return f"{number.normalize():f}"

@@ -1,0 +1,208 @@
+"""Table of an instance's topics, kept for a moment and shared by all web workers.
+
+Brokers are asked for all topics when the table is made, not when a page is shown: of a large instance a page takes what
+is kept and asks for a newer table behind it. Traffic is the difference between two looks at the brokers' counters. All
+of it is in the cache and may be lost.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from django.core.cache import cache
+
+from instances.groups import lag_history
+from instances.interfaces import BrokerUnresponsive, RefusedTopic
+from instances.lifecycle.phases import REACHABLE
+from instances.limits import (
+    TOPIC_TABLE_DELETED_KEPT_S,
+    TOPIC_TABLE_FRESH_S,
+    TOPIC_TABLE_KEPT_S,
+    TOPIC_TABLE_QUICK_MS,
+    TOPIC_TABLE_REFRESH_EVERY_S,
+    TOPIC_TABLE_REST,
+)
+from instances.models import Instance
+from instances.topics import rates
+from instances.topics.interfaces import TopicReport, refresh_topics, topic_report
+from tenants.errors import Unavailable
+
+MS_PER_S = 1_000
+# Tables that a process remembers unpacked: ten thousand rows take some megabytes.
+UNPACKED_KEPT = 2
+DELETE = "delete"
+
+
+class TopicRow(NamedTuple):
+    """One topic. Sizes are None where a leader did not answer, rates where brokers were not looked at twice, `lag`
+    where no group has one; `retention_ms` is None where only keys decide what goes, -1 where nothing goes.
+    """
+
+    name: str
+    topic_id: str
+    partition_count: int
+    replication_factor: int
+    message_count: int | None
+    size_bytes: int | None
+    produce_bps: float | None
+    consume_bps: float | None
+    retention_ms: int | None
+    groups: int
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicTable:
+    """All topics by name, as of `at_ms`. `rates_over_s` is the span of the rates, None while there are none."""
+
+    rows: tuple[TopicRow, ...]
+    at_ms: int
+    made_in_ms: int = 0
+    rates_over_s: float | None = None
+    silent: tuple[BrokerUnresponsive, ...] = ()
+    refused: tuple[RefusedTopic, ...] = ()
+
+
+def topic_table(instance: Instance) -> TopicTable:
+    """The table for a page. Raises `Unavailable` where nothing is kept and no broker answers."""
+    now_ms = _now_ms()
+    if instance.current_phase not in REACHABLE:
+        return TopicTable(rows=(), at_ms=now_ms)
+    kept = _read(instance.pk)
+    if kept is not None:
+        age_s = (now_ms - kept.at_ms) / MS_PER_S
+        if age_s <= TOPIC_TABLE_FRESH_S:
+            return kept
+        if kept.made_in_ms > TOPIC_TABLE_QUICK_MS and age_s <= TOPIC_TABLE_KEPT_S:
+            rest_s = kept.made_in_ms * TOPIC_TABLE_REST / MS_PER_S
+            if age_s >= rest_s and cache.add(f"topics:{instance.pk}:refreshing", 1, TOPIC_TABLE_REFRESH_EVERY_S):
+                refresh_topics.it(instance.pk)
+            return kept
+    return rebuild(instance.pk)
+
+
+def rebuild(instance_id: str) -> TopicTable:
+    """Asks the brokers and keeps the answer. Raises `Unavailable` where none answers."""
+    began_s = time.monotonic()
+    now_ms = _now_ms()
+    report = topic_report.it(instance_id)
+    if not report.brokers:
+        raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1)
+    traffic = rates.note(instance_id, report)
+    table = made(report, traffic, lag_history.latest(instance_id, now_ms), at_ms=now_ms)
+    deleted = cache.get(_deleted_key(instance_id)) or {}
+    if deleted:
+        table = _without(table, deleted)
+    made_in_ms = round((time.monotonic() - began_s) * MS_PER_S)
+    table = TopicTable(
+        rows=table.rows, at_ms=now_ms, made_in_ms=made_in_ms, rates_over_s=traffic.over_s, silent=report.silent,
+        refused=table.refused,
+    )  # fmt: skip
+    cache.set(_key(instance_id), _packed(table), TOPIC_TABLE_KEPT_S)
+    return table
+
+
+def made(
+    report: TopicReport, traffic: rates.Rates, lags: Mapping[str, lag_history.Latest], *, at_ms: int
+) -> TopicTable:
+    """Rows out of what brokers and samples say. Pure."""
+    lag_of: dict[str, int] = {}
+    groups_of: dict[str, int] = {}
+    for _, by_topic in lags.values():
+        for topic, lag in by_topic.items():
+            lag_of[topic] = lag_of.get(topic, 0) + lag
+            groups_of[topic] = groups_of.get(topic, 0) + 1
+    sums: dict[str, list[Any]] = {}
+    for broker in report.brokers.values():
+        for line in broker.lines:
+            known = sums.get(line.name)
+            if known is None:
+                sums[line.name] = [line, line.led_partitions, line.size_bytes, line.message_count]
+            else:
+                known[1] += line.led_partitions
+                known[2] += line.size_bytes
+                known[3] += line.message_count
+    rows = []
+    for name, (line, led, size_bytes, message_count) in sorted(sums.items()):
+        is_whole = led >= line.partition_count
+        produce_bps, consume_bps = traffic.of(name)
+        keeps_by_time = DELETE in line.cleanup_policy
+        row = TopicRow(
+            name, line.topic_id, line.partition_count, line.replication_factor,
+            message_count if is_whole else None, size_bytes if is_whole else None, produce_bps, consume_bps,
+            line.retention_ms if keeps_by_time else None, groups_of.get(name, 0), lag_of.get(name),
+        )  # fmt: skip
+        rows.append(row)
+    shown = {row.name for row in rows}
+    refused = tuple(item for item in report.refused if item.name not in shown)
+    return TopicTable(rows=tuple(rows), at_ms=at_ms, silent=report.silent, refused=refused)
+
+
+def forget(instance_id: str, *, deleted: Iterable[str] = (), created: Iterable[str] = ()) -> None:
+    """The next page makes the table anew: a change by way of the control plane is shown at once.
+
+    What was deleted stays out of the table for a moment, whatever a broker says that has not heard of it.
+    """
+    gone = {**(cache.get(_deleted_key(instance_id)) or {})}
+    before = dict(gone)
+    gone.update(dict.fromkeys(deleted, _now_ms()))
+    for name in created:
+        gone.pop(name, None)
+    if gone != before:
+        cache.set(_deleted_key(instance_id), gone, TOPIC_TABLE_DELETED_KEPT_S)
+    cache.delete(_key(instance_id))
+
+
+def _without(table: TopicTable, deleted: Mapping[str, int]) -> TopicTable:
+    oldest_ms = table.at_ms - TOPIC_TABLE_DELETED_KEPT_S * MS_PER_S
+    gone = {name for name, at_ms in deleted.items() if at_ms >= oldest_ms}
+    rows = tuple(row for row in table.rows if row.name not in gone)
+    return TopicTable(rows=rows, at_ms=table.at_ms, refused=table.refused)
+
+
+def _packed(table: TopicTable) -> str:
+    """Small enough for the cache: ten thousand rows are a third of a megabyte."""
+    body = [
+        table.rows, table.at_ms, table.made_in_ms, table.rates_over_s,
+        [(silence.broker_id, silence.reason) for silence in table.silent],
+        [(item.name, item.reason, item.last_ms) for item in table.refused],
+    ]  # fmt: skip
+    return base64.b64encode(zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)).decode()
+
+
+def _read(instance_id: str) -> TopicTable | None:
+    kept = cache.get(_key(instance_id))
+    return None if kept is None else _unpacked(kept)
+
+
+@lru_cache(maxsize=UNPACKED_KEPT)
+def _unpacked(kept: str) -> TopicTable:
+    """The table in a text of the cache; pages that follow each other find the same one."""
+    rows, at_ms, made_in_ms, rates_over_s, silent, refused = json.loads(zlib.decompress(base64.b64decode(kept)))
+    return TopicTable(
+        rows=tuple(map(TopicRow._make, rows)),
+        at_ms=at_ms,
+        made_in_ms=made_in_ms,
+        rates_over_s=rates_over_s,
+        silent=tuple(BrokerUnresponsive(broker_id=number, reason=reason) for number, reason in silent),
+        refused=tuple(RefusedTopic(name=name, reason=reason, last_ms=last_ms) for name, reason, last_ms in refused),
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _key(instance_id: str) -> str:
+    return f"topics:{instance_id}:table"
+
+
+def _deleted_key(instance_id: str) -> str:
+    return f"topics:{instance_id}:deleted"

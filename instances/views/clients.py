@@ -1,0 +1,92 @@
+"""Page of an instance's connections: who is connected now, found and sorted, and the act that closes one."""
+
+from __future__ import annotations
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_GET, require_http_methods
+
+from instances import services
+from instances.clients.listing import CONTAINS_CHARS_MAX, DEFAULT_SORT, SORTS, connection_detail, connection_page
+from instances.lifecycle.phases import REACHABLE
+from instances.models import Instance
+from instances.views.columns import Column, column_link
+from instances.views.common import instance_page, render_instance
+from tenants.choices import Scope
+from tenants.errors import DomainError, NotFound, Unavailable
+from tenants.limits import PAGE_SIZE_DEFAULT, PAGE_TOKEN_CHARS_MAX
+from tenants.views.base import wording
+
+COLUMNS = (
+    Column("client_id", gettext_lazy("Client"), is_second=False, is_text=True),
+    Column("user", gettext_lazy("User"), is_second=False, is_text=True),
+    Column("address", gettext_lazy("Address"), is_text=True),
+    Column("software", gettext_lazy("Software"), is_text=True),
+    Column("broker", gettext_lazy("Broker")),
+    Column("since", gettext_lazy("Since")),
+    Column("requests", gettext_lazy("Requests")),
+)
+
+
+class ClientListForm(forms.Form):
+    """Filter, order and place of the list of connections, from its address."""
+
+    q = forms.CharField(required=False, max_length=CONTAINS_CHARS_MAX)
+    sort = forms.ChoiceField(required=False, choices=[(name, name) for name in SORTS])
+    page_token = forms.CharField(required=False, max_length=PAGE_TOKEN_CHARS_MAX)
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Filter, order and token; the first page of all connections where one of them is none."""
+        if not self.is_valid():
+            return "", DEFAULT_SORT, ""
+        values = self.cleaned_data
+        return values["q"], values["sort"] or DEFAULT_SORT, values["page_token"]
+
+
+@instance_page(Scope.CLIENTS_READ)
+@require_GET
+def clients_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """50 connections, the latest first; filter, order and place are in the URL."""
+    words, sort, page_token = ClientListForm(request.GET).place
+    page, trouble = None, ""
+    if instance.current_phase in REACHABLE:
+        try:
+            page = connection_page(
+                instance, contains=words, sort=sort, page_token=page_token, page_size=PAGE_SIZE_DEFAULT
+            )
+        except Unavailable as error:
+            trouble = wording(error)
+    columns = [column_link(column, words, sort) for column in COLUMNS]
+    context = {"page": page, "words": words, "sort": sort, "columns": columns, "trouble": trouble}
+    template = "instances/client_rows.html" if request.headers.get("HX-Request") else "instances/clients.html"
+    return render_instance(request, template, instance, context, section="clients", crumbs=[(_("Clients"), None)])
+
+
+@instance_page(Scope.CLIENTS_WRITE)
+@require_http_methods(["GET", "POST"])
+def close_page(request: HttpRequest, instance: Instance, connection_id: str) -> HttpResponse:
+    """Question before a connection is closed, and the act."""
+    acting = request.actor  # type: ignore[attr-defined]
+    try:
+        if request.method == "POST":
+            closed = services.close_connection(acting=acting, instance=instance, connection_id=connection_id)
+            name = closed.client_id or closed.address
+            messages.success(request, _("The connection of %(client)s is closed.") % {"client": name})
+            return redirect("page-clients", instance.pk)
+        connection = connection_detail(instance, connection_id)
+    except NotFound:
+        messages.info(request, _("The connection is not there any more."))
+        return redirect("page-clients", instance.pk)
+    except DomainError as error:
+        if error.http_status == 401:
+            raise
+        messages.error(request, wording(error))
+        return redirect("page-clients", instance.pk)
+    crumbs = [(_("Clients"), None)]
+    context = {"connection": connection}
+    return render_instance(request, "instances/client_close.html", instance, context, section="clients", crumbs=crumbs)

@@ -1,0 +1,129 @@
+"""One act on several topics that were selected in the list: shown, confirmed once, and done one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from django.views.decorators.http import require_POST
+
+from instances import services
+from instances.models import Instance
+from instances.topics.forms import SelectedTopicsForm
+from instances.topics.purging import PurgeTarget
+from instances.topics.table import TopicRow, topic_table
+from instances.views.common import instance_page, render_instance
+from instances.views.selected_config import config_of_selected
+from tenants.choices import Scope
+from tenants.errors import DomainError
+from tenants.formatting import count
+from tenants.views.base import wording
+
+REFUSALS_SHOWN_MAX = 5
+PURGE, DELETE, CONFIG = "purge", "delete", "config"
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedTopic:
+    """A topic with what the act takes from it, or why it does not take part. None: not known at the moment."""
+
+    name: str
+    message_count: int | None
+    size_bytes: int | None
+    refusal: str = ""
+
+
+@instance_page(Scope.TOPICS_WRITE)
+@require_POST
+def selected_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Question that names topics and amounts; with the instance's name typed below, the act."""
+    form = SelectedTopicsForm(request.POST)
+    if not form.is_valid():
+        complaints = [str(complaint) for errors in form.errors.values() for complaint in errors]
+        messages.error(request, complaints[0] if request.POST.getlist("name") else _("Select topics first."))
+        return redirect("page-topics", instance.pk)
+    act, names = form.cleaned_data["act"], form.cleaned_data["name"]
+    if act == CONFIG:
+        return config_of_selected(request, instance, names)
+    if request.POST.get("typed") == instance.name:
+        return _carry_out(request, instance, act, names)
+    rows = {row.name: row for row in topic_table(instance).rows}
+    topics = [_selected(request, instance, act, name, rows.get(name)) for name in names]
+    taking = [topic for topic in topics if not topic.refusal]
+    context = {
+        "act": act, "topics": topics, "taking": taking,
+        "message_count": _sum([topic.message_count for topic in taking]),
+        "size_bytes": _sum([topic.size_bytes for topic in taking]),
+    }  # fmt: skip
+    crumbs = [(_("Topics"), reverse("page-topics", args=[instance.pk])), (_("Selected topics"), None)]
+    template = "instances/topics_selected.html"
+    return render_instance(request, template, instance, context, section="topics", crumbs=crumbs)
+
+
+def _selected(request: HttpRequest, instance: Instance, act: str, name: str, row: TopicRow | None) -> SelectedTopic:
+    if row is None:
+        return SelectedTopic(name, None, None, _("It is not there any more."))
+    if act == DELETE:
+        return SelectedTopic(name, row.message_count, row.size_bytes)
+    try:
+        purge = services.plan_purge(
+            acting=request.actor, instance=instance, topic=name, target=PurgeTarget()  # type: ignore[attr-defined]
+        )  # fmt: skip
+    except DomainError as error:
+        return SelectedTopic(name, None, None, wording(error))
+    return SelectedTopic(name, purge.messages, row.size_bytes)
+
+
+def _carry_out(request: HttpRequest, instance: Instance, act: str, names: Sequence[str]) -> HttpResponse:
+    """Each topic has its own audit row; one that is refused keeps the others from nothing."""
+    do = _purge if act == PURGE else _delete
+    refusals: list[str] = []
+    done = 0
+    for name in names:
+        try:
+            do(request, instance, name)
+            done += 1
+        except DomainError as error:
+            refusals.append(f"{name}: {wording(error)}")
+    if done:
+        words: Callable[[int], str] = _purged_words if act == PURGE else _deleted_words
+        messages.success(request, words(done))
+    for refusal in refusals[:REFUSALS_SHOWN_MAX]:
+        messages.error(request, refusal)
+    if len(refusals) > REFUSALS_SHOWN_MAX:
+        n = len(refusals) - REFUSALS_SHOWN_MAX
+        messages.error(request, ngettext("%(n)s more was refused.", "%(n)s more were refused.", n) % {"n": n})
+    return redirect("page-topics", instance.pk)
+
+
+def _purge(request: HttpRequest, instance: Instance, name: str) -> None:
+    done = services.purge_topic(
+        acting=request.actor, instance=instance, topic=name, target=PurgeTarget()  # type: ignore[attr-defined]
+    )  # fmt: skip
+    if done.errors:
+        raise next(iter(done.errors.values()))
+
+
+def _delete(request: HttpRequest, instance: Instance, name: str) -> None:
+    services.delete_topic(acting=request.actor, instance=instance, name=name)  # type: ignore[attr-defined]
+
+
+def _purged_words(n: int) -> str:
+    return ngettext(
+        "The messages of %(n)s topic are deleted.", "The messages of %(n)s topics are deleted.", n
+    ) % {"n": count(n)}  # fmt: skip
+
+
+def _deleted_words(n: int) -> str:
+    return ngettext("%(n)s topic is deleted.", "%(n)s topics are deleted.", n) % {"n": count(n)}
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None

@@ -1,0 +1,90 @@
+"""Page that deletes messages of a topic: a form, the table of what would go, and the question."""
+
+from __future__ import annotations
+
+import json
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.translation import ngettext
+from django.views.decorators.http import require_http_methods
+
+from instances import selectors, services
+from instances.models import Instance
+from instances.services import Purge
+from instances.topics.forms import AgreedOffsetsForm, PurgeForm
+from instances.topics.purging import PurgeTarget
+from instances.views.common import instance_page
+from instances.views.topics import render_topic
+from tenants.choices import Scope
+from tenants.errors import DomainError
+from tenants.formatting import count
+from tenants.views.base import add_errors, wording
+
+LINES_SHOWN_MAX = 100
+
+
+@instance_page(Scope.TOPICS_WRITE)
+@require_http_methods(["GET", "POST"])
+def purge_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
+    """Shows what goes before anything does. What is carried out are the offsets that the table had."""
+    acting = request.actor  # type: ignore[attr-defined]
+    if request.method == "POST" and request.POST.get("act") == "apply":
+        return _apply(request, instance, name)
+    form = PurgeForm(request.POST or None)
+    purge: Purge | None = None
+    note = ""
+    topic = selectors.topic_detail(instance, name)
+    if form.is_valid():
+        try:
+            purge = services.plan_purge(acting=acting, instance=instance, topic=name, target=form.target)
+        except DomainError as error:
+            note = _note(form, error)
+    context = {
+        "form": form, "purge": purge, "note": note,
+        "lines": [] if purge is None else sorted(purge.purged, key=lambda line: -line.messages)[:LINES_SHOWN_MAX],
+        "offsets": "" if purge is None else json.dumps(purge.offsets),
+    }  # fmt: skip
+    return render_topic(request, instance, topic, "purge", context, status=422 if form.errors or note else 200)
+
+
+def _note(form: PurgeForm, error: DomainError) -> str:
+    """Words for above the form, or none where the fields have them."""
+    if error.http_status != 400:
+        return wording(error)
+    partition = form.cleaned_data.get("partition")
+    add_errors(form, error, {f"/before/{partition}": "partition" if error.code != "offset_out_of_range" else "offset"})
+    return ""
+
+
+def _apply(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
+    agreed = AgreedOffsetsForm(request.POST)
+    if not agreed.is_valid() or request.POST.get("typed") != name:
+        return redirect("page-topic-purge", instance.pk, name)
+    try:
+        done = services.purge_topic(
+            acting=request.actor, instance=instance, topic=name,  # type: ignore[attr-defined]
+            target=PurgeTarget(offsets=agreed.cleaned_data["offsets"]),
+        )  # fmt: skip
+    except DomainError as error:
+        if error.http_status in (401, 404):
+            raise
+        messages.error(request, wording(error))
+        return redirect("page-topic-purge", instance.pk, name)
+    _say(request, done)
+    return redirect("page-topic-partitions", instance.pk, name)
+
+
+def _say(request: HttpRequest, done: Purge) -> None:
+    n = done.messages
+    words = ngettext(
+        "%(n)s message of %(topic)s is deleted.", "%(n)s messages of %(topic)s are deleted.", n
+    ) % {"n": count(n), "topic": done.topic}  # fmt: skip
+    if not done.errors:
+        messages.success(request, words)
+        return
+    why = wording(next(iter(done.errors.values())))
+    left = ngettext("%(n)s partition was not purged: %(why)s", "%(n)s partitions were not purged: %(why)s",
+                    len(done.errors)) % {"n": len(done.errors), "why": why}  # fmt: skip
+    messages.warning(request, f"{words} {left}")

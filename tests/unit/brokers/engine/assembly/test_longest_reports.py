@@ -1,0 +1,138 @@
+"""The longest answers of the admin port about one instance: each is one turn of the loop, and short."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from brokers.contract.connections import CONNECTIONS_PER_INSTANCE_MAX
+from brokers.contract.usage import USAGE_KEYS_PER_INSTANCE_MAX
+from brokers.engine.access.principals import Principal
+from brokers.engine.assembly.connection_report import CONNECTIONS_PER_PAGE, close_connection, connections_page
+from brokers.engine.assembly.topic_figures import topic_figures
+from brokers.engine.handlers.session import Session
+from brokers.engine.network import endings
+from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
+from brokers.engine.network.connection import Connection
+from brokers.engine.network.received import Received
+from brokers.engine.throttling.usage import UsageAccounting
+
+INSTANCE = "ins-aaaaaaaa"
+# With others beside it, a turn of ten milliseconds is measured several times and the shortest counts.
+TURN_S = 0.01
+TRIES = 7
+BUFFERS = FrameBuffers(soon=lambda call: call())
+LONGEST_NAME = "\x00" * 32_767
+TOPICS = 10_000
+
+
+def shortest_s(make: Callable[[], Any]) -> float:
+    took_s = []
+    for _ in range(TRIES):
+        began_s = time.process_time()
+        json.dumps(make())
+        took_s.append(time.process_time() - began_s)
+    return min(took_s)
+
+
+def connected(number: int, name: str) -> Connection:
+    """A connection with what its report reads, and no socket."""
+    connection = Connection.__new__(Connection)
+    session = Session.__new__(Session)
+    session._client, session.last_client_id, session._route_name = None, name, "default"
+    session.principal = Principal(name, INSTANCE)
+    session.software = ("x" * 64, "1" * 64)
+    connection.number, connection.since_s, connection.peer_host = number, 0.0, "2001:db8::1"
+    connection.received = Received(UnreadBytes(), BUFFERS, INSTANCE)
+    connection.received.frames = number
+    connection.session = session
+    return connection
+
+
+class Ports:
+    """Listeners of one instance with so many connections."""
+
+    def __init__(self, count: int, name: str, *, is_protected: bool = False) -> None:
+        self.loop = SimpleNamespace(time=lambda: 5.0)
+        self.ended: list[tuple[int, str]] = []
+        connections = dict.fromkeys(connected(number, name) for number in range(count, 0, -1))
+        listeners = [SimpleNamespace(connections=connections)]
+        self._group = SimpleNamespace(listeners=listeners, is_protected=is_protected)
+
+    def group_of(self, name: str) -> Any:
+        return self._group if name == INSTANCE else None
+
+    def end(self, connection: Connection, reason: str) -> None:
+        self.ended.append((connection.number, reason))
+
+
+def page(ports: Any, after: int = 0, instance_id: str = INSTANCE) -> dict[str, Any]:
+    return connections_page(ports, instance_id, after=after, started_at_ms=1, now_ms=2)
+
+
+def test_pages_hold_every_connection_once_in_order() -> None:
+    ports = Ports(2 * CONNECTIONS_PER_PAGE + 7, "app")
+    numbers: list[int] = []
+    after: int | None = 0
+    while after is not None:
+        answer = page(ports, after)
+        numbers += [line[0] for line in answer["connections"]]
+        after = answer["next"]
+    assert numbers == list(range(1, 2 * CONNECTIONS_PER_PAGE + 8))
+
+
+def test_a_page_of_all_connections_with_the_longest_names_is_one_short_turn() -> None:
+    ports = Ports(CONNECTIONS_PER_INSTANCE_MAX, LONGEST_NAME)
+    assert shortest_s(lambda: page(ports)) < TURN_S
+    assert max(len(line[3]) for line in page(ports)["connections"]) <= 249
+
+
+def test_nobody_sees_or_closes_connections_of_another_instance_or_of_the_cluster() -> None:
+    ports: Any = Ports(3, "app")
+    assert page(ports, instance_id="ins-bbbbbbbb")["connections"] == []
+    assert not close_connection(ports, "ins-bbbbbbbb", 2)
+    protected: Any = Ports(3, "app", is_protected=True)
+    assert page(protected)["connections"] == []
+    assert not close_connection(protected, INSTANCE, 2)
+    assert close_connection(ports, INSTANCE, 2)
+    assert not close_connection(ports, INSTANCE, 9)
+    assert (ports.ended, protected.ended) == ([(2, endings.CLOSED_BY_OWNER)], [])
+
+
+def test_a_page_of_ten_thousand_topics_with_all_counters_is_one_short_turn() -> None:
+    usage = UsageAccounting()
+    names = tuple(f"team.{number:05}" for number in range(TOPICS))
+    for number in range(USAGE_KEYS_PER_INSTANCE_MAX):
+        usage.counter(names[number % TOPICS], "user", f"client-{number}", "produce").add(100)
+    partition = SimpleNamespace(
+        is_leader=True, offline=False, size_bytes=5, high_watermark=9, log_start_offset=2
+    )  # fmt: skip
+    wanted = SimpleNamespace(target=(1, 2, 3), index=0)
+    topics = {
+        name.encode(): SimpleNamespace(
+            name=name, user_name=name, topic_id=b"\x01" * 16, partitions=(wanted,), config={}
+        )
+        for name in names
+    }
+    instance = SimpleNamespace(topics=topics, sorted_names=names)
+    engine: Any = SimpleNamespace(
+        current=SimpleNamespace(image=SimpleNamespace(instances={INSTANCE: instance})),
+        table=SimpleNamespace(get=lambda _name, _index: partition),
+        topic_defaults={},
+        clock=SimpleNamespace(now_ms=lambda: 7),
+        accountings={
+            INSTANCE: SimpleNamespace(usage=usage, refused_topics=SimpleNamespace(as_json=lambda _now_ms: []))
+        },
+    )
+    found: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        answer = topic_figures(engine, INSTANCE, 1, after=after)
+        found += [line[0] for line in answer["topics"]]
+        assert all(line[6:] == [1, 5, 7, 100, 0] for line in answer["topics"])
+        after = answer["next"]
+    assert found == list(names)
+    assert shortest_s(lambda: topic_figures(engine, INSTANCE, 1, after=names[TOPICS // 2])) < TURN_S

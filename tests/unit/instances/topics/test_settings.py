@@ -1,0 +1,83 @@
+"""Words, units and bounds of settings, held against what brokers accept."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.engine.partitions.topic_config import InvalidTopicConfig, check_value
+from brokers.engine.partitions.topic_settings import SETTINGS as KNOWN
+from instances.topics.settings import (
+    NO_LIMIT_UNIT,
+    SETTINGS,
+    Kind,
+    SettingWords,
+    joined_value,
+    split_value,
+)
+from instances.topics.words import span_words, value_words
+
+NUMBERS = [words for words in SETTINGS.values() if words.units]
+
+
+def is_accepted(name: str, value: str) -> bool:
+    try:
+        check_value(name, value)
+    except InvalidTopicConfig:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("words", SETTINGS.values(), ids=SETTINGS)
+def test_every_setting_is_one_that_a_tenant_may_set(words: SettingWords) -> None:
+    assert not KNOWN[words.name].read_only
+
+
+@pytest.mark.parametrize("words", SETTINGS.values(), ids=SETTINGS)
+def test_bounds_and_choices_are_those_of_the_brokers(words: SettingWords) -> None:
+    if words.kind is Kind.CHOICE:
+        assert all(is_accepted(words.name, value) for value, _words in words.choices)
+        return
+    assert is_accepted(words.name, str(words.least))
+    assert is_accepted(words.name, str(words.most))
+    assert not is_accepted(words.name, str(words.most + 1)) or words.most >= 2**63 - 1
+    if words.no_limit is not None:
+        assert is_accepted(words.name, str(words.no_limit))
+    elif words.least:
+        assert not is_accepted(words.name, str(words.least - 1))
+
+
+@given(st.sampled_from(NUMBERS), st.integers(0, 2**63 - 2))
+def test_a_value_goes_through_number_and_unit_and_comes_back_the_same(words: SettingWords, value: int) -> None:
+    number, unit = split_value(words, str(value))
+    assert unit != NO_LIMIT_UNIT
+    assert joined_value(words, Decimal(number), unit) == str(value)
+
+
+@pytest.mark.parametrize("words", [words for words in NUMBERS if words.no_limit is not None])
+def test_no_limit_has_words_and_no_number(words: SettingWords) -> None:
+    assert split_value(words, str(words.no_limit)) == ("", NO_LIMIT_UNIT)
+    assert value_words(words, str(words.no_limit)) == "no limit"
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "expected"),
+    [
+        (604_800_000, "7 d"),
+        (86_400_000, "24 h"),
+        (5_400_000, "90 min"),
+        (1_500, "1,500 ms"),
+        (0, "0 ms"),
+        (1_000, "1 s"),
+    ],
+)
+def test_spans_are_told_in_the_unit_that_fits(milliseconds: int, expected: str) -> None:
+    assert span_words(milliseconds) == expected
+
+
+def test_what_is_no_number_is_shown_as_it_is() -> None:
+    assert split_value(SETTINGS["retention.ms"], "soon") == ("soon", "ms")
+    assert value_words(SETTINGS["retention.ms"], "soon") == "soon"
