@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quotas.explain import BYTES_PER_S, UNITS
@@ -25,6 +26,7 @@ __all__ = [
     "Capacity",
     "ConfigEntry",
     "DataPlane",
+    "FiringAlert",
     "Flow",
     "Interface",
     "Observation",
@@ -78,6 +80,21 @@ class AccountNotice:
     """Sentence about the account of a tenant, with the page it is about; no link for members who may not see that."""
 
     text: str
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FiringAlert:
+    """An alert rule of a tenant that fires. `kind` is the rule's, `text` says what was measured, in the reader's
+    language; `link` leads to the rule, and is empty for members who may not see it.
+    """
+
+    instance_id: str
+    kind: str
+    name: str
+    text: str
+    since: datetime
+    group: str = ""
     link: str = ""
 
 
@@ -185,7 +202,8 @@ class Traffic:
 class Throttle:
     """A rule and who waits for it on one broker. Limits are in the quota's own unit (`unit`), None where the rule has
     none: `limit_per_s` is what this broker may admit, `whole_limit_per_s` what was bought or set for all brokers
-    together. Instants in ms since the epoch.
+    together. Instants in ms since the epoch: the first of `bursts` began at `since_ms`, the latest at
+    `burst_since_ms`.
     """
 
     broker_id: int
@@ -205,6 +223,8 @@ class Throttle:
     since_ms: int
     last_ms: int
     active: bool
+    burst_since_ms: int
+    bursts: int
 
     @property
     def unit(self) -> str | None:
@@ -319,6 +339,10 @@ plan_catalogue: Interface[PlanCatalogue] = Interface("instances.interfaces.plan_
 # (who looks): what is the matter with the tenant's account, such as an overdue invoice. Plugged by billing.
 account_notices: Interface[Callable[[Actor], Sequence[AccountNotice]]] = Interface(
     "instances.interfaces.account_notices"
+)
+# (who looks, an instance's id or "" for all): the alerts of the tenant that fire. Plugged by billing.
+firing_alerts: Interface[Callable[[Actor, str], Sequence[FiringAlert]]] = Interface(
+    "instances.interfaces.firing_alerts"
 )
 data_plane: Interface[DataPlane] = Interface("instances.interfaces.data_plane")
 observation: Interface[Observation] = Interface("instances.interfaces.observation")

@@ -63,6 +63,9 @@ RESET_PARTITIONS_MAX = 1_000
 LAG_PARTITIONS_PER_GROUP_MAX = 2_000
 LAG_PARTITIONS_PER_LIST_MAX = 10_000
 GROUP_LINES_PER_PAGE = 50
+# Partitions of a late group whose leaders are asked for open transactions, and transactions named of those found.
+HELD_PARTITIONS_ASKED_MAX = 50
+HELD_SHOWN_MAX = 5
 # Partitions of one group that one look asks for; beyond, a topic at a time.
 GROUP_PARTITIONS_SHOWN_MAX = 10_000
 # The trend of a lag: a sample every so many seconds, a quarter of an hour long.

@@ -52,6 +52,9 @@ urlpatterns = [
     path("instances/<str:instance_id>/groups/delete/", offsets.delete_page, name="page-group-delete"),
     path("instances/<str:instance_id>/transactions/", transactions.transactions_page, name="page-transactions"),
     path("instances/<str:instance_id>/transactions/one/", transactions.transaction_page, name="page-transaction"),
+    path(
+        "instances/<str:instance_id>/transactions/abort/", transactions.abort_transaction, name="page-transaction-abort"
+    ),
     path("instances/<str:instance_id>/users/", users.users_page, name="page-users"),
     path("instances/<str:instance_id>/users/names/", users.names_part, name="page-user-names"),
     path("instances/<str:instance_id>/users/tokens/", tokens.tokens_page, name="page-oauth"),

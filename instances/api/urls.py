@@ -49,6 +49,9 @@ urlpatterns = [
     path(f"instances/<str:instance_id>/groups/<{NAME}:group>/offsets", groups.GroupOffsets.as_view()),
     path(f"instances/<str:instance_id>/groups/<{NAME}:group>", groups.GroupResource.as_view()),
     path("instances/<str:instance_id>/transactions", groups.TransactionCollection.as_view()),
+    path(
+        f"instances/<str:instance_id>/transactions/<{NAME}:transactional_id>/abort", groups.TransactionAbort.as_view()
+    ),
     path(f"instances/<str:instance_id>/transactions/<{NAME}:transactional_id>", groups.TransactionResource.as_view()),
     path("instances/<str:instance_id>/users", users.UserCollection.as_view()),
     path(f"instances/<str:instance_id>/users/<{NAME}:name>/secrets", users.SecretCollection.as_view()),

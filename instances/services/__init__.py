@@ -37,6 +37,7 @@ from instances.services.throttled_minutes import (
     keep_throttled_minutes,
 )
 from instances.services.topics import create_topic, delete_topic, set_allow_list, update_topic
+from instances.services.transactions import abort_transaction
 from instances.services.users import add_secret, create_user, delete_user, remove_secret, update_user
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "ReadRequest",
     "Reset",
     "ShownMessage",
+    "abort_transaction",
     "add_secret",
     "close_instance",
     "configure_instance",

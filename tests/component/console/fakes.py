@@ -135,7 +135,8 @@ def throttle(**changes: object) -> Throttle:
         "last_ms": NOW_MS - 200, "active": True,
     }  # fmt: skip
     values |= changes
-    return Throttle(**{"whole_limit_per_s": values["limit_per_s"], **values})  # type: ignore[arg-type]
+    values = {"whole_limit_per_s": values["limit_per_s"], "burst_since_ms": values["since_ms"], "bursts": 1, **values}
+    return Throttle(**values)  # type: ignore[arg-type]
 
 
 def share(broker_id: int, reason: str = "follows_demand", **changes: int) -> BrokerBandwidth:

@@ -92,15 +92,17 @@ def test_owners_are_made_and_unmade_after_confirming(owner: Member, browser: Cli
     assert led_to_confirm(browser.post("/members/", {"email": "new@example.com", "role": Role.OWNER}))
     assert not Invitation.objects.exists()
     second = make_member(Role.OWNER, owner.tenant)
-    assert led_to_confirm(browser.post(reverse("page-member-role", args=[second.pk]), {"role": Role.VIEWER}))
-    assert led_to_confirm(browser.post(reverse("page-member-remove", args=[second.pk])))
+    assert led_to_confirm(
+        browser.post(reverse("page-member-role", args=[second.pk]), {"role": Role.VIEWER, "confirmed": "yes"})
+    )
+    assert led_to_confirm(browser.post(reverse("page-member-remove", args=[second.pk]), {"confirmed": "yes"}))
     second.refresh_from_db()
     assert (second.role, second.removed_at) == (Role.OWNER, None)
 
 
 def test_other_roles_need_no_confirming(owner: Member, browser: Client) -> None:
     other = make_member(Role.ADMIN, owner.tenant)
-    browser.post(reverse("page-member-role", args=[other.pk]), {"role": Role.VIEWER})
+    browser.post(reverse("page-member-role", args=[other.pk]), {"role": Role.VIEWER, "confirmed": "yes"})
     other.refresh_from_db()
     assert other.role == Role.VIEWER
     assert browser.post("/members/", {"email": "new@example.com", "role": Role.VIEWER}).status_code == 200

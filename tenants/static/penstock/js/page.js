@@ -33,11 +33,16 @@ export function postForm(form, submitter) {
 /** A fetched part as an element. What it says of the rest of the page, `<template data-into="selector">`, goes there. */
 export function parsePart(html) {
   const whole = new DOMParser().parseFromString(html, "text/html"); // a template that comes first lands in its head
-  for (const outside of whole.querySelectorAll("template[data-into]")) {
+  spread(whole);
+  return whole.body;
+}
+
+/** Puts what a part says of the rest of the page where it belongs. */
+export function spread(part) {
+  for (const outside of part.querySelectorAll("template[data-into]")) {
     document.querySelector(outside.dataset.into)?.replaceChildren(outside.content);
     outside.remove();
   }
-  return whole.body;
 }
 
 export const isTyping = (element) =>
