@@ -42,7 +42,7 @@ class TenantInstances(Protocol):
 
 
 class PageInstance(Protocol):
-    """What the menu of an instance needs of it."""
+    """Identity of an instance, for the menu of its pages."""
 
     pk: str
     name: str

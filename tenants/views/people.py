@@ -108,7 +108,7 @@ def remove_member(request: HttpRequest, member_id: str) -> HttpResponse:
     asked = _ask(
         request,
         (_("Leave %(tenant)s?") if is_leaving else _("Remove %(who)s?")) % words,
-        _("Sessions in %(tenant)s and API tokens of %(who)s end at once. Only an invitation brings access back.")
+        _("Access to %(tenant)s and the API tokens of %(who)s end at once. Only an invitation brings access back.")
         % words,
         _("Leave") if is_leaving else _("Remove"),
         "members",

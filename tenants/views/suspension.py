@@ -17,7 +17,7 @@ SUSPENDED = "tenant_suspended"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantSuspension:
-    """`note` is what the operator wrote, `since` None where the audit log does not say it."""
+    """Suspension of a tenant, in words. `note` is the operator's text, `since` None where the audit log does not say."""
 
     tenant: str
     reason: str
