@@ -26,6 +26,8 @@ from brokers.monitoring import (
 from brokers.operations import compiled_uptake, job_runner
 from brokers.provisioning import oauth, reconciler, sweep
 from brokers.provisioning.steps import NotYet
+from instances.quickstart.limits import SAMPLE_EVERY_S, SAMPLE_TURN_EXPIRES_S
+from instances.quickstart.sending import send_turn
 from instances.services import note_certificate_ends
 from tenants.containment import contained
 
@@ -142,6 +144,28 @@ def sample_traffic() -> int:
     """Keep what instances moved and what held them back, so that no chart depends on the memory of a broker."""
     close_old_connections()
     return traffic_samples.collect(time.time_ns() // 1_000_000)
+
+
+def ask_for_samples(instance_id: str, topic: str, run: str) -> None:
+    """The port `instances.interfaces.stream_samples`: put the first turn into the queue."""
+    try:
+        send_samples.apply_async((instance_id, topic, run, 0), retry=True, retry_policy=QUICK_PUBLISH)
+    except OperationalError:
+        log.warning("queue.unreachable", instance_id=instance_id)
+
+
+@shared_task(name="brokers.send_samples", ignore_result=True)
+def send_samples(instance_id: str, topic: str, run: str, turn: int) -> None:
+    """Send one turn of sample data, and put the next one into the queue."""
+    close_old_connections()
+    if send_turn(instance_id, topic, run, turn):
+        send_samples.apply_async(
+            (instance_id, topic, run, turn + 1),
+            countdown=SAMPLE_EVERY_S,
+            expires=SAMPLE_EVERY_S + SAMPLE_TURN_EXPIRES_S,
+            retry=True,
+            retry_policy=QUICK_PUBLISH,
+        )
 
 
 @shared_task(name="brokers.sample_lags", ignore_result=True)

@@ -351,5 +351,7 @@ capacity: Interface[Capacity] = Interface("instances.interfaces.capacity")
 exposure: Interface[Callable[[], bool]] = Interface("instances.interfaces.exposure")
 # (instance id): bring the world in line with what is wanted, soon; losing the call is harmless (a sweep repairs it).
 reconcile: Interface[Callable[[str], Any]] = Interface("instances.interfaces.reconcile")
+# (instance id, topic, run): send sample data for a minute; losing the call is harmless.
+stream_samples: Interface[Callable[[str, str, str], Any]] = Interface("instances.interfaces.stream_samples")
 # (instance id): tell brokers whose tokens they may take, soon; losing the call is harmless as well.
 publish_oauth: Interface[Callable[[str], Any]] = Interface("instances.interfaces.publish_oauth")

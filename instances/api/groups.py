@@ -132,7 +132,7 @@ class TransactionResource(ApiView):
 class TransactionAbort(ApiView):
     tag = "Groups"
 
-    @endpoint("abort_transaction", Scope.GROUPS_WRITE, status=204, errors=DATA_PLANE_ERRORS)
+    @endpoint("abort_instance_transaction", Scope.GROUPS_WRITE, status=204, errors=DATA_PLANE_ERRORS)
     def post(self, request: Request, instance_id: str, transactional_id: str) -> Response:
         """Abort an open transaction.
 

@@ -11,6 +11,7 @@ from instances.api import (
     messages,
     oauth,
     prometheus,
+    quickstart,
     route_certificates,
     routes,
     storage,
@@ -53,6 +54,7 @@ urlpatterns = [
         f"instances/<str:instance_id>/transactions/<{NAME}:transactional_id>/abort", groups.TransactionAbort.as_view()
     ),
     path(f"instances/<str:instance_id>/transactions/<{NAME}:transactional_id>", groups.TransactionResource.as_view()),
+    path("instances/<str:instance_id>/quickstart", quickstart.Quickstart.as_view()),
     path("instances/<str:instance_id>/users", users.UserCollection.as_view()),
     path(f"instances/<str:instance_id>/users/<{NAME}:name>/secrets", users.SecretCollection.as_view()),
     path(f"instances/<str:instance_id>/users/<{NAME}:name>/secrets/<str:secret_id>", users.SecretResource.as_view()),

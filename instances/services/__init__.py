@@ -15,6 +15,7 @@ from instances.services.ending import (
     resume_instance,
     suspend_instance,
 )
+from instances.services.first_steps import Quickstart, quickstart
 from instances.services.group_common import group_ref, offsets_of
 from instances.services.groups import delete_group, delete_offsets, undo_offsets
 from instances.services.growing import grow_storage
@@ -43,6 +44,7 @@ from instances.services.users import add_secret, create_user, delete_user, remov
 __all__ = [
     "MessagePage",
     "MinuteOfBroker",
+    "Quickstart",
     "ReadRequest",
     "Reset",
     "ShownMessage",
@@ -79,6 +81,7 @@ __all__ = [
     "plan_reset",
     "protect_instance",
     "purge_instance",
+    "quickstart",
     "read_messages",
     "remove_certificate",
     "remove_client_ca",

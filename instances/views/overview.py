@@ -53,9 +53,18 @@ def overview(request: HttpRequest, instance: Instance) -> HttpResponse:
         "needs": faults(instance, firing(request.actor, instance)),  # type: ignore[attr-defined]
         **connect_context(request, instance, first_route(instance), instance),
         "signs_in": needs_user(instance),
+        "is_fresh": _is_fresh(instance),
         "addresses": instance.bootstrap_servers.split(",") if instance.bootstrap_servers else [],
     }
     return render_instance(request, "instances/overview.html", instance, context, section="overview")
+
+
+def _is_fresh(instance: Instance) -> bool:
+    """True if no broker reports a topic of the instance: its next step is the first message."""
+    if instance.current_phase not in REACHABLE:
+        return False
+    sizes = selectors.topic_sizes(instance)
+    return not sizes.topics and not sizes.silent
 
 
 @instance_page()

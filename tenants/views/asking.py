@@ -17,8 +17,8 @@ ANSWER_FIELD = "confirmed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question before an act: `lost` says what is gone afterwards, `act` is the word on the button, `back` the address
-    at which the act is left undone.
+    """A question before an act: `lost` says what is gone afterwards, `act` is the word on the button, `back` the
+    address at which the act is left undone.
     """
 
     title: str

@@ -17,7 +17,7 @@ SUSPENDED = "tenant_suspended"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantSuspension:
-    """Suspension of a tenant, in words. `note` is the operator's text, `since` None where the audit log does not say."""
+    """Suspension of a tenant, in words. `note` is the operator's text, `since` None where no audit row says it."""
 
     tenant: str
     reason: str

@@ -55,7 +55,7 @@ class FakeDataPlane:
         validate_only: bool,
     ) -> None:  # fmt: skip
         if (instance_id, name) in self.found:
-            raise Conflict("There is a topic with this name.", code="topic_exists")
+            raise Conflict("There is a topic with this name.", code="already_exists")
         replicas = tuple(range(1, replication_factor + 1))
         looks = tuple(PartitionSummary(index=i, leader=1, replicas=replicas, isr=replicas) for i in range(partitions))
         self.found[instance_id, name] = TopicDescription(name=name, topic_id=f"id-{name}", partitions=looks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from django.utils import timezone
 
 from brokers.infra.certificates import ensure_route_keys
+from instances import interfaces as instances_interfaces
 from instances.choices import Reason
 from instances.lifecycle.phases import Phase
 from instances.models import Instance, OAuthConfiguration, Operation, Route
@@ -21,7 +23,7 @@ from tests.testkit.client_certificates import Authority
 from tests.testkit.fake_groups import FakeGroups, FakeTransactions
 from tests.testkit.fake_messages import FakeMessages
 from tests.testkit.fake_users import FakeAcls, FakeUsers, rule, secret
-from tests.testkit.fleet import make_instance, make_running, make_secured_route
+from tests.testkit.fleet import make_instance, make_running, make_secured_route, plugged
 
 __all__ = ["pytest_generate_tests"]
 
@@ -191,6 +193,7 @@ class TestGroups(EndpointCases):
         Case("DELETE", "/instances/{instance}/groups/{group}", Scope.GROUPS_WRITE, status=204),
         Case("GET", "/instances/{instance}/transactions", Scope.GROUPS_READ),
         Case("GET", "/instances/{instance}/transactions/{transaction}", Scope.GROUPS_READ),
+        Case("POST", "/instances/{instance}/transactions/{transaction}/abort", Scope.GROUPS_WRITE, status=204),
     )
 
     @pytest.fixture(autouse=True)
@@ -206,6 +209,23 @@ class TestGroups(EndpointCases):
 
 
 @pytest.mark.django_db
+class TestQuickstart(EndpointCases):
+    cases = (
+        Case(
+            "POST", "/instances/{instance}/quickstart", Scope.TOPICS_WRITE, body={"topic": "orders"}, status=201,
+            queries_max=60,
+        ),
+    )  # fmt: skip
+
+    @pytest.fixture(autouse=True)
+    def _no_queue(self) -> Iterator[None]:
+        with plugged(instances_interfaces.stream_samples, lambda *_run: None):
+            yield
+
+    def places(self, owner: Member) -> dict[str, str]:
+        return {"instance": make_running(owner.tenant).pk}
+
+
 class TestUsers(EndpointCases):
     cases = (
         Case("GET", "/instances/{instance}/users", Scope.USERS_READ),
