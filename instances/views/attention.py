@@ -69,12 +69,12 @@ def faults(instance: Instance, alerts: Sequence[FiringAlert] = ()) -> list[Need]
     if leaderless is not None and ConditionType.BROKERS_ANSWER in by_type:
         known = [fault for fault in known if fault is not leaderless]
     result = []
-    told: list[FiringAlert] = []
+    said: list[FiringAlert] = []
     for fault in known:
         about = tuple(alert for alert in alerts if ALERTS_ABOUT.get(alert.kind) == fault.type)
-        told += about
+        said += about
         result.append(replace(_fault(instance, fault, leaderless), alerts=about))
-    return result + [alert_need(instance, alert) for alert in alerts if alert not in told]
+    return result + [alert_need(instance, alert) for alert in alerts if alert not in said]
 
 
 def alerts_of(alerts: Iterable[FiringAlert]) -> dict[str, list[FiringAlert]]:

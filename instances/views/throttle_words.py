@@ -63,7 +63,7 @@ def kind_words(kind: str, quota: str) -> str:
         "connection_rate": _("New connections"),
         "authentication": _("Failed sign-ins of clients"),
         "capacity": _("Storage"),
-        "frozen": _("Instance is frozen"),
+        "frozen": _("Instance is suspended"),
     }.get(kind, "")
 
 
@@ -194,7 +194,7 @@ def refusal_sentence(kind: str, quota: str, refused: int, brokers: Sequence[int]
     """Of produces that were refused and not delayed."""
     words = {"n": count(refused), "brokers": ", ".join(str(broker) for broker in brokers)}
     if kind == "frozen":
-        return _("Produce is refused while the instance is frozen: %(n)s times. Consumers go on.") % words
+        return _("Produce is refused while the instance is suspended: %(n)s times. Consumers go on.") % words
     if quota == "disk_space":
         return (
             _(

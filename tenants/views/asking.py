@@ -10,7 +10,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from tenants.views.base import Crumb, render_page
+from tenants.views.base import BACK_FIELD, Crumb, render_page
 
 ANSWER_FIELD = "confirmed"
 
@@ -39,10 +39,12 @@ def ask_first(
     if ANSWER_FIELD in request.POST:
         return None
     given = [(name, value) for name, values in request.POST.lists() for value in values]
+    own = ("csrfmiddlewaretoken", BACK_FIELD)
     values = {
         "question": question,
-        "given": [(name, value) for name, value in given if name != "csrfmiddlewaretoken"],
+        "given": [(name, value) for name, value in given if name not in own],
         "answer_field": ANSWER_FIELD,
+        "back_field": BACK_FIELD,
         **(context or {}),
     }
     return render_page(

@@ -42,6 +42,7 @@ Arguments = ParamSpec("Arguments")
 INSTANCE_PAGE = "page-instance"
 INSTANCE_PATH = re.compile(r"/instances/(ins-[a-z0-9]{1,20})/")
 OUTSIDE_CONSOLE = ("/api/", "/operator/", "/accounts/", "/static/")
+BACK_FIELD = "question_back"  # of the form that answers a question (`tenants.views.asking`)
 TENANT_FIELD = "in_tenant"  # of forms whose address names nothing of the tenant: `{% in_tenant %}`
 
 
@@ -160,10 +161,12 @@ def signed_out_part(request: HttpRequest) -> HttpResponse | None:
 
 
 def _onward(request: HttpRequest) -> str:
-    """Where a login leads back to: the page that was asked for, or the one whose form was sent."""
+    """Address to which a login leads back: the page that was asked for, or the one whose form was sent. A question has
+    no address of its own, and names the page before it.
+    """
     if request.method in ("GET", "HEAD"):
         return request.get_full_path()
-    came_from = request.headers.get("Referer", "")
+    came_from = request.POST.get(BACK_FIELD) or request.headers.get("Referer", "")
     is_ours = url_has_allowed_host_and_scheme(came_from, {request.get_host()}, require_https=request.is_secure())
     result = urlsplit(came_from)
     return urlunsplit(("", "", result.path, result.query, "")) if is_ours and result.path else "/"
