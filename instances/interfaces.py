@@ -353,5 +353,7 @@ exposure: Interface[Callable[[], bool]] = Interface("instances.interfaces.exposu
 reconcile: Interface[Callable[[str], Any]] = Interface("instances.interfaces.reconcile")
 # (instance id, topic, run): send sample data for a minute; losing the call is harmless.
 stream_samples: Interface[Callable[[str, str, str], Any]] = Interface("instances.interfaces.stream_samples")
+# (instance id, topic, run): send beyond the demo client's quota, and take the quota back.
+push_limit: Interface[Callable[[str, str, str], Any]] = Interface("instances.interfaces.push_limit")
 # (instance id): tell brokers whose tokens they may take, soon; losing the call is harmless as well.
 publish_oauth: Interface[Callable[[str], Any]] = Interface("instances.interfaces.publish_oauth")

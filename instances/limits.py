@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from instances.messages import limits as message_limits
 from instances.oauth import limits as oauth_limits
+from instances.quickstart.limits import SAMPLE_RUNS_PER_TENANT_MAX
 from instances.routes.certificate_entries import (
     CLIENT_CA_BYTES_MAX,
     CLIENT_CA_CERTIFICATES_MAX,
@@ -122,6 +123,12 @@ def publish() -> None:
     register(*_of_tokens())
     register(*_of_messages())
     register(
+        Limit(
+            "sample_runs_per_tenant_max",
+            SAMPLE_RUNS_PER_TENANT_MAX,
+            "runs",
+            "Runs of sample data of one tenant at once, one of an instance.",
+        ),
         Limit("instances_per_tenant_max", INSTANCES_PER_TENANT_MAX, "instances", "Instances of one tenant."),
         Limit("instance_name_chars_max", NAME_CHARS_MAX, "characters", "Length of an instance's name."),
         Limit("instance_restore_days", RESTORE_FOR.days, "days", "How long a deleted instance can be restored."),

@@ -32,6 +32,7 @@ urlpatterns = [
     path("operations/", listing.operations_part, name="page-operations"),
     path("instances/<str:instance_id>/", overview.overview, name="page-instance"),
     path("instances/<str:instance_id>/quickstart/", quickstart.quickstart_page, name="page-quickstart"),
+    path("instances/<str:instance_id>/push/", quickstart.push_limit, name="page-push-limit"),
     path("instances/<str:instance_id>/traffic.json", overview.traffic, name="page-traffic"),
     path("instances/<str:instance_id>/why/", overview.why_part, name="page-why"),
     path("instances/<str:instance_id>/bandwidth/", overview.bandwidth_part, name="page-bandwidth"),

@@ -20,6 +20,8 @@ EXAMPLE = OpenApiExample(
     "A topic and a user of your own names", value={"topic": "orders", "user": "billing"}, request_only=True
 )
 
+PUSH = OpenApiExample("To a topic of your own", value={"topic": "orders"}, request_only=True)
+
 
 class QuickstartIn(StrictSerializer):
     """Both may be left out: the topic is `orders`, the user `quickstart`, or with a number where that is taken."""
@@ -97,3 +99,35 @@ class Quickstart(ApiView):
             else None,
         }
         return self.one(shown, QuickstartOut, status=201)
+
+
+class PushIn(StrictSerializer):
+    """Topic that the demo client sends to; without it `orders`."""
+
+    topic = Text(required=False, max_length=TOPIC_CHARS_MAX)
+
+
+class PushOut(serializers.Serializer):
+    """The demo client, its quota, and about when the quota is gone again."""
+
+    client_id = serializers.CharField()
+    limit_bytes_per_s = serializers.IntegerField()
+    until = serializers.DateTimeField()
+
+
+class PushLimit(ApiView):
+    tag = "Instances"
+
+    @endpoint(
+        "push_instance_limit", Scope.QUOTAS_WRITE, body=PushIn, returns=PushOut, errors=(409, 503), examples=(PUSH,)
+    )
+    def post(self, request: Request, instance_id: str) -> Response:
+        """See a limit at work.
+
+        Sets a quota for a demo client, sends three times as much for some seconds, and takes the quota back.
+        `throughput` and "Why am I slow?" name the rule meanwhile. About 2 MB are stored; they are on no bill. Also
+        takes the scope `messages:write`.
+        """
+        instance = access.instance(self.actor, instance_id)
+        pushed = services.push_limit(acting=self.actor, instance=instance, dry_run=self.dry_run, **self.body)
+        return self.one(pushed, PushOut)

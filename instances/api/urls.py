@@ -55,6 +55,7 @@ urlpatterns = [
     ),
     path(f"instances/<str:instance_id>/transactions/<{NAME}:transactional_id>", groups.TransactionResource.as_view()),
     path("instances/<str:instance_id>/quickstart", quickstart.Quickstart.as_view()),
+    path("instances/<str:instance_id>/push", quickstart.PushLimit.as_view()),
     path("instances/<str:instance_id>/users", users.UserCollection.as_view()),
     path(f"instances/<str:instance_id>/users/<{NAME}:name>/secrets", users.SecretCollection.as_view()),
     path(f"instances/<str:instance_id>/users/<{NAME}:name>/secrets/<str:secret_id>", users.SecretResource.as_view()),

@@ -15,7 +15,8 @@ from instances.services.ending import (
     resume_instance,
     suspend_instance,
 )
-from instances.services.first_steps import Quickstart, quickstart
+from instances.services.first_steps import TOPIC as QUICKSTART_TOPIC
+from instances.services.first_steps import Push, Quickstart, push_limit, quickstart
 from instances.services.group_common import group_ref, offsets_of
 from instances.services.groups import delete_group, delete_offsets, undo_offsets
 from instances.services.growing import grow_storage
@@ -42,8 +43,10 @@ from instances.services.transactions import abort_transaction
 from instances.services.users import add_secret, create_user, delete_user, remove_secret, update_user
 
 __all__ = [
+    "QUICKSTART_TOPIC",
     "MessagePage",
     "MinuteOfBroker",
+    "Push",
     "Quickstart",
     "ReadRequest",
     "Reset",
@@ -81,6 +84,7 @@ __all__ = [
     "plan_reset",
     "protect_instance",
     "purge_instance",
+    "push_limit",
     "quickstart",
     "read_messages",
     "remove_certificate",

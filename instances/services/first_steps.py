@@ -1,4 +1,4 @@
-"""Everything a fresh instance needs for a first message: topic, user with rights, password, and sample data."""
+"""First steps on an instance: topic, user with rights, password and sample data; and a limit that is seen at work."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from instances.access import require_reachable
 from instances.acls import selectors as acl_selectors
 from instances.acls.presets import Preset
 from instances.models import Instance, Route
+from instances.naming import DEMO_CLIENT_ID
 from instances.quickstart import runs
-from instances.quickstart.limits import SAMPLE_RUN_S, USER_NAMES_TRIED_MAX
+from instances.quickstart.limits import PUSH_LIMIT_BYTES_PER_S, PUSH_RUN_S, SAMPLE_RUN_S, USER_NAMES_TRIED_MAX
+from instances.quickstart.pushing import DEMO_CLIENT
 from instances.services.topics import create_topic, topic_ref
 from instances.services.users import create_user
 from instances.users.interfaces import NewSecret
 from instances.users.routes import first_route, sasl_route
+from quotas import services as quota_services
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import Conflict
+from tenants.errors import Conflict, DomainError
 
 TOPIC = "orders"
 USER = "quickstart"
@@ -41,6 +44,15 @@ class Quickstart:
     secret: NewSecret | None
     route: Route | None
     samples_until: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Push:
+    """A demo client that is held back until about `until`; then its quota is gone."""
+
+    client_id: str
+    limit_bytes_per_s: int
+    until: datetime
 
 
 def quickstart(
@@ -71,6 +83,36 @@ def quickstart(
         secret=secret,
         route=sasl_route(instance) if is_signed_in else first_route(instance),
         samples_until=None if dry_run else _samples(acting, instance, topic),
+    )
+
+
+@audit.atomic
+def push_limit(*, acting: Actor, instance: Instance, topic: str = TOPIC, dry_run: bool = False) -> Push:
+    """Set a small quota for a demo client, send beyond it for some seconds, and take the quota back.
+
+    Raises `NotFound` for a topic that is not there, and `Conflict(already_running)` while as many runs go on as may.
+    """
+    access.require(acting, Scope.QUOTAS_WRITE)
+    access.require(acting, Scope.MESSAGES_WRITE)
+    require_reachable(instance)
+    interfaces.data_plane.it.topic(instance.pk, topic)
+    run = "" if dry_run else runs.begin(instance.tenant_id, instance.pk, runs.PUSH)
+    if not run and not dry_run:
+        raise Conflict("It goes on already. Try again in a minute.", code="already_running")
+    limits: dict[str, float | None] = {"producer_byte_rate": float(PUSH_LIMIT_BYTES_PER_S)}
+    try:
+        quota_services.set_quota(
+            acting=acting, instance=instance, user=None, client_id=DEMO_CLIENT, limits=limits, dry_run=dry_run
+        )
+    except DomainError:
+        runs.end(run)
+        raise
+    if not dry_run:
+        transaction.on_commit(partial(interfaces.push_limit.it, instance.pk, topic, run))
+    return Push(
+        client_id=DEMO_CLIENT_ID,
+        limit_bytes_per_s=PUSH_LIMIT_BYTES_PER_S,
+        until=timezone.now() + timedelta(seconds=PUSH_RUN_S),
     )
 
 

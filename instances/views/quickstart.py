@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
@@ -15,6 +16,7 @@ from instances.views.connecting import quickstart_code
 from instances.views.looked_at import note_topic
 from tenants.choices import Scope
 from tenants.errors import DomainError
+from tenants.formatting import quota_limit
 from tenants.views.base import wording
 
 
@@ -44,3 +46,27 @@ def quickstart_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     )
     response.headers["Cache-Control"] = "no-store"
     return response
+
+
+@instance_page(Scope.QUOTAS_WRITE)
+@require_POST
+def push_limit(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Shows a limit at work, on the instance's page."""
+    try:
+        pushed = services.push_limit(
+            acting=request.actor,  # type: ignore[attr-defined]
+            instance=instance,
+            topic=request.POST.get("topic", services.QUICKSTART_TOPIC),
+        )
+    except DomainError as error:
+        if error.http_status == 403 or error.http_status >= 500:
+            raise
+        messages.error(request, wording(error))
+        return redirect("page-instance", instance.pk)
+    words = {"client": pushed.client_id, "limit": quota_limit(pushed.limit_bytes_per_s, "producer_byte_rate")}
+    messages.success(
+        request,
+        _("Client %(client)s may produce %(limit)s and sends three times as much. Its quota is taken back by itself.")
+        % words,
+    )
+    return redirect(reverse("page-instance", args=[instance.pk]) + "#why")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.cache import cache
 from django.utils import timezone
 
 from brokers.infra.certificates import ensure_route_keys
@@ -215,15 +216,28 @@ class TestQuickstart(EndpointCases):
             "POST", "/instances/{instance}/quickstart", Scope.TOPICS_WRITE, body={"topic": "orders"}, status=201,
             queries_max=60,
         ),
+        Case("POST", "/instances/{instance}/push", Scope.QUOTAS_WRITE, body={"topic": "there"}, queries_max=40),
     )  # fmt: skip
 
     @pytest.fixture(autouse=True)
     def _no_queue(self) -> Iterator[None]:
-        with plugged(instances_interfaces.stream_samples, lambda *_run: None):
+        cache.clear()
+        with (
+            plugged(instances_interfaces.stream_samples, lambda *_run: None),
+            plugged(instances_interfaces.push_limit, lambda *_run: None),
+        ):
             yield
 
+    @pytest.fixture(autouse=True)
+    def _plane(self, data_plane: FakeDataPlane) -> None:
+        self.plane = data_plane
+
     def places(self, owner: Member) -> dict[str, str]:
-        return {"instance": make_running(owner.tenant).pk}
+        instance = make_running(owner.tenant)
+        self.plane.create_topic(
+            instance.pk, "there", partitions=1, replication_factor=1, config={}, validate_only=False
+        )
+        return {"instance": instance.pk}
 
 
 class TestUsers(EndpointCases):

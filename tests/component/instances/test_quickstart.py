@@ -12,20 +12,25 @@ from django.core.cache import cache
 from instances import interfaces, services
 from instances.messages.interfaces import message_admin_client
 from instances.models import Instance, Route
+from instances.naming import DEMO_CLIENT_ID
 from instances.quickstart import runs
 from instances.quickstart.limits import (
+    PUSH_EVERY_S,
+    PUSH_LIMIT_BYTES_PER_S,
+    PUSH_TURNS,
     SAMPLE_MESSAGES_PER_TURN,
     SAMPLE_RUNS_MAX,
     SAMPLE_RUNS_PER_TENANT_MAX,
     SAMPLE_TURNS,
 )
+from instances.quickstart.pushing import end_push, push_turn
 from instances.quickstart.sending import send_turn
 from tenants import access
 from tenants.actors import member_actor, system_actor
 from tenants.choices import Role, Scope
 from tenants.models import AuditEntry, Member
 from tests.testkit.api_cases import Api, assert_problem, make_member
-from tests.testkit.fake_data_plane import FakeDataPlane
+from tests.testkit.fake_data_plane import FakeDataPlane, FakeQuotas
 from tests.testkit.fake_messages import FakeMessages
 from tests.testkit.fake_users import FakeAcls, FakeUsers
 from tests.testkit.fleet import make_running, plugged
@@ -166,6 +171,57 @@ def test_all_tenants_together_have_a_limit_and_a_refusal_takes_no_place() -> Non
     assert [bool(run) for run in begun] == [True] * SAMPLE_RUNS_MAX + [False]
     runs.end(begun[0])
     assert runs.begin(f"ten-{SAMPLE_RUNS_MAX}", f"ins-{SAMPLE_RUNS_MAX}")
+
+
+# --- push the limit ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture()
+def pushes() -> Iterator[list[tuple[str, str, str]]]:
+    result: list[tuple[str, str, str]] = []
+    with plugged(interfaces.push_limit, lambda *run: result.append(run)):
+        yield result
+
+
+def test_a_limit_is_pushed_and_taken_back(
+    api: Api, instance: Instance, client_quotas: FakeQuotas, pushes: list[Any], django_capture_on_commit_callbacks: Any
+) -> None:
+    start(api, instance)
+    with django_capture_on_commit_callbacks(execute=True):
+        answer = api.post(f"/instances/{instance.pk}/push", {})
+    assert answer.status_code == 200, answer.content
+    assert json.loads(answer.content)["limit_bytes_per_s"] == PUSH_LIMIT_BYTES_PER_S
+    ((instance_id, topic, run),) = pushes
+    assert [quota.client_id.name for quota in client_quotas.describe(instance.pk)] == [DEMO_CLIENT_ID]
+    assert_problem(api.post(f"/instances/{instance.pk}/push", {}), 409, "already_running")
+    messages, turn = FakeMessages(has_every_topic=True), 0
+    with plugged(message_admin_client, messages):
+        while push_turn(instance_id, topic, run, turn):
+            turn += 1
+    sent = sum(len(record.value or b"") for record in messages.records[instance.pk, "orders"])
+    assert sent > PUSH_LIMIT_BYTES_PER_S * PUSH_EVERY_S * PUSH_TURNS
+    assert list(client_quotas.describe(instance.pk)) == []
+
+
+def test_the_quota_goes_where_turns_are_lost_and_a_later_run_keeps_its_own(
+    api: Api, instance: Instance, client_quotas: FakeQuotas, pushes: list[Any], django_capture_on_commit_callbacks: Any
+) -> None:
+    start(api, instance)
+    for expected in (1, 2):
+        with django_capture_on_commit_callbacks(execute=True):
+            assert api.post(f"/instances/{instance.pk}/push", {}).status_code == 200
+        assert len(pushes) == expected
+        end_push(instance.pk, "another run")
+        assert len(list(client_quotas.describe(instance.pk))) == 1
+        end_push(instance.pk, pushes[-1][2])
+        assert list(client_quotas.describe(instance.pk)) == []
+
+
+def test_a_limit_is_pushed_for_a_topic_that_is_there_alone(api: Api, instance: Instance, pushes: list[Any]) -> None:
+    assert_problem(api.post(f"/instances/{instance.pk}/push", {"topic": "nothing"}), 404)
+    start(api, instance)
+    assert api.post(f"/instances/{instance.pk}/push?dry_run=true", {}).status_code == 200
+    assert pushes == []
 
 
 # --- who am I ---------------------------------------------------------------------------------------------------------

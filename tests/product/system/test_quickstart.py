@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.product.system.test_snippets import run_python
 from tests.testkit.stack import Stack
-from tests.testkit.tenancy import demo_tenant
+from tests.testkit.tenancy import Caller, demo_tenant
 from tests.testkit.waiting import eventually
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(200)]
+
+
+def rules(caller: Caller, place: str) -> list[dict[str, Any]]:
+    """Entries of the throttle ledger."""
+    return list(caller.get(f"{place}/throughput")["throttling"])
 
 
 def test_code_of_a_quickstart_runs_unedited_beside_its_sample_data(stack: Stack, tmp_path: Path) -> None:
@@ -36,5 +42,16 @@ def test_code_of_a_quickstart_runs_unedited_beside_its_sample_data(stack: Stack,
     code = code.replace("while (message := consumer.poll(10)) is not None:", "for message in consumer.consume(5, 20):")
     assert "o-1" in run_python(tmp_path, code)
 
+    status, pushed = caller.call("POST", f"{place}/push", {})
+    assert status == 200, pushed
+    demo = pushed["client_id"]
+    eventually(
+        lambda: any(entry["client_id"] == demo and entry["active"] for entry in rules(caller, place)),
+        within_s=20,
+        what="the rule that holds the demo client back is named",
+    )
+    rule = next(entry["rule"] for entry in rules(caller, place) if entry["client_id"] == demo)
+    assert (rule["kind"], rule["entity"]) == ("client_quota", {"client_id": demo})
+    eventually(lambda: not caller.get(f"{place}/quotas")["items"], within_s=60, what="the quota is taken back")
     status, answer = caller.call("DELETE", place)
     assert status == 202, answer
