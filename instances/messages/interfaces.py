@@ -137,7 +137,7 @@ class MessageAdminClient(Protocol):
         ...
 
     def send_as_demo(self, instance_id: str, topic: str, messages: Sequence[NewMessage]) -> Sequence[SendResult]:
-        """The same under the client id of "push the limit", for which client quotas hold."""
+        """Stores messages as `send` does, under the client id of "push the limit", for which client quotas hold."""
         ...
 
 
