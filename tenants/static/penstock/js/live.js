@@ -1,6 +1,6 @@
 // Parts of a page that keep themselves fresh: fetched in a period, replaced only when they differ, muted when stale.
 
-import { parsePart, untaken } from "./page.js";
+import { focusScrolling, parsePart, untaken } from "./page.js";
 import { clock } from "./scale.js";
 
 const STALE_AFTER_PERIODS = 3;
@@ -49,6 +49,7 @@ class LivePart {
     const fresh = parsePart(html);
     this.box.replaceChildren(...fresh.childNodes);
     this.box.removeAttribute("aria-busy");
+    focusScrolling(this.box);
   }
 }
 

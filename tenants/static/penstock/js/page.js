@@ -14,6 +14,13 @@ export function untaken(root, selector) {
   });
 }
 
+/** Tables that are wider than the window can be scrolled by keys. */
+export function focusScrolling(root) {
+  for (const box of root.querySelectorAll(".table-wrap")) {
+    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+  }
+}
+
 export function speak(sentence) {
   document.getElementById("spoken").textContent = sentence;
 }
