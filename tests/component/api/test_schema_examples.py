@@ -1,4 +1,4 @@
-"""The OpenAPI document names its server and security scheme, and every JSON body has an example that its schema takes."""
+"""The OpenAPI document names its server and scheme, and every JSON body has an example that its schema takes."""
 
 from __future__ import annotations
 
