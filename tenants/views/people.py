@@ -10,13 +10,13 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.timezone import localtime
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from tenants import access, selectors, services
 from tenants.choices import Role, Scope
 from tenants.errors import ConfirmationNeeded, Conflict, DomainError
+from tenants.formatting import clock
 from tenants.forms import InviteForm, TokenForm
 from tenants.views.asking import Question, ask_first
 from tenants.views.base import add_errors, console_page, render_page, wording
@@ -203,7 +203,7 @@ def revoke_token(request: HttpRequest, token_id: str) -> HttpResponse:
     """The token stops working at once."""
     acting = request.actor  # type: ignore[attr-defined]
     token = access.token(acting, token_id)
-    used = localtime(token.last_used_at).strftime("%Y-%m-%d %H:%M") if token.last_used_at else _("never")
+    used = clock(token.last_used_at) if token.last_used_at else _("never")
     asked = _ask(
         request,
         _("Revoke token %(token)s?") % {"token": token.name},
