@@ -28,6 +28,8 @@ def rendered(text: str, resolve: Callable[[str], str | None]) -> str:
         elif token.type == "inline":
             token.children = _linked(token.children or [], resolve)
     html = str(parser.renderer.render(tokens, parser.options, {}))
+    # What may be wider than the window is scrolled by keys, too.
+    html = html.replace("<pre>", '<pre tabindex="0">')
     return html.replace("<table>", '<div class="table-wrap" tabindex="0"><table>').replace("</table>", "</table></div>")
 
 
