@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail
@@ -80,7 +80,7 @@ class Flag(serializers.BooleanField):
 class Choice(serializers.ChoiceField):
     """One word of a closed set, as a JSON string. A refusal lists the words."""
 
-    default_error_messages = {"invalid_choice": "This is no choice here. Choices: {choices}."}
+    default_error_messages: ClassVar = {"invalid_choice": "This is no choice here. Choices: {choices}."}
 
     def fail(self, key: str, **values: Any) -> NoReturn:
         words = [str(word) for word in self.choices]
