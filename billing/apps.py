@@ -10,6 +10,7 @@ class BillingConfig(AppConfig):
 
     def ready(self) -> None:
         from billing.alerts import limits
+        from billing.alerts.shown import firing_alerts
         from billing.notices import account_notices
         from billing.reporting import usage_problems
         from billing.reporting.needs import money_needs
@@ -22,6 +23,7 @@ class BillingConfig(AppConfig):
         limits.publish()
         instances_interfaces.plan_catalogue.plug(plan_terms)
         instances_interfaces.account_notices.plug(account_notices)
+        instances_interfaces.firing_alerts.plug(firing_alerts)
         monitoring_interfaces.money_needs.plug(money_needs)
         interfaces.usage_begins_anew.plug(forget_usage_offset)
         monitoring_interfaces.usage_needs.plug(usage_problems.needs)

@@ -44,6 +44,8 @@ class BrokersConfig(AppConfig):
         interfaces.group_admin_client.plug(groups.Groups())
         interfaces.transaction_admin_client.plug(transactions.Transactions())
         instances_interfaces.reconcile.plug(tasks.ask_to_reconcile)
+        instances_interfaces.stream_samples.plug(tasks.ask_for_samples)
+        instances_interfaces.push_limit.plug(tasks.ask_to_push)
         instances_interfaces.publish_oauth.plug(tasks.ask_to_publish_oauth)
         quota_interfaces.client_quotas.plug(client_quotas.QuotaAdminClient())
         user_admin_client.plug(users.UserAdminClient())

@@ -125,10 +125,12 @@ SOLD_SOON_PERCENT = 90
 DISK_SOON_PERCENT = 85
 DISK_NOW_PERCENT = 95
 
-# Tenants are told within 10 s of a broker that does not answer: silent for so long, looked at so often. The observer
+# Tenants are told within 5 s of a broker that does not answer: silent for so long, looked at so often. The observer
 # notes every OBSERVE_EVERY_S who answered.
 WATCH_EVERY_S = 2
-SILENCE_REPORTED_AFTER_S = 5.5
+SILENCE_REPORTED_AFTER_S = 3
+# A broker under restart is reported when it has been silent for so long.
+RESTART_LASTS_S = 10
 LEADERLESS_PAGE = 500
 LEADERLESS_LISTED_MAX = 2_000
 

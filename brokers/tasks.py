@@ -26,6 +26,9 @@ from brokers.monitoring import (
 from brokers.operations import compiled_uptake, job_runner
 from brokers.provisioning import oauth, reconciler, sweep
 from brokers.provisioning.steps import NotYet
+from instances.quickstart.limits import PUSH_ENDS_AFTER_S, PUSH_EVERY_S, SAMPLE_EVERY_S, SAMPLE_TURN_EXPIRES_S
+from instances.quickstart.pushing import end_push, push_turn
+from instances.quickstart.sending import send_turn
 from instances.services import note_certificate_ends
 from instances.topics import table as topic_table
 from tenants.containment import contained
@@ -160,6 +163,55 @@ def sample_traffic() -> int:
     """Keep what instances moved and what held them back, so that no chart depends on the memory of a broker."""
     close_old_connections()
     return traffic_samples.collect(time.time_ns() // 1_000_000)
+
+
+def ask_for_samples(instance_id: str, topic: str, run: str) -> None:
+    """The port `instances.interfaces.stream_samples`: put the first turn into the queue."""
+    try:
+        send_samples.apply_async((instance_id, topic, run, 0), retry=True, retry_policy=QUICK_PUBLISH)
+    except OperationalError:
+        log.warning("queue.unreachable", instance_id=instance_id)
+
+
+@shared_task(name="brokers.send_samples", ignore_result=True)
+def send_samples(instance_id: str, topic: str, run: str, turn: int) -> None:
+    """Send one turn of sample data, and put the next one into the queue."""
+    close_old_connections()
+    if send_turn(instance_id, topic, run, turn):
+        send_samples.apply_async(
+            (instance_id, topic, run, turn + 1),
+            countdown=SAMPLE_EVERY_S,
+            expires=SAMPLE_EVERY_S + SAMPLE_TURN_EXPIRES_S,
+            retry=True,
+            retry_policy=QUICK_PUBLISH,
+        )
+
+
+def ask_to_push(instance_id: str, topic: str, run: str) -> None:
+    """The port `instances.interfaces.push_limit`: put the first turn and the end into the queue."""
+    try:
+        end_push_of.apply_async((instance_id, run), countdown=PUSH_ENDS_AFTER_S, retry=True, retry_policy=QUICK_PUBLISH)
+        push.apply_async((instance_id, topic, run, 0), retry=True, retry_policy=QUICK_PUBLISH)
+    except OperationalError:
+        log.warning("queue.unreachable", instance_id=instance_id)
+        end_push(instance_id, run)
+
+
+@shared_task(name="brokers.push", ignore_result=True)
+def push(instance_id: str, topic: str, run: str, turn: int) -> None:
+    """Send one turn beyond the demo client's quota, and put the next one into the queue."""
+    close_old_connections()
+    if push_turn(instance_id, topic, run, turn):
+        push.apply_async(
+            (instance_id, topic, run, turn + 1), countdown=PUSH_EVERY_S, retry=True, retry_policy=QUICK_PUBLISH
+        )
+
+
+@shared_task(name="brokers.end_push", ignore_result=True)
+def end_push_of(instance_id: str, run: str) -> None:
+    """Take the demo client's quota back, if its last turn has not."""
+    close_old_connections()
+    end_push(instance_id, run)
 
 
 @shared_task(name="brokers.sample_lags", ignore_result=True)

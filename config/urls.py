@@ -30,3 +30,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("accounts/", include("allauth.account.urls")),
     path("accounts/2fa/", include("allauth.mfa.urls")),
 ]
+
+handler404 = "tenants.views.base.missing_page"

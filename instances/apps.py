@@ -23,4 +23,5 @@ class InstancesConfig(AppConfig):
         add_effects(effects_on_tenant)
         quota_interfaces.instance_access.plug(access.instance)
         quota_interfaces.require_reachable.plug(access.require_reachable)
+        tenant_interfaces.page_instance.plug(access.instance)
         tenant_interfaces.tenant_instances.plug(tenant_suspension.InstancesOfTenant())

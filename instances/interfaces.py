@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quotas.explain import BYTES_PER_S, UNITS
@@ -26,6 +27,7 @@ __all__ = [
     "Capacity",
     "ConfigEntry",
     "DataPlane",
+    "FiringAlert",
     "Flow",
     "Interface",
     "Observation",
@@ -79,6 +81,21 @@ class AccountNotice:
     """Sentence about the account of a tenant, with the page it is about; no link for members who may not see that."""
 
     text: str
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FiringAlert:
+    """An alert rule of a tenant that fires. `kind` is the rule's, `text` says what was measured, in the reader's
+    language; `link` leads to the rule, and is empty for members who may not see it.
+    """
+
+    instance_id: str
+    kind: str
+    name: str
+    text: str
+    since: datetime
+    group: str = ""
     link: str = ""
 
 
@@ -189,7 +206,8 @@ class Traffic:
 class Throttle:
     """A rule and who waits for it on one broker. Limits are in the quota's own unit (`unit`), None where the rule has
     none: `limit_per_s` is what this broker may admit, `whole_limit_per_s` what was bought or set for all brokers
-    together. Instants in ms since the epoch.
+    together. Instants in ms since the epoch: the first of `bursts` began at `since_ms`, the latest at
+    `burst_since_ms`.
     """
 
     broker_id: int
@@ -209,6 +227,8 @@ class Throttle:
     since_ms: int
     last_ms: int
     active: bool
+    burst_since_ms: int
+    bursts: int
 
     @property
     def unit(self) -> str | None:
@@ -328,6 +348,10 @@ plan_catalogue: Interface[PlanCatalogue] = Interface("instances.interfaces.plan_
 account_notices: Interface[Callable[[Actor], Sequence[AccountNotice]]] = Interface(
     "instances.interfaces.account_notices"
 )
+# (who looks, an instance's id or "" for all): the alerts of the tenant that fire. Plugged by billing.
+firing_alerts: Interface[Callable[[Actor, str], Sequence[FiringAlert]]] = Interface(
+    "instances.interfaces.firing_alerts"
+)
 data_plane: Interface[DataPlane] = Interface("instances.interfaces.data_plane")
 observation: Interface[Observation] = Interface("instances.interfaces.observation")
 # (instance id, topic, first offset to keep by partition): delete the records below, as the instance's owner. Returns
@@ -340,5 +364,9 @@ capacity: Interface[Capacity] = Interface("instances.interfaces.capacity")
 exposure: Interface[Callable[[], bool]] = Interface("instances.interfaces.exposure")
 # (instance id): bring the world in line with what is wanted, soon; losing the call is harmless (a sweep repairs it).
 reconcile: Interface[Callable[[str], Any]] = Interface("instances.interfaces.reconcile")
+# (instance id, topic, run): send sample data for a minute; losing the call is harmless.
+stream_samples: Interface[Callable[[str, str, str], Any]] = Interface("instances.interfaces.stream_samples")
+# (instance id, topic, run): send beyond the demo client's quota, and take the quota back.
+push_limit: Interface[Callable[[str, str, str], Any]] = Interface("instances.interfaces.push_limit")
 # (instance id): tell brokers whose tokens they may take, soon; losing the call is harmless as well.
 publish_oauth: Interface[Callable[[str], Any]] = Interface("instances.interfaces.publish_oauth")

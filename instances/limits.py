@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from instances.messages import limits as message_limits
 from instances.oauth import limits as oauth_limits
+from instances.quickstart.limits import SAMPLE_RUNS_PER_TENANT_MAX
 from instances.routes.certificate_entries import (
     CLIENT_CA_BYTES_MAX,
     CLIENT_CA_CERTIFICATES_MAX,
@@ -63,6 +64,9 @@ RESET_PARTITIONS_MAX = 1_000
 LAG_PARTITIONS_PER_GROUP_MAX = 2_000
 LAG_PARTITIONS_PER_LIST_MAX = 10_000
 GROUP_LINES_PER_PAGE = 50
+# Partitions of a late group whose leaders are asked for open transactions, and transactions named of those found.
+HELD_PARTITIONS_ASKED_MAX = 50
+HELD_SHOWN_MAX = 5
 # Partitions of one group that one look asks for; beyond, a topic at a time.
 GROUP_PARTITIONS_SHOWN_MAX = 10_000
 # The trend of a lag: a sample every so many seconds, a quarter of an hour long.
@@ -137,6 +141,12 @@ def publish() -> None:
     register(*_of_tokens())
     register(*_of_messages())
     register(
+        Limit(
+            "sample_runs_per_tenant_max",
+            SAMPLE_RUNS_PER_TENANT_MAX,
+            "runs",
+            "Runs of sample data of one tenant at once, one of an instance.",
+        ),
         Limit("instances_per_tenant_max", INSTANCES_PER_TENANT_MAX, "instances", "Instances of one tenant."),
         Limit("instance_name_chars_max", NAME_CHARS_MAX, "characters", "Length of an instance's name."),
         Limit("instance_restore_days", RESTORE_FOR.days, "days", "How long a deleted instance can be restored."),

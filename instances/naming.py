@@ -11,7 +11,10 @@ from __future__ import annotations
 import re
 from base64 import b32encode
 from hashlib import sha256
+from typing import Final
 
+# Client id under which the control plane sends for "push the limit", as the instance: client quotas hold for it.
+DEMO_CLIENT_ID: Final = "penstock-demo"
 TOPIC_NAME_LENGTH_MAX = 249
 HASHED_PREFIX = "h."
 # Kafka's own topics. Clients treat topics of these names as the cluster's, so a tenant has none.

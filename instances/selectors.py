@@ -106,14 +106,16 @@ def instance_detail(acting: Actor, instance_id: str) -> Instance:
     return access.instance(acting, instance_id)
 
 
-def unwell(tenant: Tenant) -> QuerySet[Instance]:
-    """Instances somebody has to know about: stopped, or with a broker or partition that does not serve."""
+def unwell(tenant: Tenant, *, also: Sequence[str] = ()) -> QuerySet[Instance]:
+    """Instances somebody has to know about: stopped, with a broker or partition that does not serve, or with an id of
+    `also`.
+    """
     is_stopped = Q(phase__in=(Phase.SUSPENDED.value, Phase.FAILED.value))
     is_faulty = Q()
     for kind in OBSERVED:
         is_faulty |= Q(conditions__contains=[{"type": kind, "status": False}])
     reachable = [phase.value for phase in REACHABLE]
-    return instance_list(tenant).filter(is_stopped | (is_faulty & Q(phase__in=reachable)))
+    return instance_list(tenant).filter(is_stopped | (is_faulty & Q(phase__in=reachable)) | Q(pk__in=also))
 
 
 def counted_instances(tenant: Tenant) -> QuerySet[Instance]:

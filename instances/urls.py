@@ -14,6 +14,7 @@ from instances.views import (
     offsets,
     overview,
     palette,
+    quickstart,
     quotas,
     routes,
     selected_topics,
@@ -34,6 +35,8 @@ urlpatterns = [
     path("instances/", listing.instances_page, name="page-instances"),
     path("operations/", listing.operations_part, name="page-operations"),
     path("instances/<str:instance_id>/", overview.overview, name="page-instance"),
+    path("instances/<str:instance_id>/quickstart/", quickstart.quickstart_page, name="page-quickstart"),
+    path("instances/<str:instance_id>/push/", quickstart.push_limit, name="page-push-limit"),
     path("instances/<str:instance_id>/traffic.json", overview.traffic, name="page-traffic"),
     path("instances/<str:instance_id>/why/", overview.why_part, name="page-why"),
     path("instances/<str:instance_id>/bandwidth/", overview.bandwidth_part, name="page-bandwidth"),
@@ -59,6 +62,9 @@ urlpatterns = [
     path("instances/<str:instance_id>/clients/", clients.clients_page, name="page-clients"),
     path(
         "instances/<str:instance_id>/clients/<slug:connection_id>/close/", clients.close_page, name="page-client-close"
+    ),
+    path(
+        "instances/<str:instance_id>/transactions/abort/", transactions.abort_transaction, name="page-transaction-abort"
     ),
     path("instances/<str:instance_id>/users/", users.users_page, name="page-users"),
     path("instances/<str:instance_id>/users/names/", users.names_part, name="page-user-names"),

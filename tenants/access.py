@@ -83,7 +83,9 @@ def permits(actor: Actor, scope: str) -> bool:
 def require(actor: Actor, scope: str) -> None:
     """Raise `PermissionDenied` unless the actor has `scope`; writes also need a tenant that is not suspended."""
     if not permits(actor, scope):
-        raise PermissionDenied(Message(gettext_noop("This needs the permission %(scope)s."), scope=scope))
+        refusal = PermissionDenied(Message(gettext_noop("This needs the permission %(scope)s."), scope=scope))
+        refusal.scope = scope
+        raise refusal
     if scope.endswith(":write"):
         require_active(actor)
 

@@ -98,6 +98,8 @@ class PermissionDenied(DomainError):
     code = "permission_denied"
     http_status = 403
     title = "This is not allowed for you"
+    # The permission that is missing, where one is.
+    scope = ""
 
 
 class ConfirmationNeeded(PermissionDenied):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from tenants.actors import Actor
@@ -40,5 +41,13 @@ class TenantInstances(Protocol):
         ...
 
 
-# Plugged by `instances`.
+class PageInstance(Protocol):
+    """Identity of an instance, for the menu of its pages."""
+
+    pk: str
+    name: str
+
+
+# Plugged by `instances`. (who looks, an instance's id): the instance, or `NotFound`.
+page_instance: Interface[Callable[[Actor, str], PageInstance]] = Interface("tenants.interfaces.page_instance")
 tenant_instances: Interface[TenantInstances] = Interface("tenants.interfaces.tenant_instances")

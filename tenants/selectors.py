@@ -146,3 +146,9 @@ def sessions_of(user: User, now: datetime) -> QuerySet[Session]:
 def sign_in_notices(user: User, except_place: str | None) -> QuerySet[SignInPlace]:
     """Sign-ins that the person has not read of, but the one that the asking session began with."""
     return SignInPlace.objects.filter(user=user, is_unread=True).exclude(pk=except_place or "")
+
+
+def suspended_at(tenant: Tenant) -> datetime | None:
+    """When a tenant that is suspended was; None where the audit log does not say."""
+    rows = AuditEntry.objects.filter(tenant=tenant, action="tenant.suspended", target_id=tenant.pk)
+    return rows.order_by("-time").values_list("time", flat=True).first()

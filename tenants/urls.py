@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from django.urls import path
 
-from tenants.views import entry, ledger, mailbox, palette, passkeys, people, preferences, security
+from tenants.views import entry, help, ledger, mailbox, palette, passkeys, people, preferences, security
+
+help.register()
 
 urlpatterns = [
+    path("docs/", help.help_page, name="page-help"),
+    path("docs/<path:name>/", help.document_page, name="page-help-document"),
     path("", entry.home, name="home"),
     path("accounts/signup/", entry.sign_up, name="page-sign-up"),
     path("accounts/email/", entry.no_page),

@@ -108,6 +108,8 @@ SENTENCES = (
     gettext_noop("Instances close their ports on brokers they have left."),
     gettext_noop("Instances open their ports on other brokers."),
     gettext_noop("Its outcome is decided; what is missing is a marker."),
+    gettext_noop("No transaction is open under this id."),
+    gettext_noop("It goes on already. Try again in a minute."),
     gettext_noop("Join or create a tenant first."),
     gettext_noop("Members of the group read this topic."),
     gettext_noop("More is lost by now than when this was planned. Plan again."),

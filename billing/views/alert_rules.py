@@ -25,6 +25,7 @@ from tenants.api.pages import page_of_rows
 from tenants.choices import Scope
 from tenants.errors import DomainError
 from tenants.limits import PAGE_SIZE_DEFAULT
+from tenants.views.asking import Question, ask_first
 from tenants.views.base import add_errors, console_page, render_page
 from tenants.views.base import wording as refusal_in_words
 
@@ -99,8 +100,11 @@ def alert_rule_page(request: HttpRequest, rule_id: str) -> HttpResponse:
 @console_page(Scope.INSTANCES_WRITE)
 @require_POST
 def act_on_alert_rule(request: HttpRequest, rule_id: str, act: str) -> HttpResponse:
-    """`act`: pause, resume or delete."""
+    """Pauses, resumes or deletes a rule, the last after a question."""
     acting = request.actor  # type: ignore[attr-defined]
+    asked = _ask_to_delete(request, billing_access.alert_rule(acting, rule_id)) if act == "delete" else None
+    if asked is not None:
+        return asked
     try:
         call_limits.charge_write(acting)
         with transaction.atomic():
@@ -116,6 +120,17 @@ def act_on_alert_rule(request: HttpRequest, rule_id: str, act: str) -> HttpRespo
         messages.error(request, refusal_in_words(error))
         return redirect("page-alert-rule", rule_id)
     return redirect("page-alert-rules") if act == "delete" else redirect("page-alert-rule", rule_id)
+
+
+def _ask_to_delete(request: HttpRequest, rule: AlertRule) -> HttpResponse | None:
+    question = Question(
+        title=_("Delete alert rule %(name)s?") % {"name": rule.name},
+        lost=_("It is not watched any more. What fires is resolved; the history stays."),
+        act=_("Delete"),
+        back=reverse("page-alert-rule", args=[rule.pk]),
+    )
+    crumbs = [(_("Alert rules"), reverse("page-alert-rules")), (rule.name, question.back)]
+    return ask_first(request, question, section="alert-rules", crumbs=crumbs)
 
 
 def _fields(rule: AlertRule) -> list[str]:

@@ -25,6 +25,7 @@ from tenants.api.pages import page_of_rows
 from tenants.choices import Scope
 from tenants.errors import DomainError
 from tenants.limits import PAGE_SIZE_DEFAULT
+from tenants.views.asking import Question, ask_first
 from tenants.views.base import Crumb, add_errors, console_page, render_page, wording
 
 
@@ -97,8 +98,11 @@ def archive_page(request: HttpRequest, archive_id: str) -> HttpResponse:
 @console_page(Scope.ARCHIVES_WRITE)
 @require_POST
 def change_archive(request: HttpRequest, archive_id: str, act: str) -> HttpResponse:
-    """`act`: run, pause, resume or delete."""
+    """Runs, pauses, resumes or deletes an archive, the last after a question."""
     acting = request.actor  # type: ignore[attr-defined]
+    asked = _ask_to_delete(request, billing_access.archive(acting, archive_id)) if act == "delete" else None
+    if asked is not None:
+        return asked
     done, said = _ACTS[act]
     try:
         call_limits.charge_write(acting)
@@ -112,6 +116,17 @@ def change_archive(request: HttpRequest, archive_id: str, act: str) -> HttpRespo
         messages.error(request, wording(error))
         return redirect("page-archive", archive_id)
     return redirect("page-archives") if act == "delete" else redirect("page-archive", archive_id)
+
+
+def _ask_to_delete(request: HttpRequest, archive: Archive) -> HttpResponse | None:
+    question = Question(
+        title=_("Delete the archive of %(topic)s?") % {"topic": archive.topic},
+        lost=_("Files at s3: stay, those at file: are deleted."),
+        act=_("Delete"),
+        back=reverse("page-archive", args=[archive.pk]),
+    )
+    crumbs = [(_("Archives"), reverse("page-archives")), (archive.topic, question.back)]
+    return ask_first(request, question, section="archives", crumbs=crumbs)
 
 
 def _pause(*, acting: Any, archive: Archive) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
@@ -20,6 +21,7 @@ from tenants import access
 from tenants.choices import Scope
 from tenants.errors import DomainError
 from tenants.models import Tenant
+from tenants.views.asking import Question, ask_first
 from tenants.views.base import add_errors, console_page, render_page, wording
 
 ALERTS_SHOWN = 50
@@ -53,8 +55,18 @@ def budgets_page(request: HttpRequest) -> HttpResponse:
 @console_page(Scope.BILLING_WRITE)
 @require_POST
 def delete_budget(request: HttpRequest, budget_id: str) -> HttpResponse:
+    """Deletes a budget, after a question."""
     acting = request.actor  # type: ignore[attr-defined]
     budget = billing_access.budget(acting, budget_id)
+    question = Question(
+        title=_("Delete budget %(name)s?") % {"name": budget.name},
+        lost=_("Nobody gets a mail any more when its marks are passed. Alerts sent so far stay listed."),
+        act=_("Delete"),
+        back=reverse("page-budgets"),
+    )
+    asked = ask_first(request, question, section="budgets", crumbs=[(_("Budgets"), question.back)])
+    if asked is not None:
+        return asked
     try:
         services.delete_budget(acting=acting, budget=budget)
         messages.success(request, _("Budget %(name)s is deleted.") % {"name": budget.name})

@@ -122,11 +122,11 @@ def _money(tenant: Tenant, month: Period, by: costs.GroupBy, now: datetime) -> t
 
 
 def _shown(found: Costs, tenant: Tenant) -> list[tuple[CostRow, str, float]]:
-    """Each row with its name and its share of the dearest, in percent."""
+    """Rows with their names and their share of what all rows cost, in percent."""
     names = billing_access.names_of(tenant)
-    dearest = max((row.amount for row in found.rows), default=Decimal(0))
+    total = sum((row.amount for row in found.rows), Decimal(0))
     return [
-        (row, _label(row, names, found.rows), float(row.amount / dearest * 100) if dearest > 0 else 0.0)
+        (row, _label(row, names, found.rows), float(max(row.amount, Decimal(0)) / total * 100) if total > 0 else 0.0)
         for row in found.rows
     ]
 

@@ -41,9 +41,9 @@ class Bounds:
 class TopicSource:
     """A topic of an instance, read as its owner. Raises `NotFound` where there is no such topic."""
 
-    def __init__(self, instance_id: str, topic: str) -> None:
+    def __init__(self, instance_id: str, topic: str, client_id: str = MESSAGES_CLIENT_ID) -> None:
         self.topic = topic
-        self._targets = targets(cluster_of(instance_id), instance_id, MESSAGES_CLIENT_ID)
+        self._targets = targets(cluster_of(instance_id), instance_id, client_id)
         self.leaders = self._leaders()
 
     def _leaders(self) -> dict[int, int]:

@@ -29,6 +29,7 @@ from instances.messages.interfaces import (
     Record,
     SendResult,
 )
+from instances.naming import DEMO_CLIENT_ID
 from tenants.errors import FieldError, Invalid, Message, Unavailable
 
 PARTITIONS_NAMED_MAX = 10
@@ -60,6 +61,9 @@ class Messages:
 
     def send(self, instance_id: str, topic: str, messages: Sequence[NewMessage]) -> Sequence[SendResult]:
         return send(TopicSource(instance_id, topic), messages)
+
+    def send_as_demo(self, instance_id: str, topic: str, messages: Sequence[NewMessage]) -> Sequence[SendResult]:
+        return send(TopicSource(instance_id, topic, DEMO_CLIENT_ID), messages)
 
 
 def _chosen(source: TopicSource, wanted: PageRequest) -> list[int]:

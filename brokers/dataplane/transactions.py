@@ -61,6 +61,17 @@ class Transactions:
     def producers(self, instance_id: str, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerState]]:
         return producers(targets(cluster_of(instance_id), instance_id), places)
 
+    def abort(self, instance_id: str, transactional_id: str) -> None:
+        answer = coordinators.ask_coordinator(
+            instance_id,
+            TRANSACTION,
+            transactional_id,
+            lambda: _fencing(transactional_id),
+            lambda found: int(found.error_code),
+            passing=PASSING | {CONCURRENT_TRANSACTIONS},
+        )
+        require_ok(answer.error_code)
+
 
 class ClusterTransactions:
     """All transactions of a cluster, under internal names. Raises `Unavailable` when no broker answers."""
@@ -105,23 +116,25 @@ class ClusterTransactions:
     def fence(self, transactional_id: str) -> None:
         """Say hello in a producer's name: its epoch grows, its open transaction is aborted, it may write no more."""
 
-        def make() -> Any:
-            return InitProducerIdRequest(
-                transactional_id=transactional_id,
-                transaction_timeout_ms=FENCE_TIMEOUT_MS,
-                version=INIT_PRODUCER_ID_VERSION,
-            )
-
         answer = coordinators.ask_until_complete(
             self._cluster,
             self._targets,
             TRANSACTION,
             transactional_id,
-            make,
+            lambda: _fencing(transactional_id),
             lambda found: int(found.error_code),
             passing=PASSING | {CONCURRENT_TRANSACTIONS},
         )
         require_ok(answer.error_code)
+
+
+def _fencing(transactional_id: str) -> Any:
+    """The hello of a producer under this id: it fences the one before."""
+    return InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=FENCE_TIMEOUT_MS,
+        version=INIT_PRODUCER_ID_VERSION,
+    )
 
 
 def listed(asked: Mapping[int, Target], *, producer_ids: Sequence[int] = (), open_for_ms: int = -1) -> TransactionList:

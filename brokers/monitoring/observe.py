@@ -389,6 +389,8 @@ def _throttle(number: int, entry: Mapping[str, Any]) -> Throttle:
         since_ms=int(entry["since_ms"]),
         last_ms=int(entry["last_ms"]),
         active=bool(entry["active"]),
+        burst_since_ms=int(entry.get("burst_since_ms", entry["since_ms"])),  # older brokers know no bursts
+        bursts=int(entry.get("bursts", 1)),
     )
 
 

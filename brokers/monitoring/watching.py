@@ -2,8 +2,8 @@
 records that went for it. Instances that may grow are made larger.
 
 One look asks every broker of a cluster for its counts, and one of them for the partitions without a leader, if there
-are any. What lasts no longer than a restart is told to nobody: a broker must have been silent for a while, and a
-partition without a leader in two looks in a row.
+are any. Restarts are told to nobody: a broker must have been silent for a while and not be under restart, and a
+partition must have no leader in two looks in a row.
 """
 
 from __future__ import annotations
@@ -16,8 +16,16 @@ from django.core.cache import cache as shared_cache
 from django.db.models import Q
 from redis import RedisError
 
-from brokers.limits import LEADERLESS_LISTED_MAX, LEADERLESS_PAGE, SILENCE_REPORTED_AFTER_S, WATCH_EVERY_S
-from brokers.models import Cluster, Placement
+from brokers.choices import ProcessState
+from brokers.limits import (
+    LEADERLESS_LISTED_MAX,
+    LEADERLESS_PAGE,
+    OBSERVE_EVERY_S,
+    RESTART_LASTS_S,
+    SILENCE_REPORTED_AFTER_S,
+    WATCH_EVERY_S,
+)
+from brokers.models import Broker, Cluster, Placement
 from brokers.monitoring import cluster_overview
 from instances import services
 from instances.choices import ConditionType
@@ -45,8 +53,7 @@ def reconcile_once(now: datetime) -> int:
 
 def _look_at(cluster: Cluster, now: datetime) -> int:
     seen = cluster_overview.cluster_map(cluster)
-    since = {broker.number: broker.row.observed_at for broker in seen.brokers}
-    silent = {broker.broker_id for broker in seen.silent if is_reported_silent(since.get(broker.broker_id), now)}
+    silent = _silent(cluster, seen, now)
     leaderless = _twice(cluster, _leaderless(cluster, seen))
     changed = 0
     filled = {*(seen.storage or {}), *seen.shortened}
@@ -77,12 +84,46 @@ def _grow(cluster: Cluster, storage: Mapping[str, StorageUsed], now: datetime) -
             services.grow_storage(instance_id, storage.get(instance_id, StorageUsed()).used_bytes, now)
 
 
-def is_reported_silent(seen_at: datetime | None, now: datetime) -> bool:
-    """Whether a broker that does not answer now has been silent for longer than a restart takes. Pure.
+def _silent(cluster: Cluster, seen: cluster_overview.ClusterMap, now: datetime) -> set[int]:
+    """Numbers of brokers that are reported as silent."""
+    away = {item.broker_id for item in seen.silent}
+    answered = _last_answers(cluster, [broker.number for broker in seen.brokers if broker.number not in away], now)
+    result = set()
+    for broker in seen.brokers:
+        seen_at = answered.get(broker.number)
+        if seen_at is None and broker.row.observed_at is not None:
+            # It was asked by another task, which was about to ask again.
+            seen_at = broker.row.observed_at + timedelta(seconds=OBSERVE_EVERY_S)
+        if broker.number in away and is_reported_silent(broker.row, seen_at, now):
+            result.add(broker.number)
+    return result
+
+
+def is_reported_silent(row: Broker, seen_at: datetime | None, now: datetime) -> bool:
+    """Returns True if a broker that does not answer now has been silent for too long to be merely slow, and is not
+    under restart. Pure.
 
     One that has never answered is only being made: nobody relies on it yet.
     """
-    return seen_at is not None and now - seen_at >= timedelta(seconds=SILENCE_REPORTED_AFTER_S)
+    if seen_at is None or now - seen_at < timedelta(seconds=SILENCE_REPORTED_AFTER_S):
+        return False
+    is_asked_to = row.restart_generation != row.process_restart_generation
+    is_on_its_way = row.process_state in (ProcessState.STARTING, ProcessState.STOPPING)
+    is_new = row.process_since is not None and now - row.process_since < timedelta(seconds=RESTART_LASTS_S)
+    is_restarting = is_asked_to or is_on_its_way or (is_new and row.process_state == ProcessState.RUNNING)
+    return not is_restarting or now - seen_at >= timedelta(seconds=RESTART_LASTS_S)
+
+
+def _last_answers(cluster: Cluster, answering: Collection[int], now: datetime) -> dict[int, datetime]:
+    """When each broker answered a look last, those of this look included; empty without the shared cache."""
+    key = f"watch:{cluster.pk}:answered"
+    try:
+        result: dict[int, datetime] = {**(shared_cache.get(key) or {}), **dict.fromkeys(answering, now)}
+        shared_cache.set(key, result, LOOKS_KEPT * RESTART_LASTS_S)
+    except (RedisError, OSError) as error:
+        logger.warning("the cache does not answer: %s", type(error).__name__)
+        return {}
+    return result
 
 
 def _leaderless(cluster: Cluster, seen: cluster_overview.ClusterMap) -> dict[str, Leaderless] | None:

@@ -22,7 +22,7 @@ from brokers.limits import (
 from brokers.models import Cluster
 from brokers.monitoring import cluster_overview
 from instances.groups.interfaces import Partition, ProducerState, TransactionDescription, TransactionListing
-from instances.groups.transaction_selectors import OVERDUE_GRACE_MS
+from instances.groups.transaction_selectors import DECIDED, ONGOING, OVERDUE_GRACE_MS
 from instances.interfaces import BrokerUnresponsive
 from instances.models import Instance
 from instances.naming import plain_scoped, split_internal
@@ -32,8 +32,6 @@ from tenants.choices import Scope
 from tenants.errors import Conflict, Unavailable
 from tenants.models import AuditEntry
 
-ONGOING = "Ongoing"
-DECIDED = frozenset({"PrepareCommit", "PrepareAbort"})
 PAGE_OF_PARTITIONS = 500
 
 

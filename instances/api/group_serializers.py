@@ -155,6 +155,19 @@ class OffsetOut(PlaceOut):
     member_id = serializers.CharField(allow_null=True, source="member.id", default=None)
 
 
+class HolderOut(PlaceOut):
+    """A transaction that holds the group back."""
+
+    transactional_id = serializers.CharField(
+        source="id",
+        allow_blank=True,
+        help_text="Empty where no coordinator knows of it: only an operator can abort it.",
+    )
+    producer_id = serializers.IntegerField()
+    first_offset = serializers.IntegerField(source="offset")
+    open_ms = serializers.IntegerField(help_text="How long it has been open, at least.")
+
+
 class GroupOut(serializers.Serializer):
     """A group with its members and offsets."""
 
@@ -172,6 +185,9 @@ class GroupOut(serializers.Serializer):
         source="unknown", help_text="Partitions with an offset that `lag` leaves out."
     )
     worst = WorstOut(allow_null=True)
+    held_by = HolderOut(
+        many=True, help_text="Open transactions at which consumers of committed records wait, five at most."
+    )
     trouble = serializers.CharField(allow_blank=True)
 
 

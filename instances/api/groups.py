@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rest_framework.request import Request
@@ -9,7 +10,7 @@ from rest_framework.response import Response
 
 from instances import access, services
 from instances.api import group_serializers as s
-from instances.groups import selectors, transaction_selectors
+from instances.groups import holding, selectors, transaction_selectors
 from instances.groups.offset_plans import Aim, Target, instant_ms
 from tenants.api.base import ApiView, endpoint
 from tenants.choices import Scope
@@ -47,6 +48,7 @@ class GroupResource(ApiView):
         """Read a group with its members, what they were assigned, and how far each partition is read."""
         instance = access.instance(self.actor, instance_id)
         result = selectors.group_detail(instance, group, topic=self.query.get("topic", ""))
+        result = replace(result, held_by=tuple(holding.held_by(instance, result.lines)))
         return self.one(result, s.GroupOut, etag=result.etag)
 
     @endpoint("delete_group", Scope.GROUPS_WRITE, status=204, match=True, errors=DATA_PLANE_ERRORS)
@@ -125,6 +127,24 @@ class TransactionResource(ApiView):
         result = transaction_selectors.transaction_detail(access.instance(self.actor, instance_id), transactional_id)
         shown = s.TransactionOut(result.row).data | {"producers": [_producer(*line) for line in result.producers]}
         return Response(shown)
+
+
+class TransactionAbort(ApiView):
+    tag = "Groups"
+
+    @endpoint("abort_instance_transaction", Scope.GROUPS_WRITE, status=204, errors=DATA_PLANE_ERRORS)
+    def post(self, request: Request, instance_id: str, transactional_id: str) -> Response:
+        """Abort an open transaction.
+
+        What it wrote is skipped by consumers of committed records, its producer is fenced and must begin anew.
+        """
+        services.abort_transaction(
+            acting=self.actor,
+            instance=access.instance(self.actor, instance_id),
+            transactional_id=transactional_id,
+            dry_run=self.dry_run,
+        )
+        return self.nothing()
 
 
 def _producer(place: tuple[str, int], summary: Any, is_known: bool) -> dict[str, Any]:

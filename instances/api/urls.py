@@ -13,6 +13,7 @@ from instances.api import (
     oauth,
     prometheus,
     purges,
+    quickstart,
     route_certificates,
     routes,
     storage,
@@ -53,9 +54,14 @@ urlpatterns = [
     path(f"instances/<str:instance_id>/groups/<{NAME}:group>/offsets", groups.GroupOffsets.as_view()),
     path(f"instances/<str:instance_id>/groups/<{NAME}:group>", groups.GroupResource.as_view()),
     path("instances/<str:instance_id>/transactions", groups.TransactionCollection.as_view()),
+    path(
+        f"instances/<str:instance_id>/transactions/<{NAME}:transactional_id>/abort", groups.TransactionAbort.as_view()
+    ),
     path(f"instances/<str:instance_id>/transactions/<{NAME}:transactional_id>", groups.TransactionResource.as_view()),
     path("instances/<str:instance_id>/clients", clients.ClientCollection.as_view()),
     path("instances/<str:instance_id>/clients/<str:connection_id>", clients.ClientResource.as_view()),
+    path("instances/<str:instance_id>/quickstart", quickstart.Quickstart.as_view()),
+    path("instances/<str:instance_id>/push", quickstart.PushLimit.as_view()),
     path("instances/<str:instance_id>/users", users.UserCollection.as_view()),
     path(f"instances/<str:instance_id>/users/<{NAME}:name>/secrets", users.SecretCollection.as_view()),
     path(f"instances/<str:instance_id>/users/<{NAME}:name>/secrets/<str:secret_id>", users.SecretResource.as_view()),

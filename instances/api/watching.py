@@ -70,7 +70,9 @@ class ThrottleOut(serializers.Serializer):
     delay_ms_p95 = serializers.FloatField()
     delay_ms_max = serializers.FloatField()
     waited_ms_total = serializers.FloatField()
-    since_ms = serializers.IntegerField()
+    since_ms = serializers.IntegerField(help_text="When the first burst of delays began.")
+    burst_since_ms = serializers.IntegerField(help_text="When the latest burst began.")
+    bursts = serializers.IntegerField(help_text="Ten seconds without a delay end a burst.")
     last_ms = serializers.IntegerField()
     active = serializers.BooleanField()
 

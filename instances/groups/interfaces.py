@@ -200,6 +200,10 @@ class TransactionAdminClient(Protocol):
         """Who writes to partitions; missing where a leader does not answer."""
         ...
 
+    def abort(self, instance_id: str, transactional_id: str) -> None:
+        """Abort the open transaction of an id: its producer is fenced. Raises `OutcomeUnknown` where nobody says."""
+        ...
+
 
 group_admin_client: Interface[GroupAdminClient] = Interface("instances.groups.interfaces.group_door")
 transaction_admin_client: Interface[TransactionAdminClient] = Interface("instances.groups.interfaces.transaction_door")

@@ -103,6 +103,20 @@ class PartitionLag:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A transaction that a group waits for. `id` is empty where no coordinator knows of it: only an operator ends it.
+    `open_ms` is how long it has been open, at least.
+    """
+
+    id: str
+    producer_id: int
+    topic: str
+    partition: int
+    offset: int
+    open_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDetail:
     """One group. `lag` sums up the partitions whose lag is known; `unknown` counts the others with an offset."""
 
@@ -115,6 +129,7 @@ class GroupDetail:
     trouble: str
     history: tuple[Sample, ...]
     is_growing: bool
+    held_by: tuple[Holder, ...] = ()
 
     @property
     def id(self) -> str:
@@ -179,6 +194,15 @@ def with_lags(instance: Instance, rows: Sequence[GroupRow], *, now_ms: int | Non
         else row
         for row in full
     )
+
+
+def worst_sampled(instance: Instance, groups: Sequence[GroupRow], count: int, *, now_ms: int) -> list[GroupRow]:
+    """Those of many groups that were furthest behind when each was sampled last, as many as `count`."""
+    lags = {
+        name: sum(by_topic.values()) for name, (_at_ms, by_topic) in lag_history.latest(instance.pk, now_ms).items()
+    }
+    sampled = [row for row in groups if row.id in lags]
+    return sorted(sampled, key=lambda row: (-lags[row.id], row.id))[:count]
 
 
 def group_detail(

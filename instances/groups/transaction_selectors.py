@@ -21,6 +21,9 @@ from tenants.api import pages
 from tenants.errors import NotFound, Unavailable
 
 STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Empty", "PrepareEpochFence")
+ONGOING = "Ongoing"
+# Committed or aborted already; a marker is still to reach a partition.
+DECIDED = frozenset({"PrepareCommit", "PrepareAbort"})
 IN_FLIGHT = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 # The coordinator looks every ten seconds for transactions past their time-out (TXN-17), and then it aborts them.
 OVERDUE_GRACE_MS = 30_000
@@ -44,6 +47,11 @@ class TransactionRow:
     def age_ms(self) -> int | None:
         """How long it is open; None where nothing is."""
         return None if self.started_ms is None or self.state not in IN_FLIGHT else max(0, self.now_ms - self.started_ms)
+
+    @property
+    def may_abort(self) -> bool:
+        """True while it is open and its outcome is not decided."""
+        return self.state == ONGOING
 
     @property
     def is_overdue(self) -> bool:

@@ -136,5 +136,9 @@ class MessageAdminClient(Protocol):
         """Stores messages in the order given, each partition's in one batch. Raises `OutcomeUnknown`."""
         ...
 
+    def send_as_demo(self, instance_id: str, topic: str, messages: Sequence[NewMessage]) -> Sequence[SendResult]:
+        """Stores messages as `send` does, under the client id of "push the limit", for which client quotas hold."""
+        ...
+
 
 message_admin_client: Interface[MessageAdminClient] = Interface("instances.messages.interfaces.message_admin_client")

@@ -16,6 +16,8 @@ from instances.services.ending import (
     resume_instance,
     suspend_instance,
 )
+from instances.services.first_steps import TOPIC as QUICKSTART_TOPIC
+from instances.services.first_steps import Push, Quickstart, push_limit, quickstart
 from instances.services.group_common import group_ref, offsets_of
 from instances.services.groups import delete_group, delete_offsets, undo_offsets
 from instances.services.growing import grow_storage
@@ -47,15 +49,20 @@ from instances.services.topics import (
     set_allow_list,
     update_topic,
 )
+from instances.services.transactions import abort_transaction
 from instances.services.users import add_secret, create_user, delete_user, remove_secret, update_user
 
 __all__ = [
+    "QUICKSTART_TOPIC",
     "MessagePage",
     "MinuteOfBroker",
     "Purge",
+    "Push",
+    "Quickstart",
     "ReadRequest",
     "Reset",
     "ShownMessage",
+    "abort_transaction",
     "add_secret",
     "check_topic_config",
     "clone_topic",
@@ -94,6 +101,8 @@ __all__ = [
     "protect_instance",
     "purge_instance",
     "purge_topic",
+    "push_limit",
+    "quickstart",
     "read_messages",
     "remove_certificate",
     "remove_client_ca",

@@ -122,11 +122,16 @@ def offsets_of(values: Mapping[str, Any] | None) -> dict[Partition, int | None]:
 
 
 def group_ref(instance: Instance, group: str) -> tuple[str, str]:
-    """How the audit log names a group: `ins-…/etl`. What a column cannot hold is shortened, and stays unique."""
-    shown = group.replace("\x00", "�")
-    if shown != group or len(shown) > REF_CHARS_MAX:
-        shown = f"{shown[: REF_CHARS_MAX - 20]}…{hashlib.sha256(group.encode()).hexdigest()[:16]}"
-    return "group", f"{instance.pk}/{shown}"
+    """Name of a group in the audit log: `ins-…/etl`."""
+    return scoped_ref("group", instance, group)
+
+
+def scoped_ref(kind: str, instance: Instance, name: str) -> tuple[str, str]:
+    """Name in the audit log of what a client named. What a column cannot hold is shortened, and stays unique."""
+    shown = name.replace("\x00", "�")
+    if shown != name or len(shown) > REF_CHARS_MAX:
+        shown = f"{shown[: REF_CHARS_MAX - 20]}…{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    return kind, f"{instance.pk}/{shown}"
 
 
 def _write(instance: Instance, group: str, wanted: Offsets) -> dict[Partition, DomainError]:

@@ -1,25 +1,41 @@
-"""What a tenant has to know about an instance: what is affected, what it means, and what to do or who does it."""
+"""Faults and alerts of an instance as a tenant reads them: what is affected, what it means, and who does what about it.
+
+One cause is one `Need`: partitions without a leader stand with the broker they waited for, and an alert about a fault
+stands with the fault.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from instances import interfaces
 from instances.choices import ConditionType
+from instances.interfaces import FiringAlert
 from instances.lifecycle.conditions import STORAGE_FULL, Fault, faults_of
 from instances.lifecycle.phases import REACHABLE, Phase
 from instances.models import Instance
 from instances.views.suspension import suspension
+from tenants.actors import Actor
 from tenants.formatting import clock, from_ms
 from tenants.wording import localized
+
+# Kinds of alert rules that look at what a condition says, too.
+ALERTS_ABOUT = {
+    "storage_used": ConditionType.STORAGE_AVAILABLE.value,
+    "brokers_silent": ConditionType.BROKERS_ANSWER.value,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """`badge` is its short form beside the state; empty where the state says it already."""
+    """One thing that somebody has to know. `badge` is its short form beside the state; empty where the state says it
+    already. `alerts` are alert rules that fire about it; `is_storage`: more storage or fewer records end it.
+    """
 
     instance: Instance
     title: str
@@ -27,19 +43,71 @@ class Need:
     advice: str
     since: datetime
     badge: str = ""
+    alerts: tuple[FiringAlert, ...] = ()
+    is_storage: bool = False
 
 
-def needs_of(instance: Instance) -> list[Need]:
-    """Everything about one instance that is not well, what stops it first."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaderless:
+    """Partitions of an instance without a leader: how many, and the names of some."""
+
+    count: int
+    names: str
+
+
+def needs_of(instance: Instance, alerts: Sequence[FiringAlert] = ()) -> list[Need]:
+    """Everything about one instance that is not well, what stops it first. `alerts` are those that fire about it."""
     result = [need for need in (_suspended(instance), _failed(instance)) if need]
-    return result + faults(instance)
+    return result + faults(instance, alerts)
 
 
-def faults(instance: Instance) -> list[Need]:
-    """What is wrong with the brokers of an instance that clients may use."""
-    if instance.current_phase not in REACHABLE:
-        return []
-    return [_fault(instance, item) for item in faults_of(instance.conditions)]
+def faults(instance: Instance, alerts: Sequence[FiringAlert] = ()) -> list[Need]:
+    """Faults of an instance that clients may use, and alerts that fire about it, one for each cause."""
+    known = faults_of(instance.conditions) if instance.current_phase in REACHABLE else []
+    by_type = {fault.type: fault for fault in known}
+    leaderless = by_type.get(ConditionType.PARTITIONS_LED)
+    if leaderless is not None and ConditionType.BROKERS_ANSWER in by_type:
+        known = [fault for fault in known if fault is not leaderless]
+    result = []
+    said: list[FiringAlert] = []
+    for fault in known:
+        about = tuple(alert for alert in alerts if ALERTS_ABOUT.get(alert.kind) == fault.type)
+        said += about
+        result.append(replace(_fault(instance, fault, leaderless), alerts=about))
+    return result + [alert_need(instance, alert) for alert in alerts if alert not in said]
+
+
+def alerts_of(alerts: Iterable[FiringAlert]) -> dict[str, list[FiringAlert]]:
+    """Alerts by the id of their instance."""
+    result: dict[str, list[FiringAlert]] = {}
+    for alert in alerts:
+        result.setdefault(alert.instance_id, []).append(alert)
+    return result
+
+
+def firing(acting: Actor, instance: Instance) -> Sequence[FiringAlert]:
+    """Alerts that fire about one instance."""
+    return interfaces.firing_alerts.it(acting, instance.pk)
+
+
+def leaderless_of(instance: Instance) -> Leaderless | None:
+    """Partitions that take and give no messages; None while every partition has a leader."""
+    known = faults_of(instance.conditions) if instance.current_phase in REACHABLE else []
+    fault = next((fault for fault in known if fault.type == ConditionType.PARTITIONS_LED), None)
+    return None if fault is None else Leaderless(count=int(fault.data.get("count", 0)), names=_places(fault))
+
+
+def alert_need(instance: Instance, alert: FiringAlert) -> Need:
+    """An alert about what no fault says."""
+    return Need(
+        instance=instance,
+        badge=_("Alert"),
+        title=alert.text,
+        meaning="",
+        advice="",
+        since=alert.since,
+        alerts=(alert,),
+    )
 
 
 def _suspended(instance: Instance) -> Need | None:
@@ -67,7 +135,7 @@ def _failed(instance: Instance) -> Need | None:
     )
 
 
-def _fault(instance: Instance, fault: Fault) -> Need:
+def _fault(instance: Instance, fault: Fault, leaderless: Fault | None) -> Need:
     if fault.type == ConditionType.PARTITIONS_LED:
         return _leaderless(instance, fault)
     if fault.type == ConditionType.STORAGE_AVAILABLE:
@@ -78,15 +146,18 @@ def _fault(instance: Instance, fault: Fault) -> Need:
         return _not_growing(instance, fault)
     brokers: list[int] = list(fault.data.get("brokers", ()))
     words = {"ids": ", ".join(map(str, brokers)), "of": len(instance.endpoints)}
+    title = ngettext(
+        "Broker %(ids)s of your %(of)d does not answer",
+        "Brokers %(ids)s of your %(of)d do not answer",
+        len(brokers),
+    )
+    if leaderless is not None:
+        parts = {"broker": title % words, "partitions": _leaderless_title(leaderless)}
+        title, words = _("%(broker)s: %(partitions)s"), parts
     return Need(
         instance=instance,
         badge=_("Broker silent"),
-        title=ngettext(
-            "Broker %(ids)s of your %(of)d does not answer",
-            "Brokers %(ids)s of your %(of)d do not answer",
-            len(brokers),
-        )
-        % words,
+        title=title % words,
         meaning=_(
             "Partitions with another replica in sync go on there within seconds. Those with one replica wait until the"
             " broker is back; what is stored is kept."
@@ -111,6 +182,7 @@ def _storage(instance: Instance, fault: Fault) -> Need:
             instance=instance,
             badge=_("Storage full"),
             title=_("The storage is used up"),
+            is_storage=True,
             meaning=_("Produce is refused until less than 98 % is used. Reads, commits, retention and deletes go on."),
             advice=_("Delete records or topics, shorten retention, or buy more storage."),
             since=fault.since,
@@ -118,6 +190,7 @@ def _storage(instance: Instance, fault: Fault) -> Need:
     return Need(
         instance=instance,
         badge=_("Storage %(percent)d %%") % {"percent": percent},
+        is_storage=True,
         title=_("%(percent)d %% of the storage is used") % {"percent": percent},
         meaning=_("At 100 % produce is refused. All replicas count."),
         advice=_("Delete records or topics, shorten retention, or buy more storage."),
@@ -133,6 +206,7 @@ def _shortened(instance: Instance, fault: Fault) -> Need:
     return Need(
         instance=instance,
         badge=_("Retention shortened"),
+        is_storage=True,
         title=_("Oldest records were deleted before their time"),
         meaning=_("The storage was nearly used up, and the settings let records go for it. Kept: %(kept)s.")
         % {"kept": _(", ").join(kept)},
@@ -145,6 +219,7 @@ def _not_growing(instance: Instance, fault: Fault) -> Need:
     return Need(
         instance=instance,
         badge=_("Does not grow"),
+        is_storage=True,
         title=_("Storage was to grow by itself and could not"),
         meaning=localized(str(fault.data.get("detail", ""))),
         advice=_("It is tried again every 15 minutes. You can also delete records, or choose a larger plan."),
@@ -152,14 +227,22 @@ def _not_growing(instance: Instance, fault: Fault) -> Need:
     )
 
 
-def _leaderless(instance: Instance, fault: Fault) -> Need:
+def _places(fault: Fault) -> str:
     count, names = int(fault.data.get("count", 0)), list(fault.data.get("partitions", ()))
-    described = _(", ").join(names) + (" …" if count > len(names) else "")
+    return _(", ").join(names) + (" …" if count > len(names) else "")
+
+
+def _leaderless_title(fault: Fault) -> str:
+    count = int(fault.data.get("count", 0))
+    text = ngettext("%(n)d partition has no leader: %(names)s", "%(n)d partitions have no leader: %(names)s", count)
+    return text % {"n": count, "names": _places(fault)}
+
+
+def _leaderless(instance: Instance, fault: Fault) -> Need:
     return Need(
         instance=instance,
         badge=_("No leader"),
-        title=ngettext("%(n)d partition has no leader: %(names)s", "%(n)d partitions have no leader: %(names)s", count)
-        % {"n": count, "names": described},
+        title=_leaderless_title(fault),
         meaning=_("They take and give no messages until a replica is back. All other partitions go on."),
         advice=_("The operators see it too. Clients try again by themselves; more replicas keep a topic available."),
         since=fault.since,

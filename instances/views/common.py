@@ -14,12 +14,15 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from instances import access, selectors
+from instances.lifecycle.conditions import faults_of
 from instances.lifecycle.phases import CHANGEABLE, REACHABLE
 from instances.models import Instance
 from tenants.choices import Scope
 from tenants.views.base import Crumb, console_page, render_page
 
 InstanceView = Callable[..., HttpResponse]
+# While something is wrong with an instance, its pages are asked for so often.
+PERIOD_WHILE_UNWELL_MS = 2_000
 
 
 def instance_page(scope: str = Scope.INSTANCES_READ, *, locked: bool = False) -> Callable[[InstanceView], InstanceView]:
@@ -43,6 +46,11 @@ def instance_page(scope: str = Scope.INSTANCES_READ, *, locked: bool = False) ->
     return decorate
 
 
+def ask_soon(response: HttpResponse) -> None:
+    """Tells a part that keeps itself fresh to ask again soon, whatever its own period is."""
+    response.headers["Live-Period"] = str(PERIOD_WHILE_UNWELL_MS)
+
+
 def render_instance(
     request: HttpRequest,
     template: str,
@@ -62,4 +70,7 @@ def render_instance(
         "is_changeable": instance.current_phase in CHANGEABLE,
         **(context or {}),
     }
-    return render_page(request, template, values, section=section, crumbs=trail, status=status)
+    response = render_page(request, template, values, section=section, crumbs=trail, status=status)
+    if values["is_reachable"] and faults_of(instance.conditions):
+        ask_soon(response)
+    return response

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest
@@ -11,11 +12,12 @@ from instances import interfaces, selectors
 from instances.lifecycle.phases import REACHABLE
 from instances.models import Instance, Route
 from instances.routes.kinds import WITH_SASL
+from instances.services import Quickstart
 from instances.users.interfaces import UserDescription
 from instances.users.selectors import user_page
 from instances.views.looked_at import topic_looked_at
-from instances.views.snippet_security import PLACEHOLDER_PASSWORD, PLACEHOLDER_USER, Login, client_security
-from instances.views.snippets import Place, snippets, topic_for
+from instances.views.snippet_security import PLACEHOLDER_PASSWORD, PLACEHOLDER_USER, Login, client_security, properties
+from instances.views.snippets import Place, Snippet, snippets, topic_for
 from tenants import access
 from tenants.choices import Scope
 from tenants.errors import DomainError
@@ -40,6 +42,29 @@ def connect_context(request: HttpRequest, instance: Instance, route: Route | Non
         "ca_command": security.ca_command,
         "has_client_certificate": security.has_client_certificate,
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuickstartCode:
+    """Programs for what a quickstart made, with the password in them."""
+
+    bootstrap_servers: str
+    ca_command: str
+    properties: str
+    snippets: list[Snippet]
+
+
+def quickstart_code(instance: Instance, made: Quickstart) -> QuickstartCode:
+    """Code for the route, user and topic of a quickstart."""
+    place: Place = instance if made.route is None else made.route
+    password = made.secret.password if made.secret is not None else PLACEHOLDER_PASSWORD
+    security = client_security(made.route, Login(made.user or PLACEHOLDER_USER, password), ca_url())
+    return QuickstartCode(
+        bootstrap_servers=place.bootstrap_servers,
+        ca_command=security.ca_command,
+        properties=properties(security) if made.secret is not None else "",
+        snippets=snippets(place, made.topic, security),
+    )
 
 
 def _some_topic(request: HttpRequest, instance: Instance) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,12 +15,13 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from instances import services
-from instances.groups import selectors
-from instances.groups.selectors import GroupDetail, PartitionLag
+from instances.groups import holding, selectors
+from instances.groups.selectors import GroupDetail, GroupRow, PartitionLag
 from instances.lifecycle.phases import REACHABLE
 from instances.limits import GROUP_LINES_PER_PAGE
 from instances.models import Instance
 from instances.templatetags.groups import group_url
+from instances.views.attention import alert_need, firing
 from instances.views.common import instance_page, render_instance
 from tenants.api.pages import page_of_items
 from tenants.choices import Scope
@@ -87,10 +89,15 @@ def groups_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.GROUPS_READ)
 @require_GET
 def groups_part(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Who is behind most, for the instance's page; where there are too many to ask them all, how many there are."""
+    """Groups that are furthest behind, for the instance's page. Where there are too many to ask for all of them, those
+    are asked for that were furthest behind when they were sampled last.
+    """
     page = selectors.group_page(instance, page_size=GROUPS_COMPARED_MAX)
-    is_whole = page.next_token is None
-    rows = selectors.with_lags(instance, page.rows) if is_whole else ()
+    compared: Sequence[GroupRow] = page.rows
+    if page.next_token is not None:
+        every = selectors.group_page(instance, page_size=sum(page.counts.values()))
+        compared = selectors.worst_sampled(instance, every.rows, GROUPS_SHOWN, now_ms=time.time_ns() // 1_000_000)
+    rows = selectors.with_lags(instance, compared) if compared else ()
     worst = sorted(rows, key=lambda row: -1 if row.lag is None else row.lag, reverse=True)[:GROUPS_SHOWN]
     context = {
         "rows": worst,
@@ -136,6 +143,12 @@ def group_page(request: HttpRequest, instance: Instance) -> HttpResponse:
             "members_more": max(0, len(detail.description.members) - MEMBERS_SHOWN_MAX),
             "topics": len({line.topic for line in detail.lines}),
             "moved": _undoable(instance, detail),
+            "held": holding.held_by(instance, detail.lines),
+            "needs": [
+                alert_need(instance, alert)
+                for alert in firing(request.actor, instance)  # type: ignore[attr-defined]
+                if alert.group == group
+            ],
         }
     template = "instances/group_part.html" if is_part else "instances/group.html"
     return render_instance(

@@ -12,7 +12,8 @@ from django.views.decorators.http import require_GET
 from instances import interfaces, selectors
 from instances.lifecycle.phases import MOVING, Phase
 from instances.limits import BYTES_PER_GB, BYTES_PER_MB
-from instances.views.attention import faults, needs_of
+from instances.views.attention import alerts_of, faults, needs_of
+from instances.views.common import ask_soon
 from instances.views.figures import Figures, figures, unknown
 from tenants import access
 from tenants.api.pages import page_of_rows
@@ -45,32 +46,33 @@ def instances_page(request: HttpRequest) -> HttpResponse:
     form = AuditFilterForm(request.GET)
     words, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
     group = request.GET.get("group", "")
-    everything = selectors.instance_list(tenant)
-    rows = selectors.instance_list(tenant, contains=words)
+    rows = named = selectors.instance_list(tenant, contains=words)
     if group in GROUPS:
         rows = rows.filter(phase__in=[phase.value for phase in GROUPS[group]])
     result, next_token = page_of_rows(
         rows, order=ORDER, page_size=ROWS_PER_PAGE, page_token=page_token or None, binding=f"instances {words} {group}"
     )
     is_part = bool(request.headers.get("HX-Request"))
-    shown = [(row, figures(row) if is_part else unknown(row), faults(row)) for row in result]
-    unwell = selectors.unwell(tenant)
+    alerts = alerts_of(interfaces.firing_alerts.it(acting, ""))
+    shown = [(row, figures(row) if is_part else unknown(row), faults(row, alerts.get(row.pk, ()))) for row in result]
+    unwell = selectors.unwell(tenant, also=list(alerts))
     unwell_count = unwell.count()
-    phases = Counter(everything.values_list("phase", flat=True))
+    phases = Counter(selectors.instance_list(tenant).values_list("phase", flat=True))
+    matching = Counter(named.values_list("phase", flat=True)) if words else phases
     bought = selectors.bought(tenant)
     is_whole = not (words or group or next_token or page_token)
     context = {
         "rows": shown,
         "sums": _sums([known for _row, known, _faults in shown if known]) if is_whole else None,
         "total": phases.total(),
-        "groups": _groups(phases, group),
+        "groups": _groups(matching, group),
         "group": group,
         "words": words,
         "next_token": next_token,
         "is_first": not page_token,
         "bought": bought,
         "counts": {"instances": bought["instances"]},
-        "needs": [need for row in unwell[:UNWELL_SHOWN] for need in needs_of(row)],
+        "needs": [need for row in unwell[:UNWELL_SHOWN] for need in needs_of(row, alerts.get(row.pk, ()))],
         "needs_more": max(0, unwell_count - UNWELL_SHOWN),
         "unwell": unwell[:UNWELL_NAMED],
         "unwell_count": unwell_count,
@@ -81,7 +83,10 @@ def instances_page(request: HttpRequest) -> HttpResponse:
         "period_s": max(PERIOD_S_MIN, len(result) * PERIOD_S_PER_ROW),
     }
     template = "instances/rows.html" if is_part else "instances/list.html"
-    return render_page(request, template, context, section="instances", crumbs=[(_("Instances"), None)])
+    response = render_page(request, template, context, section="instances", crumbs=[(_("Instances"), None)])
+    if unwell_count:
+        ask_soon(response)
+    return response
 
 
 def _sums(known: list[Figures]) -> dict[str, str]:

@@ -9,11 +9,12 @@ from django.views.decorators.http import require_GET
 from instances import selectors
 from instances.acls.selectors import allows_everyone
 from instances.choices import OperationState
+from instances.interfaces import Throttles
 from instances.lifecycle.phases import REACHABLE, Phase
 from instances.models import Instance
 from instances.topics.table import topic_table
 from instances.users.routes import first_route, needs_user
-from instances.views.attention import faults, is_full
+from instances.views.attention import faults, firing, is_full, leaderless_of
 from instances.views.common import instance_page, render_instance
 from instances.views.connecting import connect_context
 from instances.views.figures import figures
@@ -22,7 +23,7 @@ from instances.views.series import SPAN_MS, series
 from instances.views.steps import elapsed_s, steps_of
 from instances.views.suspension import suspension
 from instances.views.throttle_words import policy_words, share_words
-from instances.views.why import ledger_rows, rules_now
+from instances.views.why import Rule, ledger_rows, rules_now
 from tenants.choices import Scope
 from tenants.errors import Unavailable
 
@@ -50,12 +51,21 @@ def overview(request: HttpRequest, instance: Instance) -> HttpResponse:
         "operation": open_one.first(),
         "suspension": suspension(instance),
         "is_open": allows_everyone(instance),
-        "needs": faults(instance),
+        "needs": faults(instance, firing(request.actor, instance)),  # type: ignore[attr-defined]
         **connect_context(request, instance, first_route(instance), instance),
         "signs_in": needs_user(instance),
+        "is_fresh": _is_fresh(instance),
         "addresses": instance.bootstrap_servers.split(",") if instance.bootstrap_servers else [],
     }
     return render_instance(request, "instances/overview.html", instance, context, section="overview")
+
+
+def _is_fresh(instance: Instance) -> bool:
+    """True if no broker reports a topic of the instance: its next step is the first message."""
+    if instance.current_phase not in REACHABLE:
+        return False
+    sizes = selectors.topic_sizes(instance)
+    return not sizes.topics and not sizes.silent
 
 
 @instance_page()
@@ -86,10 +96,24 @@ def traffic(request: HttpRequest, instance: Instance) -> HttpResponse:
 def why_part(request: HttpRequest, instance: Instance) -> HttpResponse:
     """The throttle panel, asked for every other second."""
     ledger = selectors.throttles(instance)
-    rules = rules_now(ledger, instance.bandwidth_bytes_per_s)
-    context = {"rules": rules, "active": [rule for rule in rules if rule.active], "silent": ledger.silent,
-               "suspension": suspension(instance), "needs": faults(instance), "is_full": is_full(instance)}  # fmt: skip
+    rules = _rules(instance, ledger)
+    context = {
+        "rules": rules,
+        "active": [rule for rule in rules if rule.active],
+        "silent": ledger.silent,
+        "suspension": suspension(instance),
+        "needs": faults(instance, firing(request.actor, instance)),  # type: ignore[attr-defined]
+        "is_full": is_full(instance),
+        "leaderless": leaderless_of(instance),
+    }
     return render_instance(request, "instances/why_part.html", instance, context, section="overview")
+
+
+def _rules(instance: Instance, ledger: Throttles) -> list[Rule]:
+    """Rules in force, with the shares of one look where bandwidth is among them."""
+    waits_for_bandwidth = any(entry.kind == "instance_bandwidth" for entry in ledger.entries)
+    shares = selectors.bandwidth(instance) if waits_for_bandwidth else None
+    return rules_now(ledger, instance.bandwidth_bytes_per_s, shares)
 
 
 @instance_page()
@@ -133,7 +157,12 @@ def throttle_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """The ledger of delays: what holds clients back now, what did in a span of the past, and all since the start."""
     ledger = selectors.throttles(instance) if instance.current_phase in REACHABLE else None
     context = {
-        "rules": rules_now(ledger, instance.bandwidth_bytes_per_s) if ledger else [],
+        "rules": _rules(instance, ledger) if ledger else [],
+        "needs": [
+            need
+            for need in faults(instance, firing(request.actor, instance))  # type: ignore[attr-defined]
+            if any(alert.kind == "throttled_share" for alert in need.alerts)
+        ],
         "rows": ledger_rows(ledger, instance.bandwidth_bytes_per_s) if ledger else [],
         "silent": ledger.silent if ledger else [],
         "suspension": suspension(instance),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST
@@ -24,6 +25,7 @@ from tenants import access
 from tenants.choices import Scope
 from tenants.errors import DomainError
 from tenants.formatting import quota_limit, span
+from tenants.views.asking import Question, ask_first
 from tenants.views.base import add_errors, wording
 
 RATES = {"producer_byte_rate": "produce_mb_s", "consumer_byte_rate": "consume_mb_s"}
@@ -138,6 +140,10 @@ def delete_address_quota(request: HttpRequest, instance: Instance) -> HttpRespon
     if not form.is_valid():
         messages.error(request, _("There is no such quota."))
         return redirect("page-quotas", instance.pk)
+    lost = _("It may open as many connections a second as the limit of each address allows.")
+    asked = _ask(request, instance, _address(form.address), lost)
+    if asked is not None:
+        return asked
     try:
         services.delete_address_quota(acting=request.actor, instance=instance, address=form.address)  # type: ignore[attr-defined]
         messages.success(request, _("The limit of %(who)s is removed.") % {"who": _address(form.address)})
@@ -159,12 +165,24 @@ def delete_quota(request: HttpRequest, instance: Instance) -> HttpResponse:
         messages.error(request, _("There is no such quota."))
         return redirect("page-quotas", instance.pk)
     user, client_id = form.part("user"), form.part("client_id")
+    lost = _("Its clients fall to the next of the eight levels that applies, or have no limit of their own.")
+    asked = _ask(request, instance, _who(user, client_id), lost)
+    if asked is not None:
+        return asked
     try:
         services.delete_quota(acting=request.actor, instance=instance, user=user, client_id=client_id)  # type: ignore[attr-defined]
         messages.success(request, _("The quota of %(who)s is removed.") % {"who": _who(user, client_id)})
     except DomainError as error:
         messages.error(request, wording(error))
     return redirect("page-quotas", instance.pk)
+
+
+def _ask(request: HttpRequest, instance: Instance, who: str, lost: str) -> HttpResponse | None:
+    """The question before a limit is removed; None where it is answered."""
+    back = reverse("page-quotas", args=[instance.pk])
+    question = Question(title=_("Remove the quota of %(who)s?") % {"who": who}, lost=lost, act=_("Remove"), back=back)
+    crumbs = [(instance.name, reverse("page-instance", args=[instance.pk])), (_("Quotas"), back)]
+    return ask_first(request, question, section="quotas", crumbs=crumbs, context={"instance": instance})
 
 
 def _who(user: EntityPart | None, client_id: EntityPart | None) -> str:

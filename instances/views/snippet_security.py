@@ -34,11 +34,14 @@ Setting = tuple[str, str]
 
 
 class SnippetLines(NamedTuple):
-    """What a snippet says more: `settings` of the client, and in some languages what it `imports` and does `before`."""
+    """Lines that a snippet has more: `settings` of the client, and in some languages its `imports`, lines `before`, and
+    settings of consumers where these are written in another way.
+    """
 
     settings: str = ""
     imports: tuple[str, ...] = ()
     before: str = ""
+    of_consumers: str = ""
 
 
 class Login(NamedTuple):
@@ -219,13 +222,20 @@ def _csharp(security: ClientSecurity) -> SnippetLines:
     return SnippetLines("".join(f",\n    {option}" for option in options))
 
 
+def _rust(security: ClientSecurity) -> SnippetLines:
+    settings = _librdkafka(security)
+    return SnippetLines("".join(f"\n    config.set({_quoted(name)}, {_quoted(value)});" for name, value in settings))
+
+
 def _kcat(security: ClientSecurity) -> SnippetLines:
     return SnippetLines("".join(f" -X {shlex.quote(f'{name}={value}')}" for name, value in _librdkafka(security)))
 
 
 def _shell(security: ClientSecurity) -> SnippetLines:
-    lines = (f" \\\n  --producer-property {shlex.quote(f'{name}={value}')}" for name, value in _java_settings(security))
-    return SnippetLines("".join(lines))
+    given = [shlex.quote(f"{name}={value}") for name, value in _java_settings(security)]
+    producer = "".join(f" \\\n  --producer-property {setting}" for setting in given)
+    consumer = "".join(f" \\\n  --consumer-property {setting}" for setting in given)
+    return SnippetLines(producer, of_consumers=consumer)
 
 
 LINES: Final[dict[str, Writer]] = {
@@ -234,6 +244,7 @@ LINES: Final[dict[str, Writer]] = {
     "go": _go,
     "node": _node,
     "csharp": _csharp,
+    "rust": _rust,
     "kcat": _kcat,
     "shell": _shell,
 }

@@ -4,6 +4,7 @@ Pure texts, one per language.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from typing import NamedTuple, Protocol
 
@@ -28,18 +29,29 @@ class Place(Protocol):
     def bootstrap_servers(self) -> str: ...
 
 
+# A group of the snippets' own. They read from the beginning and end when nothing has come for ten seconds.
 PYTHON = """\
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
-p = Producer({
+config = {
     "bootstrap.servers": "<servers>",<security>
-})
-p.produce("<topic>", key="o-1", value=b'{"total": 42}')
-p.flush()
+}
+producer = Producer(config)
+producer.produce("<topic>", key="o-1", value=b'{"total": 42}')
+producer.flush()
+
+consumer = Consumer(config | {"group.id": "snippet", "auto.offset.reset": "earliest"})
+consumer.subscribe(["<topic>"])
+while (message := consumer.poll(10)) is not None:
+    print(message.error() or (message.key(), message.value()))
+consumer.close()
 """
 
 JAVA = """\
+import java.time.Duration;
+import java.util.List;
 import java.util.Properties;
+import org.apache.kafka.clients.consumer.*;
 import org.apache.kafka.clients.producer.*;
 
 public class Main {
@@ -50,6 +62,18 @@ public class Main {
         p.put("value.serializer", "org.apache.kafka.common.serialization.StringSerializer");
         try (Producer<String, String> producer = new KafkaProducer<>(p)) {
             producer.send(new ProducerRecord<>("<topic>", "o-1", "{\\"total\\": 42}"));
+        }
+        p.put("key.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
+        p.put("value.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
+        p.put("group.id", "snippet");
+        p.put("auto.offset.reset", "earliest");
+        try (Consumer<String, String> consumer = new KafkaConsumer<>(p)) {
+            consumer.subscribe(List.of("<topic>"));
+            ConsumerRecords<String, String> records;
+            do {
+                records = consumer.poll(Duration.ofSeconds(10));
+                records.forEach(record -> System.out.println(record.key() + " " + record.value()));
+            } while (!records.isEmpty());
         }
     }
 }
@@ -63,7 +87,8 @@ import (
 )
 
 func main() {
-<before>	client, err := kgo.NewClient(kgo.SeedBrokers(<quoted servers>)<security>)
+<before>	client, err := kgo.NewClient(kgo.SeedBrokers(<quoted servers>), kgo.ConsumerGroup("snippet"),
+		kgo.ConsumeTopics("<topic>"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())<security>)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -72,27 +97,81 @@ func main() {
 	if err := client.ProduceSync(context.Background(), record).FirstErr(); err != nil {
 		log.Fatal(err)
 	}
+	for {
+		quiet, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		fetches := client.PollFetches(quiet)
+		cancel()
+		if fetches.NumRecords() == 0 {
+			break
+		}
+		fetches.EachRecord(func(r *kgo.Record) { fmt.Println(string(r.Key), string(r.Value)) })
+	}
 }
 """
 
 NODE = """\
 const { Kafka } = require("kafkajs");
 
-const producer = new Kafka({ brokers: [<quoted servers>]<security> }).producer();
+const kafka = new Kafka({ brokers: [<quoted servers>]<security> });
+const producer = kafka.producer();
+const consumer = kafka.consumer({ groupId: "snippet" });
 
 (async () => {
   await producer.connect();
   await producer.send({ topic: "<topic>", messages: [{ key: "o-1", value: '{"total": 42}' }] });
   await producer.disconnect();
+
+  await consumer.connect();
+  await consumer.subscribe({ topic: "<topic>", fromBeginning: true });
+  let quiet = setTimeout(() => consumer.disconnect(), 10_000);
+  await consumer.run({
+    eachMessage: async ({ message }) => {
+      console.log(String(message.key), String(message.value));
+      quiet.refresh();
+    },
+  });
 })();
 """
 
 CSHARP = """\
 using Confluent.Kafka;
 
-var config = new ProducerConfig { BootstrapServers = "<servers>"<security> };
+var config = new ClientConfig { BootstrapServers = "<servers>"<security> };
 using var producer = new ProducerBuilder<string, string>(config).Build();
 await producer.ProduceAsync("<topic>", new Message<string, string> { Key = "o-1", Value = "{\\"total\\": 42}" });
+
+var reading = new ConsumerConfig(config) { GroupId = "snippet", AutoOffsetReset = AutoOffsetReset.Earliest };
+using var consumer = new ConsumerBuilder<string, string>(reading).Build();
+consumer.Subscribe("<topic>");
+while (consumer.Consume(TimeSpan.FromSeconds(10)) is { } result)
+    Console.WriteLine($"{result.Message.Key} {result.Message.Value}");
+consumer.Close();
+"""
+
+RUST = """\
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use rdkafka::{ClientConfig, Message};
+use std::{error::Error, time::Duration};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", "<servers>");<security>
+
+    let producer: BaseProducer = config.create()?;
+    producer.send(BaseRecord::to("<topic>").key("o-1").payload(r#"{"total": 42}"#)).map_err(|(error, _)| error)?;
+    producer.flush(Duration::from_secs(10))?;
+
+    config.set("group.id", "snippet").set("auto.offset.reset", "earliest");
+    let consumer: BaseConsumer = config.create()?;
+    consumer.subscribe(&["<topic>"])?;
+    while let Some(message) = consumer.poll(Duration::from_secs(10)) {
+        let message = message?;
+        let text = |bytes: Option<&[u8]>| String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned();
+        println!("{} {}", text(message.key()), text(message.payload()));
+    }
+    Ok(())
+}
 """
 
 KCAT = """\
@@ -103,6 +182,8 @@ kcat -C -b <servers><security> -t <topic> -o beginning -e -f '%k %s\\n'
 SHELL = """\
 echo 'o-1:{"total": 42}' | kafka-console-producer.sh --bootstrap-server <servers> \\
   --topic <topic> --property parse.key=true --property key.separator=:<security>
+kafka-console-consumer.sh --bootstrap-server <servers> --topic <topic> --from-beginning \\
+  --timeout-ms 10000 --property print.key=true<security of consumers>
 """
 
 TEMPLATES = (
@@ -111,6 +192,7 @@ TEMPLATES = (
     ("go", "Go", "go get github.com/twmb/franz-go", GO),
     ("node", "Node", "npm install kafkajs", NODE),
     ("csharp", "C#", "dotnet add package Confluent.Kafka", CSHARP),
+    ("rust", "Rust", "cargo add rdkafka --features cmake-build,ssl", RUST),
     ("kcat", "kcat", "apt install kcat", KCAT),
     ("shell", "Shell", "Apache Kafka bin/", SHELL),
 )
@@ -137,13 +219,16 @@ def snippets(place: Place, topic: str | None, security: ClientSecurity = OPEN) -
         text = text.replace("<quoted servers>", quoted).replace("<servers>", servers)
         text = text.replace("<topic>", topic or DEFAULT_TOPIC).replace("<imports>", _imports(lines.imports))
         text = text.replace("<before>", lines.before)
-        return text.replace("<security>", lines.settings)  # last: it may hold anything
+        # Last, and by splitting: a password may hold anything, the marks of this module included.
+        pieces = re.split("(<security>|<security of consumers>)", text)
+        settings = {"<security>": lines.settings, "<security of consumers>": lines.of_consumers}
+        return "".join(settings.get(piece, piece) for piece in pieces)
 
     return [Snippet(choice, label, install, filled(choice, code)) for choice, label, install, code in TEMPLATES]
 
 
 def _imports(more: Iterable[str]) -> str:
     """Of the Go snippet, as gofmt orders them: those of Go itself first."""
-    paths = sorted({"context", "log", "github.com/twmb/franz-go/pkg/kgo", *more})
+    paths = sorted({"context", "fmt", "log", "time", "github.com/twmb/franz-go/pkg/kgo", *more})
     own, others = ([f'\t"{path}"' for path in paths if ("." in path) is is_other] for is_other in (False, True))
     return "\n".join([*own, "", *others])

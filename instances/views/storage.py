@@ -15,6 +15,7 @@ from instances.limits import STORAGE_TOPICS_PER_PAGE
 from instances.metrics.forecast import FillState, Forecast
 from instances.metrics.storage import storage_of, topic_page
 from instances.models import Instance
+from instances.views.attention import Need, faults, firing
 from instances.views.common import instance_page, render_instance
 from tenants.choices import Scope
 from tenants.formatting import size, size_use
@@ -30,7 +31,9 @@ def storage_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """The gauge, the forecast, and 50 topics by name; filter and place are in the URL."""
     form = AuditFilterForm(request.GET)
     words, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
-    context: dict[str, Any] = {"words": words, "is_first": not page_token}
+    alerts = firing(request.actor, instance)  # type: ignore[attr-defined]
+    needs = [need for need in faults(instance, alerts) if need.is_storage or _is_of_storage(need)]
+    context: dict[str, Any] = {"words": words, "is_first": not page_token, "needs": needs}
     if instance.current_phase in REACHABLE:
         result = storage_of(instance)
         topics, next_token = topic_page(
@@ -48,6 +51,10 @@ def storage_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     return render_instance(
         request, "instances/storage.html", instance, context, section="overview", crumbs=[(_("Storage"), None)]
     )
+
+
+def _is_of_storage(need: Need) -> bool:
+    return any(alert.kind == "storage_used" for alert in need.alerts)
 
 
 def forecast_words(forecast: Forecast) -> str:

@@ -63,7 +63,7 @@ def kind_words(kind: str, quota: str) -> str:
         "connection_rate": _("New connections"),
         "authentication": _("Failed sign-ins of clients"),
         "capacity": _("Storage"),
-        "frozen": _("Instance is frozen"),
+        "frozen": _("Instance is suspended"),
     }.get(kind, "")
 
 
@@ -139,9 +139,12 @@ def share_words(reason: str) -> str:
     }.get(reason, reason)
 
 
-def bandwidth_sentence(quota: str, mean_ms: float, limit: float, shares: Mapping[int, float | None]) -> str:
+def bandwidth_sentence(
+    quota: str, mean_ms: float, limit: float, shares: Mapping[int, float | None], *, is_shared: bool
+) -> str:
+    """Sentence about an instance's bandwidth. `is_shared`: a broker that delays clients had less than all of it."""
     words = {"limit": rate_limit(limit), "delay": delay(mean_ms), "brokers": _shares_words(shares)}
-    if all(share is None or share >= limit for share in shares.values()):
+    if not is_shared:
         if is_produce(quota):
             return (
                 _(
@@ -177,9 +180,12 @@ def bandwidth_sentence(quota: str, mean_ms: float, limit: float, shares: Mapping
 
 
 def _shares_words(shares: Mapping[int, float | None]) -> str:
-    """`broker 1 (1.4 MB/s), broker 3 (1.8 MB/s)`."""
+    """List of brokers with their shares, where these are known: `broker 1 (1.4 MB/s), broker 3`."""
     described = [
-        _("broker %(id)d (%(share)s)") % {"id": broker, "share": rate_limit(share)} for broker, share in shares.items()
+        _("broker %(id)d") % {"id": broker}
+        if share is None
+        else _("broker %(id)d (%(share)s)") % {"id": broker, "share": rate_limit(share)}
+        for broker, share in shares.items()
     ]
     return _(", ").join(described)
 
@@ -188,7 +194,7 @@ def refusal_sentence(kind: str, quota: str, refused: int, brokers: Sequence[int]
     """Of produces that were refused and not delayed."""
     words = {"n": count(refused), "brokers": ", ".join(str(broker) for broker in brokers)}
     if kind == "frozen":
-        return _("Produce is refused while the instance is frozen: %(n)s times. Consumers go on.") % words
+        return _("Produce is refused while the instance is suspended: %(n)s times. Consumers go on.") % words
     if quota == "disk_space":
         return (
             _(

@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_GET, require_POST
 
+from instances import services
 from instances.groups import transaction_selectors
 from instances.groups.transaction_selectors import IN_FLIGHT
 from instances.lifecycle.phases import REACHABLE
 from instances.models import Instance
+from instances.templatetags.groups import transaction_url
 from instances.views.common import instance_page, render_instance
 from tenants.choices import Scope
+from tenants.errors import DomainError
 from tenants.forms import AuditFilterForm
 from tenants.limits import PAGE_SIZE_DEFAULT
+from tenants.views.asking import Question, ask_first
+from tenants.views.base import wording
 
 PERIOD_S = 3
 PLACES_SHOWN = 3
@@ -45,7 +52,7 @@ def transactions_page(request: HttpRequest, instance: Instance) -> HttpResponse:
             "total": sum(page.counts.values()),
             "places_shown": PLACES_SHOWN,
         }
-    is_part = bool(request.headers.get("HX-Request"))
+    context["is_part"] = is_part = bool(request.headers.get("HX-Request"))
     template = "instances/transaction_rows.html" if is_part else "instances/transactions.html"
     crumbs = [(_("Groups"), reverse("page-groups", args=[instance.pk])), (_("Transactions"), None)]
     return render_instance(request, template, instance, context, section="groups", crumbs=crumbs)
@@ -54,6 +61,39 @@ def transactions_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 def _filters(counts: Mapping[str, int], *, shows_all: bool) -> list[tuple[str, str, int, bool]]:
     open_ = sum(counts.get(state, 0) for state in IN_FLIGHT)
     return [("", _("In flight"), open_, not shows_all), ("all", _("All ids"), sum(counts.values()), shows_all)]
+
+
+@instance_page(Scope.GROUPS_WRITE)
+@require_POST
+def abort_transaction(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Aborts an open transaction, after a question."""
+    named = request.GET.get("id", "")
+    here = transaction_url("page-transaction", instance.pk, named)
+    question = Question(
+        title=_("Abort transaction %(id)s?") % {"id": named},
+        lost=_(
+            "What it wrote so far is skipped by consumers that read only committed messages. Its producer gets"
+            " PRODUCER_FENCED and must begin anew."
+        ),
+        act=_("Abort transaction"),
+        back=here,
+    )
+    crumbs = [(_("Transactions"), reverse("page-transactions", args=[instance.pk])), (named, here)]
+    asked = ask_first(request, question, section="groups", crumbs=crumbs, context={"instance": instance})
+    if asked is not None:
+        return asked
+    try:
+        services.abort_transaction(
+            acting=request.actor,  # type: ignore[attr-defined]
+            instance=instance,
+            transactional_id=named,
+        )
+        messages.success(request, _("Transaction %(id)s is aborted.") % {"id": named})
+    except DomainError as error:
+        if error.http_status == 404:
+            raise
+        messages.error(request, wording(error))
+    return redirect(here)
 
 
 @instance_page(Scope.GROUPS_READ)

@@ -36,6 +36,7 @@ from tenants.choices import Scope
 from tenants.errors import DomainError
 from tenants.forms import AuditFilterForm
 from tenants.limits import PAGE_SIZE_DEFAULT
+from tenants.views.asking import Question, ask_first
 from tenants.views.base import Crumb, add_errors, wording
 
 
@@ -153,6 +154,16 @@ def _changed(request: HttpRequest, instance: Instance, user: UserDescription, pa
             )  # fmt: skip
             messages.success(request, _("Saved."))
     elif part == "remove":
+        question = Question(
+            title=_("Remove a password of %(user)s?") % words,
+            lost=_("Connections opened with it end within a second, and it cannot be brought back."),
+            act=_("Remove"),
+            back=here,
+        )
+        crumbs = [(instance.name, reverse("page-instance", args=[instance.pk])), *_crumbs(instance, user.name)]
+        asked = ask_first(request, question, section="users", crumbs=crumbs, context={"instance": instance})
+        if asked is not None:
+            return asked
         services.remove_secret(
             acting=acting, instance=instance, name=user.name, secret_id=request.POST.get("secret", "")
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from instances.interfaces import Throttle, Throttles
+from instances.interfaces import Bandwidth, Throttle, Throttles
 from instances.views.throttle_words import (
     bandwidth_sentence,
     broker_sentence,
+    is_produce,
     limit_words,
     quota_sentence,
     refusal_sentence,
@@ -19,6 +20,10 @@ from instances.views.throttle_words import (
 from tenants.formatting import quota_limit
 
 ENDED_SHOWN_MS = 60_000
+# Delays that are further apart are two bursts, as a broker's ledger has it.
+BURST_GAP_MS = 10_000
+# Shares that were noted further apart are of different allocations: they do not add up to the limit.
+ONE_MOMENT_MS = 2_000
 WAITERS_SHOWN_MAX = 3
 QUOTA_KINDS = ("client_quota", "topic_quota")
 REFUSING_KINDS = ("capacity", "frozen")
@@ -42,7 +47,10 @@ class Rule:
     brokers: tuple[tuple[int, float, str], ...]
     """Broker id, mean delay in ms, and the broker's share in words where the limit is shared out."""
     since_ms: int
+    """When the burst began that goes on, or that ended last; it lasted `seconds`."""
     seconds: float
+    bursts: int
+    first_ms: int
     active: bool
     is_client_quota: bool
     is_bandwidth: bool
@@ -82,17 +90,18 @@ def _row(entry: Throttle, bandwidth_bytes_per_s: int) -> LedgerRow:
     )
 
 
-def rules_now(ledger: Throttles, bandwidth_bytes_per_s: int) -> list[Rule]:
+def rules_now(ledger: Throttles, bandwidth_bytes_per_s: int, shares: Bandwidth | None = None) -> list[Rule]:
     """Rules that hold clients back or refuse them, or did within the last minute; largest delay first.
 
-    `bandwidth_bytes_per_s` is what the instance bought in each direction: a broker knows only its share.
+    `bandwidth_bytes_per_s` is what the instance bought in each direction: a broker knows only its share. `shares` are
+    those of one look at all brokers.
     """
     groups: dict[tuple[object, ...], list[Throttle]] = {}
     for entry in ledger.entries:
         if entry.active or ledger.now_ms - entry.last_ms < ENDED_SHOWN_MS:
             key = (entry.kind, entry.quota, entry.level, tuple(sorted(entry.entity.items(), key=str)))
             groups.setdefault(key, []).append(entry)
-    result = [_rule(entries, ledger.now_ms, bandwidth_bytes_per_s) for entries in groups.values()]
+    result = [_rule(entries, ledger.now_ms, bandwidth_bytes_per_s, shares) for entries in groups.values()]
     return sorted(result, key=lambda rule: (not rule.active, -rule.delay_ms))
 
 
@@ -102,7 +111,7 @@ def _mean(entries: Iterable[Throttle]) -> float:
     return sum(wait * count for wait, count in waits) / total if total else 0.0
 
 
-def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int) -> Rule:
+def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int, now: Bandwidth | None) -> Rule:
     first = entries[0]
     kind, quota = first.kind, first.quota
     by_broker: dict[int, list[Throttle]] = {}
@@ -110,15 +119,17 @@ def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int) -> R
         by_broker.setdefault(entry.broker_id, []).append(entry)
     waiting = sorted(entries, key=lambda entry: -entry.delay_ms_mean)
     names = list(dict.fromkeys(who(entry.user, entry.client_id) for entry in waiting))
-    since_ms = min(entry.since_ms for entry in entries)
-    end_ms = now_ms if any(entry.active for entry in entries) else max(entry.last_ms for entry in entries)
+    since_ms, end_ms = _latest_burst(entries, now_ms)
     mean_ms, count = _mean(entries), sum(entry.count for entry in entries)
     latest = max(entries, key=lambda entry: entry.last_ms)
     is_bandwidth = kind == "instance_bandwidth"
     whole = float(bandwidth_bytes_per_s) if is_bandwidth else latest.whole_limit_per_s
-    shares = {broker: _share(result) for broker, result in sorted(by_broker.items())}
+    shares = (
+        _bandwidth_shares(sorted(by_broker), quota, whole, now) if is_bandwidth else _quota_shares(by_broker, whole)
+    )
     if is_bandwidth:
-        sentence = bandwidth_sentence(quota, mean_ms, float(bandwidth_bytes_per_s), shares)
+        is_shared = any(entry.limit_per_s is not None and entry.limit_per_s < (whole or 0) for entry in entries)
+        sentence = bandwidth_sentence(quota, mean_ms, float(bandwidth_bytes_per_s), shares, is_shared=is_shared)
     elif kind in QUOTA_KINDS:
         sentence = quota_sentence(latest, mean_ms, sorted(by_broker))
     elif kind in REFUSING_KINDS:
@@ -135,11 +146,13 @@ def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int) -> R
         waiters=tuple(names[:WAITERS_SHOWN_MAX]),
         waiters_more=max(0, len(names) - WAITERS_SHOWN_MAX),
         brokers=tuple(
-            (broker, _mean(by_broker[broker]), quota_limit(share, quota) if is_bandwidth or share != whole else "")
+            (broker, _mean(by_broker[broker]), "" if share is None or share == whole else quota_limit(share, quota))
             for broker, share in shares.items()
         ),
         since_ms=since_ms,
         seconds=max(0, end_ms - since_ms) / 1_000,
+        bursts=max(entry.bursts for entry in entries),
+        first_ms=min(entry.since_ms for entry in entries),
         active=any(entry.active for entry in entries),
         is_client_quota=kind == "client_quota",
         is_bandwidth=is_bandwidth,
@@ -150,6 +163,49 @@ def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int) -> R
     )
 
 
-def _share(entries: list[Throttle]) -> float | None:
-    """What a broker has of a limit: it changes when leaders move or demand does, so the latest entry says it."""
-    return max(entries, key=lambda entry: entry.last_ms).limit_per_s
+def _latest_burst(entries: Iterable[Throttle], now_ms: int) -> tuple[int, int]:
+    """Start and end of the burst that goes on, or that ended last: delays on several brokers, or of several clients,
+    with no pause between them are one.
+    """
+    spans = [(entry.burst_since_ms, now_ms if entry.active else entry.last_ms) for entry in entries]
+    spans.sort(key=lambda span: -span[1])
+    since_ms, end_ms = spans[0]
+    for start_ms, last_ms in spans[1:]:
+        if since_ms - last_ms <= BURST_GAP_MS:
+            since_ms = min(since_ms, start_ms)
+    return since_ms, end_ms
+
+
+def _bandwidth_shares(
+    brokers: Iterable[int], quota: str, whole: float | None, now: Bandwidth | None
+) -> dict[int, float | None]:
+    """Share of each broker in one look at all of them; None for all where it is not known."""
+    known = now.brokers if now is not None else {}
+    found = {
+        number: float((part.produce if is_produce(quota) else part.consume).share_bytes_per_s)
+        for number in brokers
+        if (part := known.get(number)) is not None
+    }
+    return _fitting({number: found.get(number) for number in brokers}, whole)
+
+
+def _quota_shares(by_broker: Mapping[int, list[Throttle]], whole: float | None) -> dict[int, float | None]:
+    """Share that each broker had of a quota when it last delayed a client; None where that was too long before the
+    latest of them.
+    """
+    latest = {number: max(found, key=lambda entry: entry.last_ms) for number, found in sorted(by_broker.items())}
+    newest_ms = max(entry.last_ms for entry in latest.values())
+    shares = {
+        number: entry.limit_per_s if newest_ms - entry.last_ms <= ONE_MOMENT_MS else None
+        for number, entry in latest.items()
+    }
+    if all(share == whole for share in shares.values()):
+        return shares  # a quota that holds on each broker
+    return _fitting(shares, whole)
+
+
+def _fitting(shares: Mapping[int, float | None], whole: float | None) -> dict[int, float | None]:
+    """The shares, or None for each where together they are more than the limit: they are of different moments."""
+    total = sum(share for share in shares.values() if share is not None)
+    is_too_much = whole is not None and total > whole
+    return dict.fromkeys(shares) if is_too_much else dict(shares)

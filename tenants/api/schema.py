@@ -13,9 +13,8 @@ from rest_framework import serializers
 
 from tenants.api.endpoint import ANYBODY, SIGNED_IN, Endpoint, page_serializer, query_serializer
 from tenants.api.problems import PROBLEM_TYPE, STATUS_WORDS
+from tenants.api.schema_components import SECURITY_DEFINITION, SECURITY_SCHEME
 from tenants.limits import IDEMPOTENCY_KEY_CHARS_MAX
-
-SECURITY_SCHEME = "apiToken"
 
 
 class ProblemPlace(serializers.Serializer):
@@ -55,7 +54,7 @@ class TokenScheme(OpenApiAuthenticationExtension):
     name = SECURITY_SCHEME
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        return {"type": "http", "scheme": "bearer", "description": "A token made in the console or by POST /tokens."}
+        return dict(SECURITY_DEFINITION)
 
 
 class ApiSchema(AutoSchema):

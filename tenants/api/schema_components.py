@@ -8,7 +8,15 @@ from drf_spectacular.extensions import OpenApiSerializerExtension
 from rest_framework import serializers
 
 from tenants.api.problems import PROBLEM_TYPE
+from tenants.api.schema_examples import add_examples
 from tenants.api.strict import StrictSerializer
+
+SECURITY_SCHEME = "apiToken"
+SECURITY_DEFINITION = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "A token made in the console or by POST /tokens. The list of an operation has the scope it takes.",
+}
 
 
 class StrictBodies(OpenApiSerializerExtension):
@@ -38,8 +46,13 @@ class WholeAnswers(OpenApiSerializerExtension):
 
 
 def share_components(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
-    """A drf-spectacular hook: move problem answers and answer headers to `components` and refer to them."""
+    """A drf-spectacular hook: move problem answers and answer headers to `components` and refer to them, name the
+    security scheme and the server, and give each body an example.
+    """
     components = result.setdefault("components", {})
+    components["securitySchemes"] = {SECURITY_SCHEME: dict(SECURITY_DEFINITION)}
+    result["servers"] = [{"url": "/", "description": "The installation that this document comes from."}]
+    add_examples(result)
     responses: dict[str, Any] = components.setdefault("responses", {})
     headers: dict[str, Any] = components.setdefault("headers", {})
     for operation in _operations(result):

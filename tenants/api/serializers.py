@@ -7,6 +7,7 @@ from typing import Any
 from rest_framework import serializers
 
 from tenants import access, selectors
+from tenants.actors import Actor
 from tenants.api.strict import Choice, Flag, Instant, StrictSerializer, Text
 from tenants.choices import ActorKind, Role, Scope
 from tenants.limits import AUDIT_REF_CHARS_MAX, NAME_CHARS_MAX
@@ -45,6 +46,42 @@ class TenantOut(serializers.ModelSerializer[Tenant]):
             return listed
         actor = self.context["actor"]
         return actor.role.value if actor.role and actor.tenant and actor.tenant.pk == tenant.pk else None
+
+
+class MeUserOut(serializers.Serializer):
+    """A person."""
+
+    id = serializers.CharField(source="pk")
+    email = serializers.CharField()
+    name = serializers.CharField(allow_blank=True)
+    language = serializers.CharField()
+    time_zone = serializers.CharField()
+
+
+class MeTenantOut(serializers.Serializer):
+    """A tenant by its names."""
+
+    id = serializers.CharField(source="pk")
+    slug = serializers.CharField()
+    name = serializers.CharField()
+    status = serializers.CharField()
+
+
+class MeOut(serializers.Serializer):
+    """The acting person or token, with its tenant and permissions."""
+
+    kind = serializers.CharField(help_text="`user` in a session of the console, `token` with one.")
+    user = MeUserOut(allow_null=True)
+    tenant = MeTenantOut(allow_null=True, help_text="Null for a person who belongs to none.")
+    role = serializers.CharField(allow_null=True)
+    scopes = serializers.SerializerMethodField(help_text="What calls may do, sorted.")
+    token_id = serializers.SerializerMethodField(help_text="Null for a session of the console.")
+
+    def get_scopes(self, actor: Actor) -> list[str]:
+        return sorted(access.scopes_of(actor))
+
+    def get_token_id(self, actor: Actor) -> str | None:
+        return actor.id if actor.kind is ActorKind.TOKEN else None
 
 
 class TenantIn(StrictSerializer):

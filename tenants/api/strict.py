@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar, Final, NoReturn
 
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail
 from rest_framework.exceptions import ValidationError as BadInput
+
+# Words that a refusal of a choice lists at most.
+CHOICES_NAMED_MAX: Final = 40
 
 
 class StrictSerializer(serializers.Serializer):
@@ -75,7 +78,14 @@ class Flag(serializers.BooleanField):
 
 
 class Choice(serializers.ChoiceField):
-    """One word of a closed set, as a JSON string."""
+    """One word of a closed set, as a JSON string. A refusal lists the words."""
+
+    default_error_messages: ClassVar = {"invalid_choice": "This is no choice here. Choices: {choices}."}
+
+    def fail(self, key: str, **values: Any) -> NoReturn:
+        words = [str(word) for word in self.choices]
+        more = ["…"] if len(words) > CHOICES_NAMED_MAX else []
+        super().fail(key, choices=", ".join(words[:CHOICES_NAMED_MAX] + more), **values)
 
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str):

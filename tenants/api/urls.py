@@ -7,6 +7,7 @@ from django.urls import path
 from tenants.api import views
 
 urlpatterns = [
+    path("me", views.Me.as_view()),
     path("tenants", views.TenantCollection.as_view()),
     path("tenants/<str:tenant_id>", views.TenantResource.as_view()),
     path("members", views.MemberCollection.as_view()),

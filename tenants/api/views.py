@@ -38,6 +38,19 @@ class TenantCollection(ApiView):
         return self.one(tenant, s.TenantOut, status=201, location=f"{API_ROOT}/tenants/{tenant.pk}")
 
 
+class Me(ApiView):
+    tag = "Tenants"
+
+    @endpoint("get_me", SIGNED_IN, returns=s.MeOut)
+    def get(self, request: Request) -> Response:
+        """Read who you are here.
+
+        The person, the tenant that calls act in, the role in it, and what may be done: the role's scopes, narrowed by
+        the token's.
+        """
+        return self.one(self.actor, s.MeOut)
+
+
 class TenantResource(ApiView):
     tag = "Tenants"
 

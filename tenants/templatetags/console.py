@@ -27,7 +27,7 @@ FULL_PERCENT = 100
 THEME_COOKIE = "penstock_theme"
 STYLE_SHEETS = (
     "tokens", "base", "shell", "controls", "meter", "chart", "throttle", "table", "form", "steps", "snippet", "groups",
-    "messages", "notices",
+    "messages", "notices", "help",
 )  # fmt: skip
 
 PHASES = {

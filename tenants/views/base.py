@@ -7,6 +7,7 @@ refuse becomes a page (404, 403 with who may, 503 with what is safe) or, inside 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
@@ -18,17 +19,20 @@ from django.contrib.auth.views import redirect_to_login
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 from django.utils import timezone, translation
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
+from django.views.defaults import page_not_found
 
-from tenants import access, selectors
+from tenants import access, interfaces, selectors
 from tenants.actors import Actor
-from tenants.errors import ConfirmationNeeded, DomainError, SecondFactorNeeded
+from tenants.choices import Scope
+from tenants.errors import ConfirmationNeeded, DomainError, NotFound, SecondFactorNeeded
 from tenants.requests import actor_of
 from tenants.second_factor import gate
 from tenants.sessions import SIGN_IN_PLACE
+from tenants.views.suspension import suspension_of
 from tenants.wording import localized
 
 logger = logging.getLogger(__name__)
@@ -36,6 +40,9 @@ logger = logging.getLogger(__name__)
 Crumb = tuple[str, str | None]
 Arguments = ParamSpec("Arguments")
 INSTANCE_PAGE = "page-instance"
+INSTANCE_PATH = re.compile(r"/instances/(ins-[a-z0-9]{1,20})/")
+OUTSIDE_CONSOLE = ("/api/", "/operator/", "/accounts/", "/static/")
+BACK_FIELD = "question_back"  # of the form that answers a question (`tenants.views.asking`)
 TENANT_FIELD = "in_tenant"  # of forms whose address names nothing of the tenant: `{% in_tenant %}`
 
 
@@ -154,10 +161,12 @@ def signed_out_part(request: HttpRequest) -> HttpResponse | None:
 
 
 def _onward(request: HttpRequest) -> str:
-    """Where a login leads back to: the page that was asked for, or the one whose form was sent."""
+    """Address to which a login leads back: the page that was asked for, or the one whose form was sent. A question has
+    no address of its own, and names the page before it.
+    """
     if request.method in ("GET", "HEAD"):
         return request.get_full_path()
-    came_from = request.headers.get("Referer", "")
+    came_from = request.POST.get(BACK_FIELD) or request.headers.get("Referer", "")
     is_ours = url_has_allowed_host_and_scheme(came_from, {request.get_host()}, require_https=request.is_secure())
     result = urlsplit(came_from)
     return urlunsplit(("", "", result.path, result.query, "")) if is_ours and result.path else "/"
@@ -174,35 +183,64 @@ def error_page(request: HttpRequest, error: DomainError, scope: str | None = Non
     """What happened, what is safe, and what to do next."""
     if error.http_status >= 500:
         logger.warning("console page unavailable", extra={"code": error.code, "detail": error.detail})
-    who = [role.label for role, granted in access.ROLE_SCOPES.items() if scope in granted] if scope else []
+    needed = getattr(error, "scope", "") or scope
+    who = [role.label for role, granted in access.ROLE_SCOPES.items() if needed in granted] if needed else []
+    instance = _instance_of(request)
+    suspended = suspension_of(request, error)
     context = {
         "error": error,
         "words": wording(error),
-        "roles": who if error.http_status == 403 else (),
+        "roles": who if error.http_status == 403 and not suspended else (),
         "request_id": getattr(request, "request_id", ""),
+        "suspended": suspended,
+        "instance": instance,
     }
     if request.headers.get("HX-Request"):
         return render(request, "console/parts/failed_part.html", context, status=error.http_status)
-    context["back"] = _instance_of(request) if error.http_status != 404 else ""
     otherwise = _("Could not load") if error.http_status >= 500 else _("Not possible")
     title = {404: _("Not found"), 403: _("Not allowed")}.get(error.http_status, otherwise)
-    return render_page(request, "console/error.html", context, crumbs=[(title, None)], status=error.http_status)
+    if suspended:
+        title = _("Suspended")
+    crumbs: list[Crumb] = [(title, None)]
+    if instance is not None:
+        own = reverse(INSTANCE_PAGE, args=[instance.pk])
+        is_that_page = request.path == own
+        context["back"] = "" if is_that_page else own
+        crumbs = [(_("Instances"), reverse("page-instances")), (instance.name, own), *crumbs]
+    return render_page(request, "console/error.html", context, crumbs=crumbs, status=error.http_status)
 
 
-def _instance_of(request: HttpRequest) -> str:
-    """Where a page below an instance leads back to; nothing for other pages, and for that page itself."""
-    match = request.resolver_match
-    instance_id = match.kwargs.get("instance_id") if match else None
-    if match is None or instance_id is None or match.url_name == INSTANCE_PAGE:
-        return ""
+def missing_page(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """The answer to an address that no page has: inside the console for members, a page of its own for others."""
+    if not request.user.is_authenticated or request.path.startswith(OUTSIDE_CONSOLE):
+        return page_not_found(request, exception)
+
+    @console_page(needs_tenant=False, needs_factor=False)
+    def missing(request: HttpRequest) -> HttpResponse:
+        raise NotFound
+
+    return missing(request)
+
+
+def _instance_of(request: HttpRequest) -> interfaces.PageInstance | None:
+    """The instance that the address names, for its menu; None for other pages, and where it is not the tenant's."""
+    acting: Actor | None = getattr(request, "actor", None)
+    named = INSTANCE_PATH.match(request.path)
+    if named is None or acting is None or acting.tenant is None or not access.permits(acting, Scope.INSTANCES_READ):
+        return None
     try:
-        return reverse(INSTANCE_PAGE, args=[instance_id])
-    except NoReverseMatch:
-        return ""
+        return interfaces.page_instance.it(acting, named[1])
+    except DomainError:
+        return None
 
 
 def wording(error: DomainError) -> str:
-    """The error in the reader's language, where the catalog has it (`tenants.wording`)."""
+    """Text of an error in the reader's language, where the catalog has it (`tenants.wording`); a missing permission is
+    named by what it allows.
+    """
+    scope = getattr(error, "scope", "")
+    if scope in Scope.values:
+        return _("This needs the permission “%(what)s”.") % {"what": Scope(scope).label}
     return localized(error.detail or error.title)
 
 

@@ -92,7 +92,10 @@ def account_places(search: Search) -> list[Entry]:
         (_("Usage & cost"), page, "page-account-usage", Scope.USAGE_READ),
         (_("Archives"), page, "page-archives", Scope.ARCHIVES_READ),
         (_("Invoices"), page, "page-invoices", Scope.BILLING_READ),
+        (_("Account statement"), page, "page-ledger", Scope.BILLING_READ),
+        (_("Billing details"), page, "page-billing-details", Scope.BILLING_READ),
         (_("Budgets"), page, "page-budgets", Scope.BILLING_READ),
+        (_("Webhooks"), page, "page-webhooks", Scope.BILLING_READ),
         (_("Alert rules"), page, "page-alert-rules", Scope.USAGE_READ),
         (_("Members"), page, "page-members", Scope.MEMBERS_READ),
         (_("Invite a member"), act, "page-members", Scope.MEMBERS_WRITE),
@@ -102,6 +105,7 @@ def account_places(search: Search) -> list[Entry]:
         (_("Security"), page, "page-security", None),
         (_("Settings"), page, "page-settings", None),
         (_("API documentation"), page, "api-docs", None),
+        (_("Help"), page, "page-help", None),
     )
     return permitted(search.actor, places)
 

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
@@ -15,7 +16,9 @@ from django.views.decorators.http import require_POST
 from tenants import access, selectors, services
 from tenants.choices import Role, Scope
 from tenants.errors import ConfirmationNeeded, Conflict, DomainError
+from tenants.formatting import clock
 from tenants.forms import InviteForm, TokenForm
+from tenants.views.asking import Question, ask_first
 from tenants.views.base import add_errors, console_page, render_page, wording
 
 
@@ -72,6 +75,17 @@ def change_role(request: HttpRequest, member_id: str) -> HttpResponse:
     acting = request.actor  # type: ignore[attr-defined]
     member = access.member(acting, member_id)
     role = request.POST.get("role", "")
+    words = {"who": member.user.email, "role": Role(role).label if role in Role.values else role}
+    asked = _ask(
+        request,
+        _("Make %(who)s %(role)s?") % words,
+        _("What %(who)s may do as %(role)s holds from the next click on. Now: %(now)s.")
+        % (words | {"now": member.get_role_display()}),
+        _("Change the role"),
+        "members",
+    )
+    if asked is not None and role in Role.values and role != member.role:
+        return asked
     try:
         if role in Role.values:
             services.change_role(acting=acting, member=member, role=role)
@@ -90,6 +104,17 @@ def remove_member(request: HttpRequest, member_id: str) -> HttpResponse:
     acting = request.actor  # type: ignore[attr-defined]
     member = access.member(acting, member_id)
     is_leaving = member.user_id == request.user.pk
+    words = {"who": member.user.email, "tenant": member.tenant.name}
+    asked = _ask(
+        request,
+        (_("Leave %(tenant)s?") if is_leaving else _("Remove %(who)s?")) % words,
+        _("Access to %(tenant)s and the API tokens of %(who)s end at once. Only an invitation brings access back.")
+        % words,
+        _("Leave") if is_leaving else _("Remove"),
+        "members",
+    )
+    if asked is not None:
+        return asked
     try:
         services.remove_member(acting=acting, member=member)
         messages.success(request, _("%(who)s has no access any more.") % {"who": member.user.email})
@@ -106,12 +131,29 @@ def remove_member(request: HttpRequest, member_id: str) -> HttpResponse:
 def revoke_invitation(request: HttpRequest, invitation_id: str) -> HttpResponse:
     """The link of an open invitation stops working."""
     acting = request.actor  # type: ignore[attr-defined]
+    invitation = access.invitation(acting, invitation_id)
+    asked = _ask(
+        request,
+        _("Revoke the invitation of %(who)s?") % {"who": invitation.email},
+        _("Its link works no more. You can invite again, with another link."),
+        _("Revoke"),
+        "members",
+    )
+    if asked is not None:
+        return asked
     try:
-        services.revoke_invitation(acting=acting, invitation=access.invitation(acting, invitation_id))
+        services.revoke_invitation(acting=acting, invitation=invitation)
         messages.success(request, _("The invitation is revoked."))
     except DomainError as error:
         messages.error(request, wording(error))
     return redirect("page-members")
+
+
+def _ask(request: HttpRequest, title: str, lost: str, act: str, section: str) -> HttpResponse | None:
+    """The question before an act of one of the two pages; None where it is answered."""
+    page, label = {"members": ("page-members", _("Members")), "tokens": ("page-tokens", _("API tokens"))}[section]
+    question = Question(title=title, lost=lost, act=act, back=reverse(page))
+    return ask_first(request, question, section=section, crumbs=[(label, question.back)])
 
 
 @console_page(Scope.TOKENS_READ)
@@ -161,6 +203,17 @@ def revoke_token(request: HttpRequest, token_id: str) -> HttpResponse:
     """The token stops working at once."""
     acting = request.actor  # type: ignore[attr-defined]
     token = access.token(acting, token_id)
+    used = clock(token.last_used_at) if token.last_used_at else _("never")
+    asked = _ask(
+        request,
+        _("Revoke token %(token)s?") % {"token": token.name},
+        _("Programs that use it get 401 from the next call on, and it cannot be brought back. Last used: %(used)s.")
+        % {"used": used},
+        _("Revoke"),
+        "tokens",
+    )
+    if asked is not None:
+        return asked
     try:
         services.revoke_token(acting=acting, token=token)
         messages.success(request, _("%(token)s is revoked.") % {"token": token.name})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from instances.groups.interfaces import (
     DEAD,
@@ -215,3 +215,7 @@ class FakeTransactions:
 
     def producers(self, instance_id: str, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerState]]:
         return {place: self.looks[place] for place in places if place in self.looks}
+
+    def abort(self, instance_id: str, transactional_id: str) -> None:
+        known = self.found[instance_id, transactional_id]
+        self.found[instance_id, transactional_id] = replace(known, state="CompleteAbort", started_ms=None)

@@ -67,6 +67,9 @@ class FakeMessages:
             unavailable=self.unavailable, unreadable=self.unreadable,
         )  # fmt: skip
 
+    def send_as_demo(self, instance_id: str, topic: str, messages: Sequence[NewMessage]) -> Sequence[SendResult]:
+        return self.send(instance_id, topic, messages)
+
     def send(self, instance_id: str, topic: str, messages: Sequence[NewMessage]) -> Sequence[SendResult]:
         kept = self._kept(instance_id, topic)
         results = []

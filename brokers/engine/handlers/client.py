@@ -30,6 +30,7 @@ from brokers.engine.throttling.charging import (
 )
 from brokers.engine.throttling.refusals import refusal_rule
 from brokers.engine.throttling.usage import UsageCounter
+from instances.naming import DEMO_CLIENT_ID
 
 # A client that asks for ever other names must not make its connection grow.
 ROUTES_MAX: Final = 10_000
@@ -38,6 +39,8 @@ _UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _DENIED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _REFUSED: Final = int(ErrorCode.POLICY_VIOLATION)
+
+CHARGED_CLIENT_IDS: Final = frozenset((MESSAGES_CLIENT_ID, DEMO_CLIENT_ID))
 
 
 class Route:
@@ -105,11 +108,16 @@ class Client:
         self._address = address
         # Limits of the instance and its topics hold for this client, though it may be on no bill.
         self.charged: InstanceAccounting | None = None
-        if view.instance is not None and view.internal and self.client_id == MESSAGES_CLIENT_ID:
+        if view.instance is not None and view.internal and self.client_id in CHARGED_CLIENT_IDS:
             self.charged = charged = engine.accountings.of(view.instance.id)
             shares = charged.shares
             self.produce_limiters = () if shares.produce is None else (shares.produce,)
             self.consume_limiters = () if shares.consume is None else (shares.consume,)
+            if self.client_id == DEMO_CLIENT_ID:
+                quotas = view.image.quotas.of_instance(view.instance.id)
+                self.produce_limiters = self._limiters(
+                    charged, quotas, PRODUCER_BYTE_RATE, shares.produce, engine.clock.monotonic_ms()
+                )
         # All else that the control plane does for an instance inside the cluster (probe) is neither billed nor held
         # back.
         if view.instance is not None and not view.internal:

@@ -16,6 +16,8 @@ ENTRIES_MAX: Final = 1_000
 RECENT_MAX: Final = 128
 # Nobody waits for a refusal: it counts as going on for so long after the last one.
 REFUSAL_ACTIVE_MS: Final = 5_000
+# A rule that was quiet for longer than this has ended a burst: its next delay begins another one.
+BURST_GAP_MS: Final = 10_000
 IN_BYTES: Final = frozenset((PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE))
 
 Key = tuple[Rule, str, str]
@@ -23,13 +25,17 @@ Key = tuple[Rule, str, str]
 
 @dataclass(slots=True)
 class Entry:
-    """Times are wall milliseconds; `until_ms` is when the latest delay ends. Limits are in the unit of the rule's
-    quota, None where it has none: `limit_per_s` on this broker, `whole_limit_per_s` over all, as bought or set.
+    """Delays and refusals of one rule for one client. Times are wall milliseconds; `until_ms` is when the latest delay
+    ends, `since_ms` when the first burst of delays began and `burst_since_ms` when the latest did. Limits are in the
+    unit of the rule's quota, None where it has none: `limit_per_s` on this broker, `whole_limit_per_s` over all, as
+    bought or set.
     """
 
     limit_per_s: float | None
     whole_limit_per_s: float | None
     since_ms: int
+    burst_since_ms: int
+    bursts: int = 1
     last_ms: int = 0
     until_ms: int = 0
     count: int = 0
@@ -115,7 +121,10 @@ class Ledger:
             if len(self._entries) >= ENTRIES_MAX:
                 quietest = min(self._entries, key=lambda known: self._entries[known].last_ms)
                 del self._entries[quietest]
-            entry = self._entries[key] = Entry(limit_per_s, whole_limit_per_s, now_ms)
+            entry = self._entries[key] = Entry(limit_per_s, whole_limit_per_s, now_ms, now_ms)
+        elif now_ms - max(entry.last_ms, entry.until_ms) > BURST_GAP_MS:
+            entry.burst_since_ms = now_ms
+            entry.bursts += 1
         entry.limit_per_s, entry.whole_limit_per_s = limit_per_s, whole_limit_per_s
         entry.last_ms = now_ms
         return entry
@@ -153,6 +162,8 @@ def _entry_json(key: Key, entry: Entry, now_ms: int) -> dict[str, object]:
         "delay_ms_max": entry.longest_ms,
         "waited_ms_total": entry.waited_ms,
         "since_ms": entry.since_ms,
+        "burst_since_ms": entry.burst_since_ms,
+        "bursts": entry.bursts,
         "last_ms": entry.last_ms,
         "active": entry.until_ms > now_ms,
     }

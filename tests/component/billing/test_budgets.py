@@ -193,7 +193,7 @@ def test_a_budget_is_added_watched_and_deleted_in_the_console(owner: Member, pag
     refused = client.post(reverse("page-budgets"), form | {"amount": "-1"})
     assert refused.status_code == 422 and Budget.objects.count() == 1
 
-    client.post(reverse("page-budget-delete", args=[Budget.objects.get().pk]))
+    client.post(reverse("page-budget-delete", args=[Budget.objects.get().pk]), {"confirmed": "yes"})
     assert not Budget.objects.exists()
 
 

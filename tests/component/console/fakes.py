@@ -57,7 +57,7 @@ class FakeDataPlane:
         validate_only: bool,
     ) -> None:  # fmt: skip
         if (instance_id, name) in self.found:
-            raise Conflict("There is a topic with this name.", code="topic_exists")
+            raise Conflict("There is a topic with this name.", code="already_exists")
         replicas = tuple(range(1, replication_factor + 1))
         looks = tuple(PartitionSummary(index=i, leader=1, replicas=replicas, isr=replicas) for i in range(partitions))
         self.found[instance_id, name] = TopicDescription(name=name, topic_id=f"id-{name}", partitions=looks)
@@ -141,7 +141,8 @@ def throttle(**changes: object) -> Throttle:
         "last_ms": NOW_MS - 200, "active": True,
     }  # fmt: skip
     values |= changes
-    return Throttle(**{"whole_limit_per_s": values["limit_per_s"], **values})  # type: ignore[arg-type]
+    values = {"whole_limit_per_s": values["limit_per_s"], "burst_since_ms": values["since_ms"], "bursts": 1, **values}
+    return Throttle(**values)  # type: ignore[arg-type]
 
 
 def share(broker_id: int, reason: str = "follows_demand", **changes: int) -> BrokerBandwidth:

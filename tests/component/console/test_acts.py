@@ -113,7 +113,7 @@ def test_a_token_is_shown_once_and_kept_out_of_caches(ida: Client) -> None:
     assert response["Cache-Control"] == "no-store"
     assert secret[1] not in text_of(ida.get("/tokens/"))
     token = ApiToken.objects.get(name="deploy")
-    assert ida.post(reverse("page-token-revoke", args=[token.pk])).status_code == 302
+    assert ida.post(reverse("page-token-revoke", args=[token.pk]), {"confirmed": "yes"}).status_code == 302
     token.refresh_from_db()
     assert token.revoked_at is not None
 
@@ -127,7 +127,7 @@ def test_a_developer_cannot_grant_what_the_role_does_not_have(
 
 
 def test_the_last_owner_stays(ida: Client, owner: Member) -> None:
-    ida.post(reverse("page-member-remove", args=[owner.pk]))
+    ida.post(reverse("page-member-remove", args=[owner.pk]), {"confirmed": "yes"})
     owner.refresh_from_db()
     assert owner.removed_at is None
     assert "keeps at least one owner" in text_of(ida.get("/members/"))
@@ -340,7 +340,7 @@ def test_quotas_are_set_explained_and_removed(
     }
     page = text_of(ida.get(f"{address}?explain=1&user=etl&client_id=flink"))
     assert "1.5 MB/s applies" in page
-    ida.post(reverse("page-quota-delete", args=[instance.pk]), entity)
+    ida.post(reverse("page-quota-delete", args=[instance.pk]), entity | {"confirmed": "yes"})
     assert quota_admin_client.found[instance.pk] == {}
 
 
@@ -355,7 +355,9 @@ def test_new_connections_of_an_address_are_limited_and_let_go(
     assert "192.0.2.1" in page
     assert "7/s" in page
     assert "20/s" in page
-    ida.post(reverse("page-address-quota-delete", args=[instance.pk]), {"ip_kind": "default", "ip": ""})
+    ida.post(
+        reverse("page-address-quota-delete", args=[instance.pk]), {"ip_kind": "default", "ip": "", "confirmed": "yes"}
+    )
     assert quota_admin_client.addresses[instance.pk] == {"192.0.2.1": 7}
 
 

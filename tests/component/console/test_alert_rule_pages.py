@@ -99,7 +99,7 @@ def test_it_is_changed_paused_resumed_and_deleted(ida: Client, rule: AlertRule) 
         rule.refresh_from_db()
         assert rule.is_enabled is is_enabled
     assert ida.get(reverse("page-alert-rule-act", args=[rule.pk, "delete"])).status_code == 405
-    ida.post(reverse("page-alert-rule-act", args=[rule.pk, "delete"]))
+    ida.post(reverse("page-alert-rule-act", args=[rule.pk, "delete"]), {"confirmed": "yes"})
     assert not AlertRule.objects.exists() and "The rule was changed" in page(ida)
 
 

@@ -256,7 +256,7 @@ def test_transactions_in_flight_are_listed_with_their_age(
     assert "mover" in page and "over its time-out" in page and ">done<" not in page
     assert ">done<" in text_of(ida.get(at("page-transactions", instance) + "?state=all"))
     detail = text_of(ida.get(at("page-transaction", instance) + "?id=old"))
-    assert "Our operators can abort it" in detail and "coordinated by broker 1" in detail
+    assert "Abort it, if its producer does not go on." in detail and "coordinated by broker 1" in detail
     transactions.found.clear()
     assert "No transaction yet" in text_of(ida.get(at("page-transactions", instance), headers=LIVE))
 

@@ -128,7 +128,7 @@ def test_removing_a_quota_of_an_odd_name_leaves_the_default_alone(
     default = (EntityPart(name=None), None)
     quota_admin_client.found[instance.pk] = {default: dict(limits), (EntityPart(name=name), None): dict(limits)}
     entity = {"user_kind": "name", "user": name, "client_id_kind": "none", "client_id": ""}
-    ida.post(reverse("page-quota-delete", args=[instance.pk]), entity)
+    ida.post(reverse("page-quota-delete", args=[instance.pk]), entity | {"confirmed": "yes"})
     assert quota_admin_client.found[instance.pk] == {default: limits}
 
 

@@ -46,7 +46,7 @@ def test_a_week_tells_the_rule_who_waited_and_leads_to_the_minutes(
     assert "Request time quota of user etl" in shown
     assert "25 % of a broker's time" in shown
     assert "etl, flink-1" in shown
-    assert "Instance is frozen" in shown
+    assert "Instance is suspended" in shown
     hour = tuesday.replace(minute=0)
     until_ms = round((hour + timedelta(hours=1)).timestamp() * 1_000)
     assert f'href="?span=hour&until={until_ms}#past">{hour:%Y-%m-%d %H:%M}</a>' in shown
@@ -109,7 +109,7 @@ def test_a_client_quota_is_told_whole_and_the_share_of_a_broker_beside_it(
     [
         ("capacity", "storage", "the storage of this instance is used up"),
         ("capacity", "disk_space", "a disk of these brokers is nearly full: 2"),
-        ("frozen", "frozen", "Produce is refused while the instance is frozen: 10 times"),
+        ("frozen", "frozen", "Produce is refused while the instance is suspended: 10 times"),
     ],
 )
 def test_produces_that_are_refused_are_told_as_refused_and_not_as_slow(

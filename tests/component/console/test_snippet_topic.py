@@ -18,7 +18,7 @@ from tests.component.console.fakes import FakeDataPlane
 
 def topic_of(browser: Client, instance: Instance) -> str:
     python = browser.get(reverse("page-instance", args=[instance.pk])).context["snippets"][0].code
-    return str(python.partition('p.produce("')[2].partition('"')[0])
+    return str(python.partition('producer.produce("')[2].partition('"')[0])
 
 
 def create(owner: Member, instance: Instance, *names: str) -> None:

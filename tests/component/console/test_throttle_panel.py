@@ -9,7 +9,7 @@ from django.test import Client
 from django.urls import reverse
 
 from instances.models import Instance
-from tests.component.console.fakes import FakeObservation, throttle
+from tests.component.console.fakes import FakeObservation, share, throttle
 
 BANDWIDTH = {"kind": "instance_bandwidth", "quota": "producer_byte_rate", "level": None, "entity": {}}
 
@@ -25,6 +25,7 @@ def test_the_panel_tells_what_was_bought_and_the_share_of_each_broker(
         throttle(**BANDWIDTH, broker_id=1, limit_per_s=1_400_000.0),
         throttle(**BANDWIDTH, broker_id=3, limit_per_s=1_800_000.0),
     )
+    observation.shares = {1: share(1, share_bytes_per_s=1_400_000), 3: share(3, share_bytes_per_s=1_800_000)}
     bought = f"{instance.bandwidth_mb_s} MB/s"
     page = panel(ida, instance)
     assert f"This instance has {bought} for producers, shared out over the brokers" in page

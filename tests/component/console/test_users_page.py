@@ -83,7 +83,7 @@ def test_a_second_password_is_shown_once_and_the_old_one_removed(
     assert response["Cache-Control"] == "no-store"
     assert SHOWN.search(text_of(response))
     assert "Remove</button>" in text_of(response)
-    assert ida.post(at, {"part": "remove", "secret": "sec-of-billing"}).status_code == 302
+    assert ida.post(at, {"part": "remove", "secret": "sec-of-billing", "confirmed": "yes"}).status_code == 302
     (left,) = users.found[instance.pk, "billing"].secrets
     assert left.id in users.passwords
 

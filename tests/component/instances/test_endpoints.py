@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.cache import cache
 from django.utils import timezone
 
 from brokers.infra.certificates import ensure_route_keys
+from instances import interfaces as instances_interfaces
 from instances.choices import Reason
 from instances.lifecycle.phases import Phase
 from instances.models import Instance, OAuthConfiguration, Operation, Route
@@ -22,7 +25,7 @@ from tests.testkit.fake_connections import FakeConnections
 from tests.testkit.fake_groups import FakeGroups, FakeTransactions
 from tests.testkit.fake_messages import FakeMessages
 from tests.testkit.fake_users import FakeAcls, FakeUsers, rule, secret
-from tests.testkit.fleet import make_instance, make_running, make_secured_route
+from tests.testkit.fleet import make_instance, make_running, make_secured_route, plugged
 
 __all__ = ["pytest_generate_tests"]
 
@@ -217,6 +220,7 @@ class TestGroups(EndpointCases):
         Case("DELETE", "/instances/{instance}/groups/{group}", Scope.GROUPS_WRITE, status=204),
         Case("GET", "/instances/{instance}/transactions", Scope.GROUPS_READ),
         Case("GET", "/instances/{instance}/transactions/{transaction}", Scope.GROUPS_READ),
+        Case("POST", "/instances/{instance}/transactions/{transaction}/abort", Scope.GROUPS_WRITE, status=204),
     )
 
     @pytest.fixture(autouse=True)
@@ -232,6 +236,36 @@ class TestGroups(EndpointCases):
 
 
 @pytest.mark.django_db
+class TestQuickstart(EndpointCases):
+    cases = (
+        Case(
+            "POST", "/instances/{instance}/quickstart", Scope.TOPICS_WRITE, body={"topic": "orders"}, status=201,
+            queries_max=60,
+        ),
+        Case("POST", "/instances/{instance}/push", Scope.QUOTAS_WRITE, body={"topic": "there"}, queries_max=40),
+    )  # fmt: skip
+
+    @pytest.fixture(autouse=True)
+    def _no_queue(self) -> Iterator[None]:
+        cache.clear()
+        with (
+            plugged(instances_interfaces.stream_samples, lambda *_run: None),
+            plugged(instances_interfaces.push_limit, lambda *_run: None),
+        ):
+            yield
+
+    @pytest.fixture(autouse=True)
+    def _plane(self, data_plane: FakeDataPlane) -> None:
+        self.plane = data_plane
+
+    def places(self, owner: Member) -> dict[str, str]:
+        instance = make_running(owner.tenant)
+        self.plane.create_topic(
+            instance.pk, "there", partitions=1, replication_factor=1, config={}, validate_only=False
+        )
+        return {"instance": instance.pk}
+
+
 class TestUsers(EndpointCases):
     cases = (
         Case("GET", "/instances/{instance}/users", Scope.USERS_READ),

@@ -86,21 +86,28 @@ def test_a_token_is_asked_for_nothing(owner: Member) -> None:
 def test_owners_are_made_and_unmade_after_confirming(owner: Member, browser: Client) -> None:
     other = make_member(Role.ADMIN, owner.tenant)
     role = reverse("page-member-role", args=[other.pk])
-    assert led_to_confirm(browser.post(role, {"role": Role.OWNER}))
+    assert led_to_confirm(browser.post(role, {"role": Role.OWNER, "confirmed": "yes"}))
     other.refresh_from_db()
     assert other.role == Role.ADMIN
     assert led_to_confirm(browser.post("/members/", {"email": "new@example.com", "role": Role.OWNER}))
     assert not Invitation.objects.exists()
     second = make_member(Role.OWNER, owner.tenant)
-    assert led_to_confirm(browser.post(reverse("page-member-role", args=[second.pk]), {"role": Role.VIEWER}))
-    assert led_to_confirm(browser.post(reverse("page-member-remove", args=[second.pk])))
+    assert led_to_confirm(
+        browser.post(reverse("page-member-role", args=[second.pk]), {"role": Role.VIEWER, "confirmed": "yes"})
+    )
+    answer = {"confirmed": "yes", "question_back": "/members/"}
+    remove = browser.post(reverse("page-member-remove", args=[second.pk]), answer)
+    assert led_to_confirm(remove)
+    assert remove["Location"].endswith("?next=%2Fmembers%2F"), "an act has no page of its own to come back to"
+    answer["question_back"] = "https://evil.example/"
+    assert "evil" not in browser.post(reverse("page-member-remove", args=[second.pk]), answer)["Location"]
     second.refresh_from_db()
     assert (second.role, second.removed_at) == (Role.OWNER, None)
 
 
 def test_other_roles_need_no_confirming(owner: Member, browser: Client) -> None:
     other = make_member(Role.ADMIN, owner.tenant)
-    browser.post(reverse("page-member-role", args=[other.pk]), {"role": Role.VIEWER})
+    browser.post(reverse("page-member-role", args=[other.pk]), {"role": Role.VIEWER, "confirmed": "yes"})
     other.refresh_from_db()
     assert other.role == Role.VIEWER
     assert browser.post("/members/", {"email": "new@example.com", "role": Role.VIEWER}).status_code == 200

@@ -26,7 +26,7 @@ def by_rest(who: Member, whom: Member) -> None:
 def on_the_console(who: Member, whom: Member) -> None:
     client = Client()
     client.force_login(who.user, backend="django.contrib.auth.backends.ModelBackend")
-    client.post(reverse("page-member-remove", args=[whom.pk]))
+    client.post(reverse("page-member-remove", args=[whom.pk]), {"confirmed": "yes"})
 
 
 @pytest.fixture(params=[by_rest, on_the_console])

@@ -120,7 +120,7 @@ def test_from_sign_up_to_the_first_message(
 
     # Enough of it to be seen on a chart that counts in MB/s: the same code with a larger value, many times.
     louder = code.replace("""b'{"total": 42}'""", f"bytes({VALUE_BYTES})").replace(
-        "p.produce(", f"for _ in range({REPEATS}): p.produce("
+        "producer.produce(", f"for _ in range({REPEATS}): producer.produce("
     )
     run_python(louder, tmp_path)
     moved_s = time.monotonic()
@@ -156,7 +156,9 @@ def test_a_quota_set_in_the_console_is_explained_in_the_console(
 
     page.get_by_role("link", name="Overview").click()
     code = shown_snippet(page, "Python", make_user(page, "shop"))
-    loud = code.replace("""b'{"total": 42}'""", "bytes(20_000)").replace("p.produce(", "for _ in range(30): p.produce(")
+    loud = code.replace("""b'{"total": 42}'""", "bytes(20_000)").replace(
+        "producer.produce(", "for _ in range(30): producer.produce("
+    )
     run_python(loud, tmp_path)
     expect(page.locator(".rule").first).to_be_visible(timeout=ARRIVED_WITHIN_MS)
     expect(page.locator(".rule").first).to_contain_text("level 8 of 8")

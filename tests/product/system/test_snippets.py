@@ -44,6 +44,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 RUN_TIMEOUT_S = 200
 TOPICS, PRODUCER = "org.apache.kafka.tools.TopicCommand", "kafka.tools.ConsoleProducer"
+CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 # With a letter and a mark that Java reads from a file of settings in another way than they are written.
 NAME = "étl\\x"
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion><groupId>snippet</groupId>
@@ -58,56 +59,66 @@ def call(folder: Path, *command: str) -> str:
     return done.stdout
 
 
-def run_python(folder: Path, code: str) -> None:
+def run_python(folder: Path, code: str) -> str:
     (folder / "snippet.py").write_text(code)
-    call(folder, sys.executable, "snippet.py")
+    return call(folder, sys.executable, "snippet.py")
 
 
-def run_kcat(folder: Path, code: str) -> None:
-    assert call(folder, "bash", "-e", "-o", "pipefail", "-c", code) == 'o-1 {"total": 42}\n'
+def run_kcat(folder: Path, code: str) -> str:
+    return call(folder, "bash", "-e", "-o", "pipefail", "-c", code)
 
 
-def run_node(folder: Path, code: str) -> None:
+def run_node(folder: Path, code: str) -> str:
     (folder / "snippet.js").write_text(code)
     call(folder, "npm", "install", "--silent", "--no-audit", "--no-fund", "kafkajs")
-    call(folder, "node", "snippet.js")
+    return call(folder, "node", "snippet.js")
 
 
-def run_go(folder: Path, code: str) -> None:
+def run_rust(folder: Path, code: str) -> str:
+    call(folder, "cargo", "init", "--quiet", "--name", "snippet")
+    call(folder, "cargo", "add", "--quiet", "rdkafka", "--features", "cmake-build,ssl")
+    (folder / "src" / "main.rs").write_text(code)
+    return call(folder, "cargo", "run", "--quiet")
+
+
+def run_go(folder: Path, code: str) -> str:
     (folder / "main.go").write_text(code)
     call(folder, "go", "mod", "init", "snippet")
     call(folder, "go", "mod", "tidy")
-    call(folder, "go", "run", ".")
+    return call(folder, "go", "run", ".")
 
 
-def run_java(folder: Path, code: str) -> None:
+def run_java(folder: Path, code: str) -> str:
     source = folder / "src/main/java/Main.java"
     source.parent.mkdir(parents=True)
     source.write_text(code)
     (folder / "pom.xml").write_text(POM)
     plugin = "org.codehaus.mojo:exec-maven-plugin:3.5.0:java"
-    call(folder, "mvn", "-q", "compile", plugin, "-Dexec.mainClass=Main")
+    return call(folder, "mvn", "-q", "compile", plugin, "-Dexec.mainClass=Main")
 
 
-def run_shell(folder: Path, code: str) -> None:
-    """With Kafka's own producer where its archive has the script of that name."""
-    tool = folder / "bin" / "kafka-console-producer.sh"
-    tool.parent.mkdir()
-    tool.write_text(f'#!/bin/sh\nexec {shlex.join(jars.java_with_jars())} {PRODUCER} "$@"\n')
-    tool.chmod(0o755)
-    call(folder, "env", f"PATH={tool.parent}:{os.environ['PATH']}", "bash", "-e", "-o", "pipefail", "-c", code)
+def run_shell(folder: Path, code: str) -> str:
+    """Runs Kafka's own tools under the names that their archive has."""
+    for name, tool in (("producer", PRODUCER), ("consumer", CONSUMER)):
+        script = folder / "bin" / f"kafka-console-{name}.sh"
+        script.parent.mkdir(exist_ok=True)
+        script.write_text(f'#!/bin/sh\nexec {shlex.join(jars.java_with_jars())} {tool} "$@"\n')
+        script.chmod(0o755)
+    path = f"PATH={folder / 'bin'}:{os.environ['PATH']}"
+    return call(folder, "env", path, "bash", "-e", "-o", "pipefail", "-c", code)
 
 
-Runner = Callable[[Path, str], None]
+Runner = Callable[[Path, str], str]
 RUNNERS: dict[str, tuple[str, Runner]] = {
     "python": (sys.executable, run_python),
     "kcat": ("kcat", run_kcat),
     "node": ("npm", run_node),
+    "rust": ("cargo", run_rust),
     "go": ("go", run_go),
     "java": ("mvn", run_java),
     "shell": ("java", run_shell),
 }
-EXTRAS = ("node", "go", "java")
+EXTRAS = ("node", "go", "java", "rust")
 
 
 def shown_code(bootstrap: str, language: str, security: ClientSecurity = OPEN) -> str:
@@ -161,8 +172,9 @@ def test_what_the_console_shows_runs_unedited(stack: Stack, tmp_path: Path, lang
     instance = caller.instance(f"snippet-{language}")
     bootstrap = ",".join(addresses(instance))
     caller.topic(instance["id"], "orders", 3)
-    run(tmp_path, shown_code(bootstrap, language))
+    printed = run(tmp_path, shown_code(bootstrap, language))
 
+    assert "o-1" in printed and '{"total": 42}' in printed, "what it wrote it reads"
     assert first_record(bootstrap, "orders") == (b"o-1", b'{"total": 42}')
     caller.call("DELETE", f"/instances/{instance['id']}")
 
@@ -177,8 +189,9 @@ def test_what_is_shown_for_an_encrypted_route_runs_unedited_too(
     caller = demo_tenant(stack)
     instance = caller.instance(f"{kind.replace('_', '-')}-{language}")
     servers, security = encrypted_route(stack, caller, instance["id"], kind, tmp_path)
-    run(tmp_path, shown_code(servers, language, security))
+    printed = run(tmp_path, shown_code(servers, language, security))
 
+    assert '{"total": 42}' in printed, "what it wrote it reads"
     assert first_record(",".join(addresses(instance)), "orders") == (b"o-1", b'{"total": 42}')
     caller.call("DELETE", f"/instances/{instance['id']}")
 

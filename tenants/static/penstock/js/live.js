@@ -1,6 +1,6 @@
 // Parts of a page that keep themselves fresh: fetched in a period, replaced only when they differ, muted when stale.
 
-import { parsePart, untaken } from "./page.js";
+import { focusScrolling, parsePart, untaken } from "./page.js";
 import { clock } from "./scale.js";
 
 const STALE_AFTER_PERIODS = 3;
@@ -22,6 +22,8 @@ class LivePart {
     try {
       const answer = await fetch(url, { headers: { "HX-Request": "true" } });
       if (answer.status === 401) return location.reload(); // signed out meanwhile: to the login, and back here
+      // While something is wrong, the server asks to be asked more often than the page says.
+      this.soon = Number(answer.headers.get("Live-Period")) || 0;
       const html = await answer.text();
       const isCurrent = url === (this.box.dataset.live || location.href);
       if (isCurrent && (answer.ok || !this.lastOkMs)) this.show(html);
@@ -32,7 +34,7 @@ class LivePart {
     } catch {
       this.tellStale();
     }
-    if (this.period) this.timer = setTimeout(() => this.ask(), this.period);
+    if (this.period) this.timer = setTimeout(() => this.ask(), this.soon ? Math.min(this.soon, this.period) : this.period);
   }
 
   tellStale() {
@@ -47,6 +49,7 @@ class LivePart {
     const fresh = parsePart(html);
     this.box.replaceChildren(...fresh.childNodes);
     this.box.removeAttribute("aria-busy");
+    focusScrolling(this.box);
   }
 }
 

@@ -4,6 +4,7 @@ import { startCopy } from "./copy.js";
 import { startForms } from "./forms.js";
 import { startKeys } from "./keys.js";
 import { startNotices } from "./notices.js";
+import { focusScrolling, spread } from "./page.js";
 import { startPalette } from "./palette.js";
 import { startPreferences } from "./preferences.js";
 import { startTabs } from "./tabs.js";
@@ -31,5 +32,12 @@ function startParts(root) {
 }
 
 startParts(document);
+focusScrolling(document);
+addEventListener("resize", () => focusScrolling(document));
 // What htmx inserts later may hold parts too: the first page after sign-up fetches its form so.
 document.addEventListener("htmx:load", (event) => startParts(event.target));
+// Rows that a filter brings say what the rest of the page shows: counts beside the filter, sums.
+document.addEventListener("htmx:afterSwap", (event) => {
+  spread(event.detail.target);
+  focusScrolling(document);
+});

@@ -14,6 +14,13 @@ export function untaken(root, selector) {
   });
 }
 
+/** Tables that are wider than the window can be scrolled by keys. */
+export function focusScrolling(root) {
+  for (const box of root.querySelectorAll(".table-wrap")) {
+    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+  }
+}
+
 export function speak(sentence) {
   document.getElementById("spoken").textContent = sentence;
 }
@@ -33,11 +40,16 @@ export function postForm(form, submitter) {
 /** A fetched part as an element. What it says of the rest of the page, `<template data-into="selector">`, goes there. */
 export function parsePart(html) {
   const whole = new DOMParser().parseFromString(html, "text/html"); // a template that comes first lands in its head
-  for (const outside of whole.querySelectorAll("template[data-into]")) {
+  spread(whole);
+  return whole.body;
+}
+
+/** Puts what a part says of the rest of the page where it belongs. */
+export function spread(part) {
+  for (const outside of part.querySelectorAll("template[data-into]")) {
     document.querySelector(outside.dataset.into)?.replaceChildren(outside.content);
     outside.remove();
   }
-  return whole.body;
 }
 
 export const isTyping = (element) =>

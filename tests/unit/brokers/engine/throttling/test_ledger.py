@@ -208,3 +208,16 @@ def test_an_answer_is_bounded_and_goes_on_where_it_ended() -> None:
         after = answer["next"]
 
     assert seen == ids
+
+
+def test_a_pause_ends_a_burst_and_a_delay_that_goes_on_does_not() -> None:
+    kept = Ledger()
+    for at_ms in (0, 4_000, 13_999, 40_000, 41_000):
+        kept.record(client_rule("u"), 3.0, "u", "a", 5, NOW_MS + at_ms)
+    kept.record(client_rule("v"), 3.0, "v", "a", 30_000, NOW_MS)
+    kept.record(client_rule("v"), 3.0, "v", "a", 5, NOW_MS + 35_000)
+
+    shown = {entry["user"]: entry for entry in kept.as_json(NOW_MS + 41_000)}
+
+    assert [shown["u"][name] for name in ("bursts", "since_ms", "burst_since_ms")] == [2, NOW_MS, NOW_MS + 40_000]
+    assert [shown["v"][name] for name in ("bursts", "burst_since_ms")] == [1, NOW_MS]

@@ -1,0 +1,37 @@
+"""Alerts that fire, as pages of instances show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.urls import reverse
+
+from billing import access as billing_access
+from billing.alerts import wording
+from billing.alerts.limits import ALERT_RULES_PER_TENANT_MAX
+from billing.models import AlertFiring
+from instances.interfaces import FiringAlert
+from tenants import access
+from tenants.actors import Actor
+from tenants.choices import Scope
+
+
+def firing_alerts(acting: Actor, instance_id: str = "") -> Sequence[FiringAlert]:
+    """Alerts of the actor's tenant that fire, the latest first; those about one instance where it is named."""
+    if not access.permits(acting, Scope.USAGE_READ):
+        return ()
+    rows = billing_access.firings_of(acting).filter(resolved_at=None)
+    rows = rows.filter(instance_id=instance_id) if instance_id else rows.exclude(instance_id="")
+    return [_shown(firing) for firing in rows.order_by("-fired_at", "id")[:ALERT_RULES_PER_TENANT_MAX]]
+
+
+def _shown(firing: AlertFiring) -> FiringAlert:
+    return FiringAlert(
+        instance_id=firing.instance_id,
+        kind=firing.kind,
+        name=firing.rule_name,
+        text=wording.happened(firing),
+        since=firing.fired_at,
+        group=firing.group_id,
+        link=reverse("page-alert-rule", args=[firing.rule_id]),
+    )

@@ -1,0 +1,133 @@
+"""One call for a first message: topic, user, password, sample data and code."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import OpenApiExample
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from instances import access, services
+from instances.models import TOPIC_CHARS_MAX
+from instances.quickstart.limits import SAMPLE_RUN_S
+from instances.users.limits import USER_NAME_BYTES_MAX
+from instances.views.connecting import quickstart_code
+from tenants.api.base import ApiView, endpoint
+from tenants.api.strict import StrictSerializer, Text
+from tenants.choices import Scope
+
+EXAMPLE = OpenApiExample(
+    "A topic and a user of your own names", value={"topic": "orders", "user": "billing"}, request_only=True
+)
+
+PUSH = OpenApiExample("To a topic of your own", value={"topic": "orders"}, request_only=True)
+
+
+class QuickstartIn(StrictSerializer):
+    """Both may be left out: the topic is `orders`, the user `quickstart`, or with a number where that is taken."""
+
+    topic = Text(
+        required=False,
+        max_length=TOPIC_CHARS_MAX,
+        help_text="Created with the instance's defaults, or used where it is there.",
+    )
+    user = Text(required=False, max_length=USER_NAME_BYTES_MAX, help_text="Of a user that is not there yet.")
+
+
+class CodeOut(serializers.Serializer):
+    """A program that produces and consumes, with the password in it."""
+
+    language = serializers.CharField()
+    needs = serializers.CharField(help_text="Command or package that brings the client library.")
+    code = serializers.CharField()
+
+
+class QuickstartOut(serializers.Serializer):
+    """Result of a quickstart. A repeated answer leaves `password` and `code` out."""
+
+    topic = serializers.CharField()
+    is_topic_new = serializers.BooleanField(help_text="False for a topic that was there.")
+    user = serializers.CharField(allow_null=True, help_text="Null where clients do not sign in.")
+    password = serializers.CharField(allow_null=True, help_text="Shown this once.")
+    bootstrap_servers = serializers.CharField()
+    ca_command = serializers.CharField(
+        allow_blank=True, help_text="Fetches the certificate file that the code names; empty where it names none."
+    )
+    samples_until = serializers.DateTimeField(
+        allow_null=True,
+        help_text=f"Sample data is sent until then, {SAMPLE_RUN_S} s. Null in a dry run, and while the instance or the "
+        "tenant has as much of it as it may.",
+    )
+    code = CodeOut(many=True, allow_null=True)
+
+
+class Quickstart(ApiView):
+    tag = "Instances"
+
+    @endpoint(
+        "quickstart_instance",
+        Scope.TOPICS_WRITE,
+        body=QuickstartIn,
+        returns=QuickstartOut,
+        status=201,
+        once=("password", "code"),
+        errors=(409, 503),
+        examples=(EXAMPLE,),
+    )
+    def post(self, request: Request, instance_id: str) -> Response:
+        """Make everything that a first message takes.
+
+        A topic, a user that may produce and consume, its password, sample data for a minute, and code. Also takes the
+        scopes `users:write`, `acls:write` and `messages:write`.
+        """
+        instance = access.instance(self.actor, instance_id)
+        made = services.quickstart(acting=self.actor, instance=instance, dry_run=self.dry_run, **self.body)
+        code = quickstart_code(instance, made)
+        shown = {
+            "topic": made.topic,
+            "is_topic_new": made.is_topic_new,
+            "user": made.user,
+            "password": made.secret.password if made.secret is not None and not self.dry_run else None,
+            "bootstrap_servers": code.bootstrap_servers,
+            "ca_command": code.ca_command,
+            "samples_until": made.samples_until,
+            "code": [
+                {"language": snippet.choice, "needs": snippet.install, "code": snippet.code}
+                for snippet in code.snippets
+            ]
+            if not self.dry_run
+            else None,
+        }
+        return self.one(shown, QuickstartOut, status=201)
+
+
+class PushIn(StrictSerializer):
+    """Topic that the demo client sends to; without it `orders`."""
+
+    topic = Text(required=False, max_length=TOPIC_CHARS_MAX)
+
+
+class PushOut(serializers.Serializer):
+    """The demo client, its quota, and about when the quota is gone again."""
+
+    client_id = serializers.CharField()
+    limit_bytes_per_s = serializers.IntegerField()
+    until = serializers.DateTimeField()
+
+
+class PushLimit(ApiView):
+    tag = "Instances"
+
+    @endpoint(
+        "push_instance_limit", Scope.QUOTAS_WRITE, body=PushIn, returns=PushOut, errors=(409, 503), examples=(PUSH,)
+    )
+    def post(self, request: Request, instance_id: str) -> Response:
+        """See a limit at work.
+
+        Sets a quota for a demo client, sends three times as much for some seconds, and takes the quota back.
+        `throughput` and "Why am I slow?" name the rule meanwhile. About 2 MB are stored; they are on no bill. Also
+        takes the scope `messages:write`.
+        """
+        instance = access.instance(self.actor, instance_id)
+        pushed = services.push_limit(acting=self.actor, instance=instance, dry_run=self.dry_run, **self.body)
+        return self.one(pushed, PushOut)

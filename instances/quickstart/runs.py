@@ -1,0 +1,70 @@
+"""Runs of sample data and of "push the limit", kept in the shared cache: each has a place of its tenant and one of all
+tenants. Losing the cache ends a run.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterable
+
+from django.core.cache import cache
+from redis import RedisError
+
+from instances.quickstart.limits import SAMPLE_RUN_S, SAMPLE_RUNS_MAX, SAMPLE_RUNS_PER_TENANT_MAX
+
+logger = logging.getLogger(__name__)
+
+SAMPLES, PUSH = "instance", "push"
+
+# A run that nobody ended gives its places back after this.
+KEPT_S = 2 * SAMPLE_RUN_S
+
+
+def begin(tenant_id: str, instance_id: str, kind: str = SAMPLES) -> str:
+    """Returns the id of a new run; empty where the instance has one of the kind, or no place is free."""
+    run = secrets.token_hex(8)
+    tenant = [f"samples:tenant:{tenant_id}:{number}" for number in range(SAMPLE_RUNS_PER_TENANT_MAX)]
+    everybody = [f"samples:all:{number}" for number in range(SAMPLE_RUNS_MAX)]
+    taken: list[str] = []
+    try:
+        for choices in ([_key(instance_id, kind)], tenant, everybody):
+            place = _take(choices, run)
+            if place is None:
+                cache.delete_many(taken)
+                return ""
+            taken.append(place)
+        cache.set(_places_key(run), taken, KEPT_S)
+    except (RedisError, OSError) as error:
+        logger.warning("the cache does not answer: %s", type(error).__name__)
+        return ""
+    return run
+
+
+def is_current(instance_id: str, run: str, kind: str = SAMPLES) -> bool:
+    """True while the run goes on."""
+    try:
+        return bool(cache.get(_key(instance_id, kind)) == run)
+    except (RedisError, OSError) as error:
+        logger.warning("the cache does not answer: %s", type(error).__name__)
+        return False
+
+
+def end(run: str) -> None:
+    """Give the places of a run back."""
+    try:
+        cache.delete_many([*(cache.get(_places_key(run)) or ()), _places_key(run)])
+    except (RedisError, OSError) as error:
+        logger.warning("the cache does not answer: %s", type(error).__name__)
+
+
+def _take(choices: Iterable[str], run: str) -> str | None:
+    return next((key for key in choices if cache.add(key, run, KEPT_S)), None)
+
+
+def _key(instance_id: str, kind: str) -> str:
+    return f"samples:{kind}:{instance_id}"
+
+
+def _places_key(run: str) -> str:
+    return f"samples:run:{run}"

@@ -1,0 +1,151 @@
+"""First steps on an instance: topic, user with rights, password and sample data; and a limit that is seen at work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+from django.db import transaction
+from django.utils import timezone
+
+from instances import interfaces
+from instances.access import require_reachable
+from instances.acls import selectors as acl_selectors
+from instances.acls.presets import Preset
+from instances.models import Instance, Route
+from instances.naming import DEMO_CLIENT_ID
+from instances.quickstart import runs
+from instances.quickstart.limits import PUSH_LIMIT_BYTES_PER_S, PUSH_RUN_S, SAMPLE_RUN_S, USER_NAMES_TRIED_MAX
+from instances.quickstart.pushing import DEMO_CLIENT
+from instances.services.topics import create_topic, topic_ref
+from instances.services.users import create_user
+from instances.users.interfaces import NewSecret
+from instances.users.routes import first_route, sasl_route
+from quotas import services as quota_services
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Conflict, DomainError
+
+TOPIC = "orders"
+USER = "quickstart"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quickstart:
+    """Result of one call. `user` and `secret` are None where nobody signs in; `route` is the address that clients use.
+    `samples_until` is None where no sample data is sent, because as many runs go on as may.
+    """
+
+    topic: str
+    is_topic_new: bool
+    user: str | None
+    secret: NewSecret | None
+    route: Route | None
+    samples_until: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Push:
+    """A demo client that is held back until about `until`; then its quota is gone."""
+
+    client_id: str
+    limit_bytes_per_s: int
+    until: datetime
+
+
+def quickstart(
+    *, acting: Actor, instance: Instance, topic: str = TOPIC, user: str | None = None, dry_run: bool = False
+) -> Quickstart:
+    """Create a topic and a user that may produce and consume, and send sample data to the topic for a minute.
+
+    A topic that exists is used. Without a name the user is called `quickstart`, or with a number where that is taken.
+    Raises `Conflict` for a `user` that exists, and what creating a topic and a user raises.
+    """
+    is_signed_in = sasl_route(instance) is not None
+    is_closed = is_signed_in and not acl_selectors.allows_everyone(instance)
+    needed = [Scope.TOPICS_WRITE, Scope.MESSAGES_WRITE]
+    needed += [Scope.USERS_WRITE] if is_signed_in else []
+    needed += [Scope.ACLS_WRITE] if is_closed else []
+    for scope in needed:  # before the first of several acts
+        access.require(acting, scope)
+    require_reachable(instance)
+    is_topic_new = _topic(acting, instance, topic, dry_run=dry_run)
+    name = secret = None
+    if is_signed_in:
+        rights = Preset.PRODUCE_CONSUME if is_closed else Preset.NOTHING
+        name, secret = _user(acting, instance, user, rights, dry_run=dry_run)
+    return Quickstart(
+        topic=topic,
+        is_topic_new=is_topic_new,
+        user=name,
+        secret=secret,
+        route=sasl_route(instance) if is_signed_in else first_route(instance),
+        samples_until=None if dry_run else _samples(acting, instance, topic),
+    )
+
+
+@audit.atomic
+def push_limit(*, acting: Actor, instance: Instance, topic: str = TOPIC, dry_run: bool = False) -> Push:
+    """Set a small quota for a demo client, send beyond it for some seconds, and take the quota back.
+
+    Raises `NotFound` for a topic that is not there, and `Conflict(already_running)` while as many runs go on as may.
+    """
+    access.require(acting, Scope.QUOTAS_WRITE)
+    access.require(acting, Scope.MESSAGES_WRITE)
+    require_reachable(instance)
+    interfaces.data_plane.it.topic(instance.pk, topic)
+    run = "" if dry_run else runs.begin(instance.tenant_id, instance.pk, runs.PUSH)
+    if not run and not dry_run:
+        raise Conflict("It goes on already. Try again in a minute.", code="already_running")
+    limits: dict[str, float | None] = {"producer_byte_rate": float(PUSH_LIMIT_BYTES_PER_S)}
+    try:
+        quota_services.set_quota(
+            acting=acting, instance=instance, user=None, client_id=DEMO_CLIENT, limits=limits, dry_run=dry_run
+        )
+    except DomainError:
+        runs.end(run)
+        raise
+    if not dry_run:
+        transaction.on_commit(partial(interfaces.push_limit.it, instance.pk, topic, run))
+    return Push(
+        client_id=DEMO_CLIENT_ID,
+        limit_bytes_per_s=PUSH_LIMIT_BYTES_PER_S,
+        until=timezone.now() + timedelta(seconds=PUSH_RUN_S),
+    )
+
+
+def _topic(acting: Actor, instance: Instance, name: str, *, dry_run: bool) -> bool:
+    try:
+        create_topic(acting=acting, instance=instance, name=name, dry_run=dry_run)
+    except Conflict as error:
+        if error.code != "already_exists":
+            raise
+        return False
+    return True
+
+
+def _user(
+    acting: Actor, instance: Instance, asked: str | None, rights: Preset, *, dry_run: bool
+) -> tuple[str, NewSecret]:
+    names = [asked] if asked else [USER, *(f"{USER}-{number}" for number in range(2, USER_NAMES_TRIED_MAX + 1))]
+    for name in names:
+        try:
+            made, secret = create_user(acting=acting, instance=instance, name=name, rights=rights, dry_run=dry_run)
+        except Conflict as error:
+            if error.code != "already_exists" or name == names[-1]:
+                raise
+        else:
+            return made.name, secret
+    raise AssertionError("the last name has been made or refused")
+
+
+def _samples(acting: Actor, instance: Instance, topic: str) -> datetime | None:
+    run = runs.begin(instance.tenant_id, instance.pk)
+    if not run:
+        return None
+    given = {"seconds": SAMPLE_RUN_S}
+    audit.record(acting, "messages.samples_started", topic_ref(instance, topic), None, given, tenant=instance.tenant)
+    transaction.on_commit(partial(interfaces.stream_samples.it, instance.pk, topic, run))
+    return timezone.now() + timedelta(seconds=SAMPLE_RUN_S)

@@ -1,0 +1,119 @@
+"""Examples for bodies that declare none, made from their schema: required members, or the first member of a change.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+JSON: Final = "application/json"
+# Values by the name of a member, where they fit its schema.
+KNOWN: Final[Mapping[str, Any]] = {
+    "name": "orders-prod",
+    "email": "ida@example.com",
+    "topic": "orders",
+    "instance_id": "ins-k3v9x0qa",
+    "group_id": "billing",
+    "user": "billing",
+    "url": "https://example.com/hooks/penstock",
+    "threshold": 80,
+    "amount": "100.00",
+    "bandwidth_mb_s": 10,
+    "storage_gb": 100,
+    "partitions": 3,
+    "scopes": ["topics:read"],
+    "role": "developer",
+    "security": "sasl_tls",
+    "time": "2027-01-31T12:00:00Z",
+    "limits": {"producer_byte_rate": 1_000_000},
+    "entity": {"user": "etl"},
+    "legal_name": "Halvorsen Freight AS",
+    "currency": "EUR",
+    "code": "WELCOME",
+    "key": "o-1",
+}
+PEM: Final = "-----BEGIN CERTIFICATE-----\n…\n-----END CERTIFICATE-----\n"
+INSTANT: Final = "2027-01-31T12:00:00Z"
+DEPTH_MAX: Final = 6
+
+
+def add_examples(schema: dict[str, Any]) -> None:
+    """Give each JSON body without an example one."""
+    parts = schema.get("components", {}).get("schemas", {})
+    for path in schema.get("paths", {}).values():
+        for operation in path.values():
+            content = operation.get("requestBody", {}).get("content", {}) if isinstance(operation, dict) else {}
+            body = content.get(JSON)
+            if body is not None and not body.get("examples") and "example" not in body:
+                body["example"] = example_of(body["schema"], parts)
+
+
+def example_of(schema: Mapping[str, Any], parts: Mapping[str, Any], name: str = "", depth: int = 0) -> Any:
+    """A value that a schema accepts."""
+    schema = _resolved(schema, parts)
+    known = KNOWN.get(name)
+    if known is not None and _fits(known, schema):
+        return known
+    if "default" in schema and schema["default"] is not None:
+        return schema["default"]
+    if schema.get("enum"):
+        return next(value for value in schema["enum"] if value is not None)
+    for choices in ("oneOf", "anyOf"):
+        if schema.get(choices):
+            return example_of(schema[choices][0], parts, name, depth + 1)
+    return _of_type(schema, parts, name, depth)
+
+
+def _of_type(schema: Mapping[str, Any], parts: Mapping[str, Any], name: str, depth: int) -> Any:
+    kind = schema.get("type", "object")
+    kind = next(each for each in kind if each != "null") if isinstance(kind, list) else kind
+    match kind:
+        case "object":
+            return _object(schema, parts, depth)
+        case "array":
+            return [example_of(schema.get("items", {"type": "string"}), parts, name, depth + 1)]
+        case "integer":
+            return max(1, int(schema.get("minimum", 1)))
+        case "number":
+            return max(1.0, float(schema.get("minimum", 1)))
+        case "boolean":
+            return True
+    return _text(schema, name)
+
+
+def _object(schema: Mapping[str, Any], parts: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    members = {name: each for name, each in schema.get("properties", {}).items() if not each.get("readOnly")}
+    wanted = list(schema.get("required", ())) or list(members)[:1]
+    if depth >= DEPTH_MAX:
+        wanted = list(schema.get("required", ()))
+    return {name: example_of(members[name], parts, name, depth + 1) for name in wanted if name in members}
+
+
+def _text(schema: Mapping[str, Any], name: str) -> str:
+    if schema.get("format") == "date-time":
+        return INSTANT
+    if schema.get("format") == "date":
+        return INSTANT[:10]
+    if schema.get("format") == "decimal" or "pattern" in schema:
+        return "1.00"
+    if name.endswith("pem"):
+        return PEM.replace("CERTIFICATE", "PRIVATE KEY") if "key" in name else PEM
+    return "text"[: schema.get("maxLength", 4)]
+
+
+def _resolved(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> Mapping[str, Any]:
+    while "$ref" in schema or len(schema.get("allOf", ())) == 1:
+        if "$ref" in schema:
+            schema = parts[schema["$ref"].rpartition("/")[2]]
+        else:
+            schema = {**schema["allOf"][0], **{key: value for key, value in schema.items() if key != "allOf"}}
+    return schema
+
+
+def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    """True if a known value has the type of the member, and is among its choices."""
+    kind = schema.get("type")
+    kinds = kind if isinstance(kind, list) else [kind]
+    names = {str: "string", int: "integer", list: "array", dict: "object"}
+    return names[type(value)] in kinds and ("enum" not in schema or value in schema["enum"])

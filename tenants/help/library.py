@@ -1,0 +1,101 @@
+"""Documents that the console serves, read once from `docs/`. Names come from a list made at the first use: no address
+leads to another file.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from django.conf import settings
+
+from tenants.help.rendering import rendered
+
+# Folder below docs/, in the order of the list; "" has single documents.
+SECTIONS = ("tutorial", "how-to", "explanation", "reference", "")
+# Documents that stand beside the folders. Those for people who change the product are not served.
+SINGLE = ("GLOSSARY.md", "ISOLATION.md")
+FOUND_MAX = 20
+EXCERPT_CHARS = 160
+_TITLE = re.compile(r"^# +(.+)$", re.MULTILINE)
+_MARKS = re.compile(r"[`*|#>]|\[|\]\([^)]*\)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One document. `name` is its path below docs/, without its ending."""
+
+    name: str
+    section: str
+    title: str
+    text: str
+
+    @property
+    def lower(self) -> str:
+        return self.text.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A document that has every word, with a line of it."""
+
+    document: Document
+    excerpt: str
+
+
+@cache
+def documents() -> dict[str, Document]:
+    """All documents by name, in the order of their sections."""
+    root = Path(settings.BASE_DIR) / "docs"
+    result: dict[str, Document] = {}
+    for section in SECTIONS:
+        files = sorted((root / section).glob("*.md")) if section else [root / name for name in SINGLE]
+        for file in files:
+            text = file.read_text(encoding="utf-8")
+            title = _TITLE.search(text)
+            name = file.relative_to(root).with_suffix("").as_posix()
+            result[name] = Document(
+                name=name, section=section, title=_MARKS.sub("", title[1]) if title else name, text=text
+            )
+    return result
+
+
+@cache
+def page_of(name: str) -> str:
+    """A document as HTML; links between documents lead to their pages, others that are not served are plain text."""
+    document = documents()[name]
+
+    def resolve(link: str) -> str | None:
+        target, mark, anchor = link.partition("#")
+        if link.startswith(("https://", "http://", "#", "mailto:")):
+            return link
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(name), target)).removesuffix(".md")
+        return f"/docs/{path}/{mark}{anchor}" if path in documents() else None
+
+    return rendered(document.text, resolve)
+
+
+def find(words: tuple[str, ...]) -> list[Found]:
+    """Documents that have every word, those with a word in their title first, then those with most of them."""
+    if not words:
+        return []
+    hits = [document for document in documents().values() if all(word in document.lower for word in words)]
+
+    def rank(document: Document) -> tuple[int, int, str]:
+        in_title = sum(word in document.title.lower() for word in words)
+        return -in_title, -sum(document.lower.count(word) for word in words), document.name
+
+    return [
+        Found(document=document, excerpt=_excerpt(document, words[0]))
+        for document in sorted(hits, key=rank)[:FOUND_MAX]
+    ]
+
+
+def _excerpt(document: Document, word: str) -> str:
+    at = document.lower.find(word, document.text.find("\n"))
+    start = max(0, max(at, 0) - EXCERPT_CHARS // 3)
+    text = " ".join(_MARKS.sub("", document.text[start : start + EXCERPT_CHARS]).split())
+    return f"… {text} …"
