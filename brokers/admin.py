@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
+from django.http import HttpRequest
 from django.urls import URLPattern, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -12,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from brokers import selectors, services
-from brokers.admin_views import panel, transaction_panel
+from brokers.admin_views import host_panel, panel, transaction_panel
 from brokers.choices import Health, RebalanceState
 from brokers.models import Broker, Cluster, Host, Placement, PortLease, Rebalance, RollingRestart
 from brokers.monitoring import broker_log
@@ -86,11 +87,37 @@ class ClusterAdmin(OperatorAdmin):
 
 @admin.register(Host)
 class HostAdmin(OperatorAdmin):
-    when_empty = _(
-        "Machines that run brokers. manage.py up makes the first one, and an agent of its name looks after it."
-    )
+    when_empty = _("Machines that run brokers. Add one, and run its agent there.")
     symbol = "dns"
-    list_display = ("id", "name", "advertised_host", "port_first", "port_last", "agent_seen_at")
+    list_display = (
+        "name",
+        "zone",
+        "agent",
+        "brokers_here",
+        "advertised_host",
+        "port_first",
+        "port_last",
+        "agent_seen_at",
+    )
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return bool(request.user.has_perm("brokers.change_cluster"))
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return selectors.hosts()
+
+    def get_urls(self) -> list[URLPattern]:
+        return [*host_panel.urls(), *super().get_urls()]
+
+    @display(description=_("agent"), label={_("Runs"): "success", _("Silent"): "danger", _("Not seen yet"): "warning"})
+    def agent(self, host: Host) -> str:
+        if selectors.agent_is_alive(host):
+            return str(_("Runs"))
+        return str(_("Silent") if host.agent_seen_at else _("Not seen yet"))
+
+    @admin.display(description=_("brokers"))
+    def brokers_here(self, host: Any) -> int:
+        return int(host.broker_count)
 
 
 @admin.register(Broker)

@@ -140,6 +140,15 @@ def attempt(request: HttpRequest, act: Callable[[], Any], done: str) -> Any:
     return outcome
 
 
+def refuse_fields(form: forms.Form, refusal: DomainError) -> None:
+    """A refusal of a service, shown at the fields it is about."""
+    for error in refusal.errors:
+        name = (error.pointer or "").lstrip("/").split("/")[0]
+        form.add_error(name if name in form.fields else None, localized(error.detail))
+    if not refusal.errors:
+        form.add_error(None, localized(refusal.detail or refusal.title))
+
+
 # --- the map ----------------------------------------------------------------------------------------------------------
 
 

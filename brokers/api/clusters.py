@@ -40,7 +40,7 @@ class BrokerSummaryOut(serializers.Serializer):
     id = serializers.CharField(source="row.pk")
     number = serializers.IntegerField()
     host = serializers.CharField(source="row.host.name")
-    rack = serializers.CharField(source="row.rack")
+    rack = serializers.CharField(source="row.effective_rack")
     health = serializers.SerializerMethodField()
     is_controller = serializers.BooleanField()
     is_live = serializers.BooleanField()

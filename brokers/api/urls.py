@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from brokers.api import certificates, clusters, rebalances, rolling, transactions, views
+from brokers.api import certificates, clusters, hosts, rebalances, rolling, transactions, views
 
 urlpatterns = [
     path("ca.pem", certificates.ca_certificate),
@@ -14,7 +14,8 @@ urlpatterns = [
     path("operator/clusters/<str:cluster_id>/transactions/overdue", transactions.OverdueTransactions.as_view()),
     path("operator/clusters/<str:cluster_id>/transactions/orphans", transactions.OrphanTransactions.as_view()),
     path("operator/clusters/<str:cluster_id>/transactions/abort", transactions.TransactionAbort.as_view()),
-    path("operator/hosts", views.HostCollection.as_view()),
+    path("operator/hosts", hosts.HostCollection.as_view()),
+    path("operator/hosts/<str:host_id>", hosts.HostResource.as_view()),
     path("operator/brokers", views.BrokerCollection.as_view()),
     path("operator/brokers/<str:broker_id>", views.BrokerResource.as_view()),
     path("operator/brokers/<str:broker_id>/restart", views.BrokerRestart.as_view()),

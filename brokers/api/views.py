@@ -1,4 +1,4 @@
-"""Clusters, hosts, brokers and placements as lists; a broker is added and restarted."""
+"""Clusters, brokers and placements as lists; a broker is added and restarted."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ from rest_framework.response import Response
 from brokers import selectors, services
 from brokers.api.base import OperatorView
 from brokers.choices import Health
-from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_CAPACITY_MAX, BROKER_STORAGE_GB
-from brokers.models import Broker, Cluster, Host
+from brokers.limits import (
+    BROKER_BANDWIDTH_MB_S,
+    BROKER_CAPACITY_MAX,
+    BROKER_STORAGE_GB,
+    DIRECTORIES_MAX,
+    PATH_CHARS_MAX,
+)
+from brokers.models import Broker, Cluster
 from brokers.operations import membership
 from tenants.access import fetch
 from tenants.api.base import API_ROOT, endpoint
@@ -21,8 +27,6 @@ from tenants.api.strict import Integer, StrictSerializer, Text
 from tenants.choices import Scope
 from tenants.ids import ID_CHARS_MAX
 
-PATH_CHARS_MAX = 500
-DIRECTORIES_MAX = 32
 RACK_CHARS_MAX = 64
 
 
@@ -45,14 +49,6 @@ class ClusterOut(serializers.ModelSerializer[Cluster]):
     @extend_schema_field(RoomOut)
     def get_room(self, cluster: Cluster) -> dict[str, int]:
         return dict(RoomOut(selectors.room_of(cluster)).data)
-
-
-class HostOut(serializers.ModelSerializer[Host]):
-    broker_count = serializers.IntegerField()
-
-    class Meta:
-        model = Host
-        fields = ("id", "name", "advertised_host", "port_first", "port_last", "agent_seen_at", "broker_count")
 
 
 class BrokerOut(serializers.ModelSerializer[Broker]):
@@ -115,13 +111,6 @@ class ClusterCollection(OperatorView):
     def get(self, request: Request) -> Response:
         """List clusters."""
         return self.page(selectors.clusters(), ClusterOut, order=("name", "id"))
-
-
-class HostCollection(OperatorView):
-    @endpoint("list_hosts", Scope.OPERATOR, page=HostOut)
-    def get(self, request: Request) -> Response:
-        """List hosts."""
-        return self.page(selectors.hosts(), HostOut, order=("name", "id"))
 
 
 class BrokerCollection(OperatorView):

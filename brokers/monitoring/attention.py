@@ -157,14 +157,14 @@ def of_cluster(
 
 def of_host(host: Host, now: datetime) -> Iterator[Need]:
     """A host with brokers that shall run: whether its agent looks after them."""
-    link = reverse("admin:brokers_host_changelist")
+    link = reverse("admin:brokers_host_change", args=[host.pk])
     if host.agent_seen_at is None:
         text = _("No agent was ever seen on host %(host)s: nobody starts its brokers.") % {"host": host.name}
-        yield Need(text=text, link=link, act=_("Open the hosts"))
+        yield Need(text=text, link=link, act=_("Open the host"))
     elif now - host.agent_seen_at > timedelta(seconds=HOST_LATE_S):
         words = {"host": host.name, "at": clock(host.agent_seen_at)}
         text = _("The agent of host %(host)s was last seen at %(at)s: nobody starts a broker there that dies.") % words
-        yield Need(text=text, link=link, act=_("Open the hosts"))
+        yield Need(text=text, link=link, act=_("Open the host"))
 
 
 def of_instance(instance: Instance) -> Need:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from brokers.contract.ports import ADMIN_PORTS_BELOW, INTERNAL_PORTS_BELOW
 from config.environment import state_dir
 
 HTTP_PORT = 8_000
@@ -16,9 +17,6 @@ BROKERS_MAX = 32
 TENANT_PORTS = 10_000  # a host has that many to give, from the first one upwards
 LOWEST_PORT_BASE = 2_100
 HIGHEST_PORT_BASE = 60_000
-# The brokers' own listeners lie below the first tenant port, so that one number moves the whole product.
-INTERNAL_PORTS_BELOW = 999
-ADMIN_PORTS_BELOW = 899
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
