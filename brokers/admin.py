@@ -13,11 +13,12 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from brokers import selectors, services
-from brokers.admin_views import host_panel, panel, transaction_panel
-from brokers.choices import Health, RebalanceState
-from brokers.models import Broker, Cluster, Host, Placement, PortLease, Rebalance, RollingRestart
+from brokers.admin_views import cluster_panel, host_panel, panel, transaction_panel
+from brokers.choices import ClusterState, Health, RebalanceState
+from brokers.models import Broker, Cluster, FleetOperation, Host, Placement, PortLease, Rebalance, RollingRestart
 from brokers.monitoring import broker_log
 from brokers.monitoring.health import modules_of, offline_directories
+from instances.choices import OperationState
 from tenants.actors import Actor
 from tenants.operator import OperatorAdmin, operator_action
 
@@ -40,6 +41,18 @@ STATE_COLOURS = {
     RebalanceState.DONE.label: "success",
 }
 
+CLUSTER_COLOURS = {
+    ClusterState.FORMING.label: "info",
+    ClusterState.READY.label: "success",
+    ClusterState.RETIRING.label: "warning",
+}
+OPERATION_COLOURS = {
+    OperationState.PENDING.label: "info",
+    OperationState.RUNNING.label: "info",
+    OperationState.SUCCEEDED.label: "success",
+    OperationState.FAILED.label: "danger",
+}
+
 
 @admin.register(Cluster)
 class ClusterAdmin(OperatorAdmin):
@@ -48,6 +61,7 @@ class ClusterAdmin(OperatorAdmin):
     list_display = (
         "name",
         "map",
+        "coloured_state",
         "transactions",
         "kind",
         "accepts_instances",
@@ -58,7 +72,17 @@ class ClusterAdmin(OperatorAdmin):
     exclude = ("control_secret_file",)
 
     def get_urls(self) -> list[URLPattern]:
-        return [*panel.cluster_urls(), *transaction_panel.urls(), *super().get_urls()]
+        return [*cluster_panel.urls(), *panel.cluster_urls(), *transaction_panel.urls(), *super().get_urls()]
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return bool(request.user.has_perm("brokers.change_cluster"))
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return selectors.clusters()
+
+    @display(description=_("state"), label=CLUSTER_COLOURS)
+    def coloured_state(self, cluster: Cluster) -> str:
+        return str(cluster.get_state_display())
 
     @admin.display(description=_("map"))
     def map(self, cluster: Cluster) -> SafeString:
@@ -211,6 +235,23 @@ class RollingRestartAdmin(OperatorAdmin):
     @admin.display(description=_("brokers done"))
     def brokers_done(self, row: RollingRestart) -> str:
         return f"{row.done} / {len(row.numbers)}"
+
+
+@admin.register(FleetOperation)
+class FleetOperationAdmin(OperatorAdmin):
+    when_empty = _("Clusters that are formed and retired stand here, with how far they are.")
+    symbol = "playlist_add_check"
+    list_display = ("id", "cluster", "type", "coloured_state", "steps_done", "asked_by", "created_at", "finished_at")
+    list_filter = ("type", "state")
+    list_select_related = ("cluster",)
+
+    @display(description=_("state"), label=OPERATION_COLOURS)
+    def coloured_state(self, row: FleetOperation) -> str:
+        return str(row.get_state_display())
+
+    @admin.display(description=_("steps done"))
+    def steps_done(self, row: FleetOperation) -> str:
+        return f"{sum(step['state'] == 'done' for step in row.steps)} / {len(row.steps)}"
 
 
 @admin.register(Placement)

@@ -13,7 +13,17 @@ from django.utils import timezone
 
 from brokers.choices import Health, ReassignmentState, RestartState, WantedState
 from brokers.limits import HOST_LATE_S
-from brokers.models import UNDER_WAY, Broker, Cluster, Host, Placement, PortLease, Rebalance, RollingRestart
+from brokers.models import (
+    UNDER_WAY,
+    Broker,
+    Cluster,
+    FleetOperation,
+    Host,
+    Placement,
+    PortLease,
+    Rebalance,
+    RollingRestart,
+)
 from brokers.monitoring.health import health
 
 
@@ -26,6 +36,7 @@ class Room:
     sold_bandwidth_mb_s: int
     sold_storage_gb: int
     instances: int
+    sold_partitions: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +79,16 @@ class Progress:
 def clusters() -> QuerySet[Cluster]:
     present = Count("brokers", filter=Q(brokers__removed_at=None), distinct=True)
     return Cluster.objects.active().annotate(broker_count=present).order_by("name")
+
+
+def fleet_operations() -> QuerySet[FleetOperation]:
+    """The latest first."""
+    return FleetOperation.objects.select_related("cluster").order_by("-created_at", "id")
+
+
+def latest_operation(cluster: Cluster) -> FleetOperation | None:
+    """The operation of a cluster that was begun last."""
+    return fleet_operations().filter(cluster=cluster).first()
 
 
 def hosts() -> QuerySet[Host]:
@@ -215,9 +236,14 @@ def rooms_of(clusters: Sequence[Cluster]) -> dict[str, Room]:
         row["cluster_id"]: row
         for row in Placement.objects.filter(cluster__in=clusters)
         .values("cluster_id")
-        .annotate(mb_s=Sum("bandwidth_mb_s"), gb=Sum("storage_gb"), instances=Count("instance_id"))
+        .annotate(
+            mb_s=Sum("bandwidth_mb_s"),
+            gb=Sum("storage_gb"),
+            instances=Count("instance_id"),
+            partitions=Sum("instance__partitions_max"),
+        )
     }
-    nothing = {"mb_s": 0, "gb": 0, "instances": 0}
+    nothing = {"mb_s": 0, "gb": 0, "instances": 0, "partitions": 0}
     result = {}
     for cluster in clusters:
         limits, taken = can_sell.get(cluster.pk, nothing), sold.get(cluster.pk, nothing)
@@ -227,5 +253,6 @@ def rooms_of(clusters: Sequence[Cluster]) -> dict[str, Room]:
             sold_bandwidth_mb_s=taken["mb_s"],
             sold_storage_gb=taken["gb"],
             instances=taken["instances"],
+            sold_partitions=taken["partitions"],
         )
     return result

@@ -1,4 +1,4 @@
-"""Clusters, brokers and placements as lists; a broker is added and restarted."""
+"""Brokers and placements as lists; a broker is added and restarted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from brokers import selectors, services
 from brokers.api.base import OperatorView
-from brokers.choices import Health
+from brokers.choices import ClusterState, Health
 from brokers.limits import (
     BROKER_BANDWIDTH_MB_S,
     BROKER_CAPACITY_MAX,
@@ -36,15 +36,26 @@ class RoomOut(serializers.Serializer):
     sold_bandwidth_mb_s = serializers.IntegerField()
     sold_storage_gb = serializers.IntegerField()
     instances = serializers.IntegerField()
+    sold_partitions = serializers.IntegerField(help_text="What these instances together may have.")
 
 
 class ClusterOut(serializers.ModelSerializer[Cluster]):
     broker_count = serializers.IntegerField()
+    state = serializers.ChoiceField(choices=ClusterState.choices)
+    zones = serializers.ListField(
+        child=serializers.CharField(), help_text="Its brokers are on hosts there; empty = all."
+    )
+    made_for = serializers.CharField(
+        source="reserved_for_id", allow_null=True, help_text="The dedicated instance it was made for by itself."
+    )
     room = serializers.SerializerMethodField()
 
     class Meta:
         model = Cluster
-        fields = ("id", "name", "kind", "accepts_instances", "broker_count", "room", "created_at")
+        fields = (
+            "id", "name", "kind", "state", "accepts_instances", "zones", "brokers_per_instance_min", "max_partitions",
+            "made_for", "broker_count", "room", "created_at",
+        )  # fmt: skip
 
     @extend_schema_field(RoomOut)
     def get_room(self, cluster: Cluster) -> dict[str, int]:
@@ -104,13 +115,6 @@ class PlacementOut(serializers.Serializer):
     bandwidth_mb_s = serializers.IntegerField()
     storage_gb = serializers.IntegerField()
     placed_at = serializers.DateTimeField()
-
-
-class ClusterCollection(OperatorView):
-    @endpoint("list_clusters", Scope.OPERATOR, page=ClusterOut)
-    def get(self, request: Request) -> Response:
-        """List clusters."""
-        return self.page(selectors.clusters(), ClusterOut, order=("name", "id"))
 
 
 class BrokerCollection(OperatorView):
