@@ -41,6 +41,7 @@ STATE_COLOURS = {
     RebalanceState.DONE.label: "success",
 }
 
+REASONS_LISTED = 3
 CLUSTER_COLOURS = {
     ClusterState.FORMING.label: "info",
     ClusterState.READY.label: "success",
@@ -258,10 +259,24 @@ class FleetOperationAdmin(OperatorAdmin):
 class PlacementAdmin(OperatorAdmin):
     when_empty = _("Which cluster an instance lives in. It is chosen when a tenant creates the instance.")
     symbol = "grid_view"
-    list_display = ("instance", "cluster", "bandwidth_mb_s", "storage_gb", "placed_at")
+    list_display = ("instance", "cluster", "why", "bandwidth_mb_s", "storage_gb", "placed_at")
     list_filter = ("cluster",)
     list_select_related = ("instance", "cluster")
     search_fields = ("instance__id", "instance__name")
+    readonly_fields = ("reasons_listed",)
+
+    @admin.display(description=_("why there"))
+    def why(self, row: Placement) -> str:
+        return "; ".join(f"{item['cluster']}: {item['detail']}" for item in row.reasons[:REASONS_LISTED]) or "—"
+
+    @admin.display(description=_("what each cluster had for it"))
+    def reasons_listed(self, row: Placement) -> SafeString | str:
+        lines = [
+            f"{item['cluster']}: {item['detail']}; {item['left_bandwidth_mb_s']:,} MB/s, "
+            f"{item['left_storage_gb']:,} GB, {item['own_instances']} of the same tenant"
+            for item in row.reasons
+        ]
+        return format_html("<pre>{}</pre>", "\n".join(lines)) if lines else "—"
 
 
 @admin.register(PortLease)

@@ -13,7 +13,7 @@ class BrokersConfig(AppConfig):
         from brokers import limits, selectors, tasks
         from brokers.dataplane import acls, client_quotas, groups, messages, topics, transactions, users
         from brokers.monitoring import observe
-        from brokers.placement import capacity
+        from brokers.operations.room import InstanceRoom
         from instances import interfaces as instances_interfaces
         from instances.acls.interfaces import acl_admin_client
         from instances.groups import interfaces
@@ -24,7 +24,7 @@ class BrokersConfig(AppConfig):
         limits.publish()
         instances_interfaces.data_plane.plug(topics.TopicAdminClient())
         instances_interfaces.observation.plug(observe.Observed())
-        instances_interfaces.capacity.plug(capacity.Room())
+        instances_interfaces.capacity.plug(InstanceRoom())
         instances_interfaces.exposure.plug(selectors.is_exposed)
         interfaces.group_admin_client.plug(groups.Groups())
         interfaces.transaction_admin_client.plug(transactions.Transactions())

@@ -29,6 +29,7 @@ __all__ = [
     "Interface",
     "Observation",
     "PartitionSummary",
+    "PlacementForecast",
     "PlanCatalogue",
     "PlanTerms",
     "Throttle",
@@ -303,11 +304,25 @@ class Observation(Protocol):
     def topic_sizes(self, instance_id: str) -> TopicSizes: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementForecast:
+    """What would become of an instance: a sentence, and for programs `outcome` (`placed`, `forms_cluster`, `waits`)
+    with figures.
+    """
+
+    fact: str
+    data: Mapping[str, Any]
+
+
 class Capacity(Protocol):
     """Room on the cluster that holds an instance."""
 
     def reserve(self, instance: Instance, *, bandwidth_mb_s: int, storage_gb: int) -> None:
         """Take the room for another size, in the caller's transaction; `Conflict(no_room)` when there is none."""
+        ...
+
+    def forecast(self, instance: Instance) -> PlacementForecast:
+        """What would become of an instance that is to be placed, as things stand."""
         ...
 
     def release_bandwidth(self, instance: Instance) -> None:

@@ -21,6 +21,7 @@ from brokers.limits import (
 )
 from brokers.models import Broker, Cluster
 from brokers.operations import membership
+from brokers.placement.placement import Fit
 from tenants.access import fetch
 from tenants.api.base import API_ROOT, endpoint
 from tenants.api.strict import Integer, StrictSerializer, Text
@@ -108,6 +109,16 @@ class BrokerIn(StrictSerializer):
     storage_gb = Integer(required=False, min_value=1, max_value=BROKER_CAPACITY_MAX, default=BROKER_STORAGE_GB)
 
 
+class PlacementReasonOut(serializers.Serializer):
+    cluster_id = serializers.CharField()
+    cluster = serializers.CharField()
+    fit = serializers.ChoiceField(choices=[fit.value for fit in Fit])
+    detail = serializers.CharField()
+    own_instances = serializers.IntegerField(help_text="Instances of the same tenant on it.")
+    left_bandwidth_mb_s = serializers.IntegerField()
+    left_storage_gb = serializers.IntegerField()
+
+
 class PlacementOut(serializers.Serializer):
     instance_id = serializers.CharField()
     tenant_id = serializers.CharField(source="instance.tenant_id")
@@ -115,6 +126,7 @@ class PlacementOut(serializers.Serializer):
     bandwidth_mb_s = serializers.IntegerField()
     storage_gb = serializers.IntegerField()
     placed_at = serializers.DateTimeField()
+    reasons = PlacementReasonOut(many=True, help_text="What each cluster had for it then, the chosen one first.")
 
 
 class BrokerCollection(OperatorView):
