@@ -306,8 +306,8 @@ class Observation(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementForecast:
-    """What would become of an instance: a sentence, and for programs `outcome` (`placed`, `forms_cluster`, `waits`)
-    with figures.
+    """Forecast for an instance that is to be placed: a sentence, and for programs `outcome` (`placed`, `forms_cluster`,
+    `waits`) with figures.
     """
 
     fact: str
@@ -322,7 +322,7 @@ class Capacity(Protocol):
         ...
 
     def forecast(self, instance: Instance) -> PlacementForecast:
-        """What would become of an instance that is to be placed, as things stand."""
+        """Tells what would become of an instance that is to be placed, as things stand."""
         ...
 
     def release_bandwidth(self, instance: Instance) -> None:

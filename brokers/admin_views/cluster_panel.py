@@ -132,7 +132,7 @@ def cluster_edit(request: HttpRequest, cluster_id: str) -> HttpResponse:
 @page
 @require_http_methods(["GET", "POST"])
 def cluster_retire(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """What retiring a cluster means, and its beginning."""
+    """Confirmation page of a retirement, and its beginning."""
     cluster: Cluster = cluster_or_404(cluster_id)
     back = reverse("admin:brokers_cluster_map", args=[cluster.pk])
     if request.method == "POST":

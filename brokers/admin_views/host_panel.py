@@ -150,7 +150,7 @@ def host_edit(request: HttpRequest, host_id: str) -> HttpResponse:
 @page
 @require_http_methods(["GET", "POST"])
 def host_remove(request: HttpRequest, host_id: str) -> HttpResponse:
-    """What removing a host means, and its removal."""
+    """Confirmation page of a removal, and the removal."""
     row: Host = host_or_404(host_id)
     back = reverse("admin:brokers_host_change", args=[row.pk])
     if request.method == "POST":

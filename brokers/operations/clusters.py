@@ -155,7 +155,7 @@ def locked_cluster(cluster: Cluster) -> Cluster:
 
 
 def shown(cluster: Cluster) -> dict[str, Any]:
-    """What the audit log keeps of a cluster."""
+    """Fields of a cluster that the audit log keeps."""
     return {name: getattr(cluster, name) for name in SHOWN}
 
 

@@ -39,7 +39,7 @@ def is_done(operation: FleetOperation, step: FleetStep) -> bool:
 
 
 def data_of(operation: FleetOperation, step: FleetStep) -> Mapping[str, Any]:
-    """What was written down with a step."""
+    """Data that was written down with a step."""
     return next((item["data"] for item in operation.steps if item["name"] == step), {})
 
 

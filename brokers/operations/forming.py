@@ -75,7 +75,7 @@ def _answer(operation: FleetOperation, brokers: list[Broker]) -> bool:
 
 
 def _reason(broker: Broker) -> str:
-    """What the first silent broker waits for."""
+    """Sentence that says what the first silent broker waits for."""
     if not selectors.agent_is_alive(broker.host):
         return f"The agent of host {broker.host.name} is not there: run manage.py agent --host {broker.host.name}"
     if broker.process_error:

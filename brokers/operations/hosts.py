@@ -148,7 +148,7 @@ def addresses_of(hosts: Iterable[Host]) -> list[Addresses]:
 
 
 def shown(host: Host) -> dict[str, Any]:
-    """What the audit log keeps of a host."""
+    """Fields of a host that the audit log keeps."""
     return {name: getattr(host, name) for name in SHOWN}
 
 

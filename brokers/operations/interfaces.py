@@ -1,4 +1,4 @@
-"""What the fleet asks of billing; plugged by that app when Django starts."""
+"""Questions of the fleet to billing; plugged by that app when Django starts."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def reconcile_once(operation: FleetOperation) -> bool:
 
 
 def _is_read(operation: FleetOperation, brokers: list[Broker]) -> bool:
-    """Whether the database has all that the topics of the cluster's own held after the last instance had gone."""
+    """True when the database has all that the cluster's own topics held after the last instance had gone."""
     step = FleetStep.USAGE_READ
     if not brokers or not fleet_operations.data_of(operation, FleetStep.ACCEPTED).get("was_ready"):
         fleet_operations.done(operation, step, "No instance was ever served.")

@@ -14,8 +14,8 @@ class InstanceRoom(capacity.Room):
     """The port `instances.interfaces.capacity`."""
 
     def forecast(self, instance: Instance) -> PlacementForecast:
-        """What would become of an instance now, in the caller's transaction: it is placed, a cluster is formed for it,
-        or it waits.
+        """Tells what would become of an instance now: it is placed, a cluster is formed for it, or it waits. Call in a
+        transaction.
         """
         clusters = capacity.candidates(instance)
         rooms = capacity.rooms(clusters, tenant_id=instance.tenant_id)

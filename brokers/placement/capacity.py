@@ -30,7 +30,7 @@ OVER = (Phase.DELETED, Phase.FAILED, Phase.DELETING)
 def rooms(
     clusters: Iterable[Cluster], *, besides: Instance | None = None, tenant_id: str = ""
 ) -> list[placement.ClusterRoom]:
-    """What each cluster has left, as if `besides` were not there (for resizing it); with how many instances of the
+    """Room that each cluster has left, as if `besides` were not there (for resizing it); with how many instances of the
     tenant named it has.
     """
     # As things stood when a broker was last heard of: an observer that is late speaks against none of them.
@@ -147,7 +147,7 @@ def _sold(
 
 
 def size_of(instance: Instance) -> dict[str, int]:
-    """What an instance asks of a cluster."""
+    """Size that an instance asks of a cluster."""
     return {
         "bandwidth_mb_s": instance.bandwidth_mb_s,
         "storage_gb": instance.storage_gb,

@@ -1,4 +1,4 @@
-"""What becomes of an instance that is to be placed, in words: for its tenant, and cluster by cluster for operators."""
+"""Sentences about an instance that is to be placed: for its tenant, and cluster by cluster for operators."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def missing_ports(host: str) -> MissingRoom:
 
 
 def reasons(clusters: Sequence[Cluster], rooms: Sequence[ClusterRoom], instance: Instance) -> list[dict[str, Any]]:
-    """What spoke for and against each cluster, the chosen one first."""
+    """Verdicts on each cluster as they are kept, the chosen one first."""
     names = {cluster.pk: cluster.name for cluster in clusters}
     return [
         {

@@ -17,7 +17,7 @@ from fractions import Fraction
 
 
 class Fit(StrEnum):
-    """What a cluster has for an instance."""
+    """Reason why a cluster does for an instance, or does not."""
 
     CHOSEN = "chosen"
     FITS = "fits"
@@ -103,7 +103,7 @@ def choose(
 def verdicts(
     clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int, storage_gb: int, partitions: int = 0
 ) -> tuple[Verdict, ...]:
-    """What speaks for and against each cluster, the chosen one first, then in the order of preference."""
+    """Judges each cluster: the chosen one first, then in the order of preference."""
     size = {"bandwidth_mb_s": bandwidth_mb_s, "storage_gb": storage_gb, "partitions": partitions}
     choice = choose(clusters, **size)
     found = []
@@ -176,8 +176,8 @@ def _fitting(
 def missing(
     clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int, storage_gb: int, partitions: int = 0
 ) -> tuple[str, ...]:
-    """What an instance that nobody takes lacks: `cluster` (none takes instances), `broker` (those have none that does
-    and answers), `partitions`, `bandwidth`, `storage`, or `both`: each is there, but not on the same brokers.
+    """Names what an instance that nobody takes lacks: `cluster` (none takes instances), `broker` (those have none that
+    does and answers), `partitions`, `bandwidth`, `storage`, or `both`: each is there, but not on the same brokers.
     """
     if not clusters:
         return ("cluster",)

@@ -90,7 +90,7 @@ def health_pill(broker: Broker) -> SafeString:
 
 @register.simple_tag
 def agent_pill(host: Host) -> SafeString:
-    """Whether the agent of a host looks after it."""
+    """Pill that says whether the agent of a host looks after it."""
     if selectors.agent_is_alive(host):
         return console_pill("running", _("Agent runs"))
     return (

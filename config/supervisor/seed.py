@@ -110,7 +110,7 @@ def further_fleet(options: UpOptions, host_name: str) -> list[str]:
 
 
 def clusters_are_formed() -> bool:
-    """Whether no cluster is being formed any more."""
+    """True when no cluster is being formed any more."""
     return not Cluster.objects.filter(state=ClusterState.FORMING).exists()
 
 

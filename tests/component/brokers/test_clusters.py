@@ -52,7 +52,7 @@ def fact(operation_id: str, name: str) -> str:
 
 
 class World:
-    """What brokers answer: on their admin ports, and as a cluster."""
+    """Answers of brokers: on their admin ports, and as a cluster."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.answering: set[int] = set()
