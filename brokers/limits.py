@@ -169,7 +169,15 @@ WORK_ROUND_S = 0.8
 
 def publish() -> None:
     """Put what brokers hold instances to under `/limits`; called once from `AppConfig.ready`."""
-    register(*_of_access_control())
+    register(
+        *_of_access_control(),
+        Limit(
+            "dedicated_clusters_per_tenant_max",
+            DEDICATED_CLUSTERS_PER_TENANT_MAX,
+            "clusters",
+            "Clusters for dedicated instances of one tenant that are formed without an operator; more instances wait.",
+        ),
+    )
     _publish_what_is_kept()
     _publish_connections()
     _publish_audit()

@@ -53,6 +53,13 @@ def done(operation: FleetOperation, step: FleetStep, fact: str, **data: Any) -> 
     _set(operation, step, StepState.DONE, fact, data)
 
 
+def note_trouble(operation: FleetOperation, detail: str) -> None:
+    """Writes down what the step that is not done waits for, where somebody does not answer."""
+    step = next((item for item in operation.steps if item["state"] != StepState.DONE), None)
+    if step is not None:
+        waits(operation, FleetStep(step["name"]), detail)
+
+
 def succeed(operation: FleetOperation) -> bool:
     """Finishes well; False when somebody else has finished it meanwhile."""
     operation.state, operation.finished_at = OperationState.SUCCEEDED, timezone.now()

@@ -66,4 +66,5 @@ def reconcile_clusters() -> int:
         except OUTSIDE_TROUBLE as error:
             detail = error.detail if isinstance(error, DomainError) else "ZooKeeper does not answer."
             log.warning("work.not_yet", work_id=row.pk, reason=detail)
+            fleet_operations.note_trouble(row, detail)
     return result
