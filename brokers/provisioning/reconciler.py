@@ -85,13 +85,11 @@ def _one_pass(instance_id: str) -> str:
 
 def _waits_for_room(work: Work, why: WaitsForRoom) -> str:
     """The sweep looks again. A dedicated instance has a cluster of its own made, where there are free hosts."""
-    operation = dedicated.ensure_cluster(work.instance)
-    if operation is None:
-        return f"waits: {why.room.detail}"
-    detail = forecasts.FORMING
-    for item in work.operations:
-        operations.step_waits(item, Step.PLACED, detail, {"outcome": "forming"})
-    return "waits for its cluster"
+    is_formed = dedicated.ensure_cluster(work.instance) is not None
+    fact, data = (forecasts.FORMING, {"outcome": "forming"}) if is_formed else (why.room.detail, why.room.data)
+    for operation in work.operations:
+        operations.step_waits(operation, Step.PLACED, fact, data)
+    return "waits for its cluster" if is_formed else f"waits: {fact}"
 
 
 def _close_to_clients(work: Work) -> None:

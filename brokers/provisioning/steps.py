@@ -139,8 +139,6 @@ def _note_waiting(work: Work, why: WaitsForRoom) -> None:
             audit.record(
                 work.acting, "instance.waits_for_room", row, None, {"missing": why.room.missing}, tenant=row.tenant
             )
-    for operation in work.operations:
-        operations.step_waits(operation, Step.PLACED, why.room.detail, why.room.data)
 
 
 def _no_port(error: port_leases.PoolEmpty) -> CannotProvision:
