@@ -37,12 +37,12 @@ RETIRED_WITHIN_S = 300.0
 
 @pytest.fixture()
 def operator(stack: Stack) -> Caller:
-    return Caller(stack.ready["api_url"], stack.ready["operator"]["token"])
+    return Caller(api_url=stack.ready["api_url"], token=stack.ready["operator"]["token"])
 
 
 @pytest.fixture()
 def tenant(stack: Stack) -> Caller:
-    return Caller(stack.ready["api_url"], stack.ready["tenant"]["token"])
+    return Caller(api_url=stack.ready["api_url"], token=stack.ready["tenant"]["token"])
 
 
 @contextmanager
