@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,7 +134,10 @@ class TestDryRun:
         assert not Instance.objects.exists()
 
 
-def test_operators_read_why_an_instance_lives_where_it_does(cluster: Cluster, operator: Api, tmp_path: Path) -> None:
+def test_operators_read_why_an_instance_lives_where_it_does(
+    cluster: Cluster, operator: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciler, "ACK_DEADLINE_S", 0.1)
     instance = make_instance(make_tenant(), phase="provisioning")
     with pytest.raises(reconciler.NotYet):
         reconciler.reconcile(instance.pk)
