@@ -10,14 +10,12 @@ from typing import Any
 
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
-from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from brokers.choices import (
     ClusterKind,
     ClusterState,
     DataLoss,
-    FleetOperationType,
     ProcessState,
     ReassignmentState,
     RebalanceKind,
@@ -28,9 +26,9 @@ from brokers.choices import (
 )
 from brokers.contract import paths, process_identity
 from brokers.contract.process_identity import ProcessIdentity
+from brokers.fleet_operation import FleetOperation as FleetOperation
 from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_STORAGE_GB, BROKERS_PER_INSTANCE_MIN, MOVES_PER_BROKER
 from instances import naming
-from instances.choices import OperationState, StepState
 from instances.models import Instance, Route
 from tenants.ids import TypedIdField
 from tenants.versioned import Versioned
@@ -88,14 +86,9 @@ class Cluster(Versioned):
         help_text=_("What all its instances together may have; empty = no limit."),
     )
     reserved_for = models.ForeignKey(
-        Instance,
-        on_delete=models.PROTECT,
-        related_name="+",
-        null=True,
-        blank=True,
-        editable=False,
+        Instance, on_delete=models.PROTECT, related_name="+", null=True, blank=True, editable=False,
         verbose_name=_("made for"),
-    )
+    )  # fmt: skip
     retired_at = models.DateTimeField(_("retired"), null=True, blank=True, editable=False)
 
     objects = ClusterQuerySet.as_manager()
@@ -263,48 +256,6 @@ class Placement(models.Model):
 
     def __str__(self) -> str:
         return f"{self.instance_id} on {self.cluster_id}"
-
-
-class FleetOperation(models.Model):
-    """A slow act of an operator on a cluster, to be followed. `steps` is a list of `{name, state, at_ms, fact, data}`;
-    `at_ms` counts from `created_at`.
-    """
-
-    id = TypedIdField("fop")
-    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="operations", verbose_name=_("cluster"))
-    type = models.CharField(_("type"), max_length=16, choices=FleetOperationType.choices)
-    state = models.CharField(_("state"), max_length=12, choices=OperationState.choices, default=OperationState.PENDING)
-    steps = models.JSONField(_("steps"), default=list)
-    error = models.JSONField(_("error"), null=True, blank=True)
-    asked_by = models.CharField(_("asked by"), max_length=254)
-    request_id = models.CharField(_("request id"), max_length=64, blank=True, default="")
-    created_at = models.DateTimeField(_("created"), default=timezone.now)
-    finished_at = models.DateTimeField(_("finished"), null=True, blank=True)
-
-    class Meta:
-        ordering = ("-created_at", "id")
-        verbose_name = _("fleet operation")
-        verbose_name_plural = _("fleet operations")
-        constraints = (
-            models.UniqueConstraint(
-                fields=("cluster",),
-                condition=models.Q(state__in=("pending", "running")),
-                name="one_fleet_operation_per_cluster",
-            ),
-        )
-
-    def __str__(self) -> str:
-        return f"{self.type} {self.cluster_id} {self.state}"
-
-    @property
-    def is_open(self) -> bool:
-        return self.state in (OperationState.PENDING, OperationState.RUNNING)
-
-    @property
-    def progress(self) -> float:
-        """Share of the steps that are done, 0 to 1."""
-        done = sum(step["state"] == StepState.DONE for step in self.steps)
-        return round(done / len(self.steps), 3) if self.steps else 0.0
 
 
 class PortLease(models.Model):

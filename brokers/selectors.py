@@ -81,6 +81,11 @@ def clusters() -> QuerySet[Cluster]:
     return Cluster.objects.active().annotate(broker_count=present).order_by("name")
 
 
+def active_clusters() -> QuerySet[Cluster]:
+    """All but retired ones, without figures, so that rows can be locked."""
+    return Cluster.objects.active()
+
+
 def fleet_operations() -> QuerySet[FleetOperation]:
     """The latest first."""
     return FleetOperation.objects.select_related("cluster").order_by("-created_at", "id")

@@ -21,7 +21,6 @@ from brokers.limits import (
     ZONE_CHARS_MAX,
     ZONES_PER_CLUSTER_MAX,
 )
-from brokers.models import Cluster
 from brokers.monitoring import cluster_overview
 from brokers.monitoring.cluster_overview import BrokerSummary, ClusterMap
 from brokers.operations import clusters
@@ -191,7 +190,7 @@ class ClusterResource(OperatorView):
 
         What is placed on it stays. Moving its instances elsewhere is not a part of it.
         """
-        row = fetch(Cluster.objects.active(), lock=True, pk=cluster_id)
+        row = fetch(selectors.active_clusters(), lock=True, pk=cluster_id)
         self.require_match(row)
         clusters.change_cluster(acting=self.actor, cluster=row, changes=self.body)
         return self.one(fetch(selectors.clusters(), pk=cluster_id), ClusterOut)
@@ -203,7 +202,7 @@ class ClusterResource(OperatorView):
         Usage and audit are read to the end, then its brokers stop and are removed, and its documents go. Follow the
         operation at `Location`.
         """
-        row = fetch(Cluster.objects.active(), lock=True, pk=cluster_id)
+        row = fetch(selectors.active_clusters(), lock=True, pk=cluster_id)
         self.require_match(row)
         return accepted(self, clusters.retire_cluster(acting=self.actor, cluster=row, dry_run=self.dry_run))
 

@@ -72,7 +72,7 @@ def missing_ports(host: str) -> MissingRoom:
 
 
 def reasons(clusters: Sequence[Cluster], rooms: Sequence[ClusterRoom], instance: Instance) -> list[dict[str, Any]]:
-    """Verdicts on each cluster as they are kept, the chosen one first."""
+    """Fit of each cluster as it is kept, the chosen one first."""
     names = {cluster.pk: cluster.name for cluster in clusters}
     return [
         {
@@ -84,5 +84,5 @@ def reasons(clusters: Sequence[Cluster], rooms: Sequence[ClusterRoom], instance:
             "left_bandwidth_mb_s": item.left_bandwidth_mb_s,
             "left_storage_gb": item.left_storage_gb,
         }
-        for item in placement.verdicts(rooms, **size_of(instance))[:REASONS_KEPT_MAX]
+        for item in placement.cluster_fits(rooms, **size_of(instance))[:REASONS_KEPT_MAX]
     ]

@@ -71,7 +71,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ClusterFit:
     """Why a cluster was chosen, would have done, or does not fit."""
 
     cluster_id: str
@@ -100,9 +100,9 @@ def choose(
     return min(choices, key=lambda item: item[0])[1] if choices else None
 
 
-def verdicts(
+def cluster_fits(
     clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int, storage_gb: int, partitions: int = 0
-) -> tuple[Verdict, ...]:
+) -> tuple[ClusterFit, ...]:
     """Judges each cluster: the chosen one first, then in the order of preference."""
     size = {"bandwidth_mb_s": bandwidth_mb_s, "storage_gb": storage_gb, "partitions": partitions}
     choice = choose(clusters, **size)
@@ -112,7 +112,7 @@ def verdicts(
         if choice is not None and cluster.id == choice.cluster_id:
             fit = Fit.CHOSEN
         found.append(
-            Verdict(
+            ClusterFit(
                 cluster_id=cluster.id,
                 fit=fit,
                 own_instances=cluster.own_instances,

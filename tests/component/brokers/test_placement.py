@@ -16,10 +16,10 @@ from brokers.placement.placement import (
     Fit,
     brokers_for,
     choose,
+    cluster_fits,
     largest_bandwidth_mb_s,
     largest_storage_gb,
     missing,
-    verdicts,
 )
 
 PLENTY = 1_000_000
@@ -166,7 +166,7 @@ def test_nothing_is_sold_twice_and_a_refusal_is_never_wrong(
     clusters: list[ClusterRoom], mb_s: int, gb: int, partitions: int
 ) -> None:
     chosen = choose(clusters, bandwidth_mb_s=mb_s, storage_gb=gb, partitions=partitions)
-    found = verdicts(clusters, bandwidth_mb_s=mb_s, storage_gb=gb, partitions=partitions)
+    found = cluster_fits(clusters, bandwidth_mb_s=mb_s, storage_gb=gb, partitions=partitions)
     assert {item.cluster_id for item in found} == {item.id for item in clusters}
     fits = [item.cluster_id for item in found if item.fit in (Fit.CHOSEN, Fit.FITS)]
     if chosen is None:
