@@ -124,8 +124,11 @@ def _removed(operation: FleetOperation, brokers: list[Broker]) -> bool:
         membership.remove_broker(acting=system_actor(ACTOR), broker=broker)
     fleet_operations.done(operation, FleetStep.BROKERS_REMOVED, "Their logs stay on the hosts' disks.")
     cluster = operation.cluster
-    removed = delete_tree(zookeeper.session(cluster), cluster.chroot)
-    fleet_operations.done(operation, FleetStep.DOCUMENTS_REMOVED, f"{removed:,} documents")
+    forgotten = delete_tree(zookeeper.session(cluster), cluster.chroot)
+    if forgotten.kept:
+        log.warning("cluster.documents_kept", cluster_id=cluster.pk, kept=forgotten.kept)
+    fact = f"{forgotten.deleted:,} documents"
+    fleet_operations.done(operation, FleetStep.DOCUMENTS_REMOVED, fact, kept=forgotten.kept)
     return _is_over(operation)
 
 

@@ -2,38 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from kazoo.client import KazooClient
-from kazoo.exceptions import NoNodeError
+from kazoo.exceptions import NoAuthError, NoNodeError, NotEmptyError
+from kazoo.security import ACL
 
 from brokers.contract.zookeeper_access import ALL, Grant
 from brokers.infra import zookeeper
 from brokers.infra.zookeeper import kazoo_acl
 
 
-def delete_tree(client: KazooClient, root: str) -> int:
-    """Deletes all below `root`, which stays, empty: its parent lets nobody delete. Returns the number of nodes.
+class Forgotten(NamedTuple):
+    """Number of nodes that were deleted, and of those that nobody but their maker may delete."""
+
+    deleted: int
+    kept: int
+
+
+def delete_tree(client: KazooClient, root: str) -> Forgotten:
+    """Deletes all below `root`, which stays, empty: its parent lets nobody delete.
 
     Nodes of brokers let the control plane change their access list alone, so that is done first.
     """
     own = zookeeper.identity()
-    acl = kazoo_acl([Grant(ALL, own.credentials.digest)]) if own else None
-    return _delete_below(client, root, acl)
+    return _delete_below(client, root, kazoo_acl([Grant(ALL, own.credentials.digest)]) if own else None)
 
 
-def _delete_below(client: KazooClient, path: str, acl: object) -> int:
+def _delete_below(client: KazooClient, path: str, acl: Sequence[ACL] | None) -> Forgotten:
     try:
         if acl is not None:
             client.set_acls(path, acl)
         children = client.get_children(path)
-    except NoNodeError:
-        return 0
-    count = 0
+    except (NoNodeError, NoAuthError):  # an ephemeral node whose session has ended, or somebody else's
+        return Forgotten(0, 0)
+    deleted = kept = 0
     for name in children:
-        child = f"{path}/{name}"
-        count += _delete_below(client, child, acl)
+        below = _delete_below(client, f"{path}/{name}", acl)
+        deleted, kept = deleted + below.deleted, kept + below.kept
         try:
-            client.delete(child)
-            count += 1
-        except NoNodeError:  # an ephemeral node whose session has ended
+            client.delete(f"{path}/{name}")
+            deleted += 1
+        except NoNodeError:
             continue
-    return count
+        except (NoAuthError, NotEmptyError):
+            kept += 1
+    return Forgotten(deleted, kept)

@@ -241,9 +241,9 @@ class TestRetiring:
         client.start()
         client.ensure_path("/penstock/cl-gone/a/b")
         client.ensure_path("/penstock/cl-stays/a")
-        assert delete_tree(client, "/penstock/cl-gone") == 2
-        assert delete_tree(client, "/penstock/cl-gone") == 0
-        assert delete_tree(client, "/penstock/cl-never") == 0
+        assert delete_tree(client, "/penstock/cl-gone") == (2, 0)
+        assert delete_tree(client, "/penstock/cl-gone") == (0, 0)
+        assert delete_tree(client, "/penstock/cl-never") == (0, 0)
         assert client.get_children("/penstock/cl-gone") == []
         assert client.get_children("/penstock/cl-stays") == ["a"]
         client.stop()
