@@ -14,9 +14,10 @@ class BillingConfig(AppConfig):
         from billing.notices import account_notices
         from billing.reporting import usage_problems
         from billing.reporting.needs import money_needs
-        from billing.selectors import plan_terms
+        from billing.selectors import plan_terms, usage_read_to
         from billing.services import forget_usage_offset
         from brokers.monitoring import interfaces as monitoring_interfaces
+        from brokers.operations import interfaces as operation_interfaces
         from brokers.rebalancing import interfaces
         from instances import interfaces as instances_interfaces
 
@@ -26,4 +27,5 @@ class BillingConfig(AppConfig):
         instances_interfaces.firing_alerts.plug(firing_alerts)
         monitoring_interfaces.money_needs.plug(money_needs)
         interfaces.usage_begins_anew.plug(forget_usage_offset)
+        operation_interfaces.usage_read_to.plug(usage_read_to)
         monitoring_interfaces.usage_needs.plug(usage_problems.needs)

@@ -14,7 +14,7 @@ from billing.pipeline.cluster import Cluster as UsageSource
 from billing.rating.quotes import Quote, quote
 from brokers.choices import ProcessState
 from brokers.contract.process import CLUSTER_USER
-from brokers.contract.usage import USAGE_INTERVAL_MS
+from brokers.contract.usage import USAGE_INTERVAL_MS, USAGE_TOPIC
 from brokers.infra import internal_tls
 from brokers.models import Cluster, Placement
 from instances.interfaces import PlanTerms
@@ -151,6 +151,12 @@ def with_redemptions(coupons: QuerySet[Coupon]) -> QuerySet[Coupon]:
     of_coupon = Discount.objects.filter(coupon=OuterRef("pk")).order_by().values("coupon")
     count = Subquery(of_coupon.annotate(count=Count("pk")).values("count"))
     return coupons.annotate(redemptions=Coalesce(count, 0))
+
+
+def usage_read_to(cluster_id: str) -> dict[int, int]:
+    """Next offset to be read of each partition of a cluster's usage topic."""
+    rows = UsageOffset.objects.filter(cluster_id=cluster_id, topic=USAGE_TOPIC)
+    return dict(rows.values_list("partition", "next_offset"))
 
 
 def usage_sources() -> list[UsageSource]:

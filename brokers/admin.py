@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
+from django.http import HttpRequest
 from django.urls import URLPattern, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -12,11 +13,12 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from brokers import selectors, services
-from brokers.admin_views import panel, transaction_panel
-from brokers.choices import Health, RebalanceState
-from brokers.models import Broker, Cluster, Host, Placement, PortLease, Rebalance, RollingRestart
+from brokers.admin_views import cluster_panel, host_panel, panel, transaction_panel
+from brokers.choices import ClusterState, Health, RebalanceState
+from brokers.models import Broker, Cluster, FleetOperation, Host, Placement, PortLease, Rebalance, RollingRestart
 from brokers.monitoring import broker_log
 from brokers.monitoring.health import modules_of, offline_directories
+from instances.choices import OperationState
 from tenants.actors import Actor
 from tenants.operator import OperatorAdmin, operator_action
 
@@ -39,6 +41,19 @@ STATE_COLOURS = {
     RebalanceState.DONE.label: "success",
 }
 
+REASONS_LISTED = 3
+CLUSTER_COLOURS = {
+    ClusterState.FORMING.label: "info",
+    ClusterState.READY.label: "success",
+    ClusterState.RETIRING.label: "warning",
+}
+OPERATION_COLOURS = {
+    OperationState.PENDING.label: "info",
+    OperationState.RUNNING.label: "info",
+    OperationState.SUCCEEDED.label: "success",
+    OperationState.FAILED.label: "danger",
+}
+
 
 @admin.register(Cluster)
 class ClusterAdmin(OperatorAdmin):
@@ -47,6 +62,7 @@ class ClusterAdmin(OperatorAdmin):
     list_display = (
         "name",
         "map",
+        "coloured_state",
         "transactions",
         "kind",
         "accepts_instances",
@@ -57,7 +73,17 @@ class ClusterAdmin(OperatorAdmin):
     exclude = ("control_secret_file",)
 
     def get_urls(self) -> list[URLPattern]:
-        return [*panel.cluster_urls(), *transaction_panel.urls(), *super().get_urls()]
+        return [*cluster_panel.urls(), *panel.cluster_urls(), *transaction_panel.urls(), *super().get_urls()]
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return bool(request.user.has_perm("brokers.change_cluster"))
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return selectors.clusters()
+
+    @display(description=_("state"), label=CLUSTER_COLOURS)
+    def coloured_state(self, cluster: Cluster) -> str:
+        return str(cluster.get_state_display())
 
     @admin.display(description=_("map"))
     def map(self, cluster: Cluster) -> SafeString:
@@ -86,11 +112,37 @@ class ClusterAdmin(OperatorAdmin):
 
 @admin.register(Host)
 class HostAdmin(OperatorAdmin):
-    when_empty = _(
-        "Machines that run brokers. manage.py up makes the first one, and an agent of its name looks after it."
-    )
+    when_empty = _("Machines that run brokers. Add one, and run its agent there.")
     symbol = "dns"
-    list_display = ("id", "name", "advertised_host", "port_first", "port_last", "agent_seen_at")
+    list_display = (
+        "name",
+        "zone",
+        "agent",
+        "brokers_here",
+        "advertised_host",
+        "port_first",
+        "port_last",
+        "agent_seen_at",
+    )
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return bool(request.user.has_perm("brokers.change_cluster"))
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return selectors.hosts()
+
+    def get_urls(self) -> list[URLPattern]:
+        return [*host_panel.urls(), *super().get_urls()]
+
+    @display(description=_("agent"), label={_("Runs"): "success", _("Silent"): "danger", _("Not seen yet"): "warning"})
+    def agent(self, host: Host) -> str:
+        if selectors.agent_is_alive(host):
+            return str(_("Runs"))
+        return str(_("Silent") if host.agent_seen_at else _("Not seen yet"))
+
+    @admin.display(description=_("brokers"))
+    def brokers_here(self, host: Any) -> int:
+        return int(host.broker_count)
 
 
 @admin.register(Broker)
@@ -186,14 +238,45 @@ class RollingRestartAdmin(OperatorAdmin):
         return f"{row.done} / {len(row.numbers)}"
 
 
+@admin.register(FleetOperation)
+class FleetOperationAdmin(OperatorAdmin):
+    when_empty = _("Clusters that are formed and retired stand here, with how far they are.")
+    symbol = "playlist_add_check"
+    list_display = ("id", "cluster", "type", "coloured_state", "steps_done", "asked_by", "created_at", "finished_at")
+    list_filter = ("type", "state")
+    list_select_related = ("cluster",)
+
+    @display(description=_("state"), label=OPERATION_COLOURS)
+    def coloured_state(self, row: FleetOperation) -> str:
+        return str(row.get_state_display())
+
+    @admin.display(description=_("steps done"))
+    def steps_done(self, row: FleetOperation) -> str:
+        return f"{sum(step['state'] == 'done' for step in row.steps)} / {len(row.steps)}"
+
+
 @admin.register(Placement)
 class PlacementAdmin(OperatorAdmin):
     when_empty = _("Which cluster an instance lives in. It is chosen when a tenant creates the instance.")
     symbol = "grid_view"
-    list_display = ("instance", "cluster", "bandwidth_mb_s", "storage_gb", "placed_at")
+    list_display = ("instance", "cluster", "why", "bandwidth_mb_s", "storage_gb", "placed_at")
     list_filter = ("cluster",)
     list_select_related = ("instance", "cluster")
     search_fields = ("instance__id", "instance__name")
+    readonly_fields = ("reasons_listed",)
+
+    @admin.display(description=_("why there"))
+    def why(self, row: Placement) -> str:
+        return "; ".join(f"{item['cluster']}: {item['detail']}" for item in row.reasons[:REASONS_LISTED]) or "—"
+
+    @admin.display(description=_("what each cluster had for it"))
+    def reasons_listed(self, row: Placement) -> SafeString | str:
+        lines = [
+            f"{item['cluster']}: {item['detail']}; {item['left_bandwidth_mb_s']:,} MB/s, "
+            f"{item['left_storage_gb']:,} GB, {item['own_instances']} of the same tenant"
+            for item in row.reasons
+        ]
+        return format_html("<pre>{}</pre>", "\n".join(lines)) if lines else "—"
 
 
 @admin.register(PortLease)

@@ -22,7 +22,7 @@ class BrokersConfig(AppConfig):
             users,
         )
         from brokers.monitoring import connections, observe, topic_report
-        from brokers.placement import capacity
+        from brokers.operations.room import InstanceRoom
         from instances import interfaces as instances_interfaces
         from instances.acls.interfaces import acl_admin_client
         from instances.clients.interfaces import connection_admin_client
@@ -39,7 +39,7 @@ class BrokersConfig(AppConfig):
         topic_interfaces.topic_report.plug(topic_report.topic_report)
         topic_interfaces.refresh_topics.plug(tasks.ask_to_refresh_topics)
         connection_admin_client.plug(connections.Connections())
-        instances_interfaces.capacity.plug(capacity.Room())
+        instances_interfaces.capacity.plug(InstanceRoom())
         instances_interfaces.exposure.plug(selectors.is_exposed)
         interfaces.group_admin_client.plug(groups.Groups())
         interfaces.transaction_admin_client.plug(transactions.Transactions())

@@ -11,6 +11,50 @@ class ClusterKind(models.TextChoices):
     DEDICATED = "dedicated", _("Dedicated")
 
 
+class ClusterState(models.TextChoices):
+    """Life of a cluster. Instances are placed on one that is ready."""
+
+    FORMING = "forming", _("Being formed")
+    READY = "ready", _("Ready")
+    RETIRING = "retiring", _("Being retired")
+    RETIRED = "retired", _("Retired")
+
+
+class FleetOperationType(models.TextChoices):
+    FORM = "cluster.form", _("Form a cluster")
+    RETIRE = "cluster.retire", _("Retire a cluster")
+
+
+class FleetStep(models.TextChoices):
+    """Steps of fleet operations, in the order in which they are done."""
+
+    ACCEPTED = "accepted", _("Request accepted")
+    BROKERS_ADDED = "brokers_added", _("Brokers added")
+    BROKERS_ANSWER = "brokers_answer", _("Brokers answer")
+    CONTROLLER_ELECTED = "controller_elected", _("Controller elected")
+    USAGE_READ = "usage_read", _("Usage and audit read to the end")
+    BROKERS_STOPPED = "brokers_stopped", _("Brokers stopped")
+    BROKERS_REMOVED = "brokers_removed", _("Brokers removed")
+    DOCUMENTS_REMOVED = "documents_removed", _("Documents removed from ZooKeeper")
+
+
+FLEET_STEPS_OF: dict[FleetOperationType, tuple[FleetStep, ...]] = {
+    FleetOperationType.FORM: (
+        FleetStep.ACCEPTED,
+        FleetStep.BROKERS_ADDED,
+        FleetStep.BROKERS_ANSWER,
+        FleetStep.CONTROLLER_ELECTED,
+    ),
+    FleetOperationType.RETIRE: (
+        FleetStep.ACCEPTED,
+        FleetStep.USAGE_READ,
+        FleetStep.BROKERS_STOPPED,
+        FleetStep.BROKERS_REMOVED,
+        FleetStep.DOCUMENTS_REMOVED,
+    ),
+}
+
+
 class WantedState(models.TextChoices):
     """What the operator wants of a broker process; the agent of its host makes it so."""
 

@@ -31,6 +31,23 @@ BROKERS_PER_INSTANCE_MIN = 3
 BROKERS_PER_CLUSTER_MAX = 32
 PORTS_PER_HOST = 10_000
 
+# The fleet. Pages and sums go over all of it.
+HOSTS_MAX = 1_000
+CLUSTERS_MAX = 200
+BROKERS_PER_HOST_MAX = 64
+HOST_NAME_CHARS_MAX = 63
+CLUSTER_NAME_CHARS_MAX = 40
+ZONE_CHARS_MAX = 64
+ZONES_PER_CLUSTER_MAX = 32
+ADDRESS_CHARS_MAX = 255
+PATH_CHARS_MAX = 500
+DIRECTORIES_MAX = 32
+CLUSTER_PARTITIONS_MAX = 1_000_000
+# Operations that were not finished are carried on by the same task as rebalances; so many a look.
+FLEET_OPERATIONS_PER_ROUND_MAX = 50
+# Dedicated clusters that are made without an operator, for all instances of one tenant together.
+DEDICATED_CLUSTERS_PER_TENANT_MAX = 3
+
 # One try of the reconciler waits this long for acknowledgements; the sweep tries again until the second runs out.
 ACK_DEADLINE_S = 8.0
 PROVISION_DEADLINE_S = 120.0
@@ -163,7 +180,15 @@ WORK_ROUND_S = 0.8
 
 def publish() -> None:
     """Put what brokers hold instances to under `/limits`; called once from `AppConfig.ready`."""
-    register(*_of_access_control())
+    register(
+        *_of_access_control(),
+        Limit(
+            "dedicated_clusters_per_tenant_max",
+            DEDICATED_CLUSTERS_PER_TENANT_MAX,
+            "clusters",
+            "Clusters for dedicated instances of one tenant that are formed without an operator; more instances wait.",
+        ),
+    )
     _publish_what_is_kept()
     _publish_connections()
     _publish_loop_weights()

@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from brokers.choices import (
     ClusterKind,
+    ClusterState,
     DataLoss,
     ProcessState,
     ReassignmentState,
@@ -25,6 +26,7 @@ from brokers.choices import (
 )
 from brokers.contract import paths, process_identity
 from brokers.contract.process_identity import ProcessIdentity
+from brokers.fleet_operation import FleetOperation as FleetOperation
 from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_STORAGE_GB, BROKERS_PER_INSTANCE_MIN, MOVES_PER_BROKER
 from instances import naming
 from instances.models import Instance, Route
@@ -47,6 +49,12 @@ UNDER_WAY = (
 _PORT = (MinValueValidator(1), MaxValueValidator(65_535))
 
 
+class ClusterQuerySet(models.QuerySet["Cluster"]):
+    def active(self) -> ClusterQuerySet:
+        """All but those that were retired."""
+        return self.exclude(state=ClusterState.RETIRED)
+
+
 class Cluster(Versioned):
     """Brokers that share one tree in ZooKeeper (CKA-46). An instance lives in exactly one.
 
@@ -55,7 +63,7 @@ class Cluster(Versioned):
     """
 
     id = TypedIdField("cl")
-    name = models.SlugField(_("name"), max_length=40, unique=True)
+    name = models.SlugField(_("name"), max_length=40)
     kind = models.CharField(_("kind"), max_length=12, choices=ClusterKind.choices, default=ClusterKind.SHARED)
     zookeeper = models.CharField(
         _("ZooKeeper"), max_length=500, blank=True, help_text=_("host:port[,host:port]; empty means the setting.")
@@ -65,11 +73,35 @@ class Cluster(Versioned):
         _("brokers per instance, at least"), default=BROKERS_PER_INSTANCE_MIN
     )
     accepts_instances = models.BooleanField(_("takes further instances"), default=True)
+    state = models.CharField(
+        _("state"), max_length=8, choices=ClusterState.choices, default=ClusterState.READY, editable=False
+    )
+    zones = models.JSONField(
+        _("zones"), default=list, blank=True, help_text=_("Zones of hosts that its brokers may be on; empty = all.")
+    )
+    max_partitions = models.PositiveIntegerField(
+        _("partitions, at most"),
+        null=True,
+        blank=True,
+        help_text=_("What all its instances together may have; empty = no limit."),
+    )
+    reserved_for = models.ForeignKey(
+        Instance, on_delete=models.PROTECT, related_name="+", null=True, blank=True, editable=False,
+        verbose_name=_("made for"),
+    )  # fmt: skip
+    retired_at = models.DateTimeField(_("retired"), null=True, blank=True, editable=False)
+
+    objects = ClusterQuerySet.as_manager()
 
     class Meta:
         ordering = ("name",)
         verbose_name = _("cluster")
         verbose_name_plural = _("clusters")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("name",), condition=~models.Q(state=ClusterState.RETIRED.value), name="cluster_name_once"
+            ),
+        )
 
     def __str__(self) -> str:
         return f"{self.name} ({self.pk})"
@@ -90,7 +122,14 @@ class Host(Versioned):
     """A machine with an agent. `port_*` is the pool that tenants' listeners on this host come from."""
 
     id = TypedIdField("hst")
-    name = models.SlugField(_("name"), max_length=63, unique=True)
+    name = models.SlugField(_("name"), max_length=63)
+    zone = models.SlugField(
+        _("zone"),
+        max_length=64,
+        blank=True,
+        default="",
+        help_text=_("Rack of its brokers without one of their own."),
+    )
     bind_host = models.CharField(_("listens on"), max_length=255, default="127.0.0.1")
     advertised_host = models.CharField(_("told to tenants"), max_length=255, default="127.0.0.1")
     internal_host = models.CharField(_("told to brokers"), max_length=255, default="127.0.0.1")
@@ -99,13 +138,25 @@ class Host(Versioned):
     port_cursor = models.PositiveIntegerField(
         default=0, editable=False, help_text="Last port given out: the search goes on behind it, so ports rest a while."
     )
+    capacity_mb_s = models.PositiveIntegerField(
+        _("brokers may sell, MB/s"),
+        null=True,
+        blank=True,
+        help_text=_("All of the host together; empty = no limit."),
+    )
+    capacity_gb = models.PositiveIntegerField(_("brokers may sell, GB"), null=True, blank=True)
+    data_dirs = models.JSONField(
+        _("data directories"), default=list, blank=True, help_text=_("Each of its brokers keeps its log below these.")
+    )
     agent_seen_at = models.DateTimeField(_("agent seen"), null=True, blank=True, editable=False)
+    removed_at = models.DateTimeField(_("removed"), null=True, blank=True, editable=False)
 
     class Meta:
         ordering = ("name",)
         verbose_name = _("host")
         verbose_name_plural = _("hosts")
         constraints = (
+            models.UniqueConstraint(fields=("name",), condition=models.Q(removed_at=None), name="host_name_once"),
             models.CheckConstraint(condition=models.Q(port_first__lte=models.F("port_last")), name="host_port_range"),
         )
 
@@ -166,6 +217,11 @@ class Broker(Versioned):
         return f"{self.number} @ {self.host_id}"
 
     @property
+    def effective_rack(self) -> str:
+        """Rack that its process is started with: its own, else the zone of its host."""
+        return self.rack or self.host.zone
+
+    @property
     def internal_address(self) -> tuple[str, int]:
         return self.host.internal_host, self.internal_port
 
@@ -188,6 +244,9 @@ class Placement(models.Model):
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="placements", verbose_name=_("cluster"))
     bandwidth_mb_s = models.PositiveIntegerField(_("sold bandwidth, MB/s"))
     storage_gb = models.PositiveIntegerField(_("sold storage, GB"))
+    reasons = models.JSONField(
+        _("why there"), default=list, editable=False, help_text="What each cluster had for it when it was placed."
+    )
     placed_at = models.DateTimeField(_("placed"), auto_now_add=True)
 
     class Meta:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from ipaddress import ip_address
 
 from django.db.models import Count, F, Q, QuerySet, Sum
-from django.db.models.functions import Least
+from django.db.models.functions import Coalesce, Least
 from django.utils import timezone
 
 from brokers.choices import Health, ReassignmentState, RestartState, WantedState
-from brokers.models import UNDER_WAY, Broker, Cluster, Host, Placement, PortLease, Rebalance, RollingRestart
+from brokers.limits import HOST_LATE_S
+from brokers.models import (
+    UNDER_WAY,
+    Broker,
+    Cluster,
+    FleetOperation,
+    Host,
+    Placement,
+    PortLease,
+    Rebalance,
+    RollingRestart,
+)
 from brokers.monitoring.health import health
 
 
@@ -24,6 +36,24 @@ class Room:
     sold_bandwidth_mb_s: int
     sold_storage_gb: int
     instances: int
+    sold_partitions: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """A log directory of a broker; the sizes are those of its volume, None where the broker did not say."""
+
+    broker_id: str
+    number: int
+    path: str
+    total_bytes: int | None
+    usable_bytes: int | None
+    offline_reason: str
+
+    @property
+    def used_bytes(self) -> int | None:
+        known = self.total_bytes is not None and self.usable_bytes is not None
+        return self.total_bytes - self.usable_bytes if known else None  # type: ignore[operator]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +78,57 @@ class Progress:
 
 def clusters() -> QuerySet[Cluster]:
     present = Count("brokers", filter=Q(brokers__removed_at=None), distinct=True)
-    return Cluster.objects.annotate(broker_count=present).order_by("name")
+    return Cluster.objects.active().annotate(broker_count=present).order_by("name")
+
+
+def active_clusters() -> QuerySet[Cluster]:
+    """All but retired ones, without figures, so that rows can be locked."""
+    return Cluster.objects.active()
+
+
+def fleet_operations() -> QuerySet[FleetOperation]:
+    """The latest first."""
+    return FleetOperation.objects.select_related("cluster").order_by("-created_at", "id")
+
+
+def latest_operation(cluster: Cluster) -> FleetOperation | None:
+    """The operation of a cluster that was begun last."""
+    return fleet_operations().filter(cluster=cluster).first()
 
 
 def hosts() -> QuerySet[Host]:
-    present = Count("brokers", filter=Q(brokers__removed_at=None), distinct=True)
-    return Host.objects.annotate(broker_count=present).order_by("name")
+    """With what their brokers may sell: `broker_count`, `used_mb_s`, `used_gb`."""
+    present = Q(brokers__removed_at=None)
+    return (
+        Host.objects.filter(removed_at=None)
+        .annotate(
+            broker_count=Count("brokers", filter=present),
+            used_mb_s=Coalesce(Sum("brokers__bandwidth_mb_s", filter=present), 0),
+            used_gb=Coalesce(Sum("brokers__storage_gb", filter=present), 0),
+        )
+        .order_by("name")
+    )
+
+
+def agent_is_alive(host: Host) -> bool:
+    """True if the agent of a host was seen lately."""
+    return host.agent_seen_at is not None and timezone.now() - host.agent_seen_at <= timedelta(seconds=HOST_LATE_S)
+
+
+def disks_of(brokers: Iterable[Broker]) -> list[Disk]:
+    """Log directories of brokers with the volumes that they lie on, as the brokers said last."""
+    return [
+        Disk(
+            broker_id=broker.pk,
+            number=broker.number,
+            path=str(item["path"]),
+            total_bytes=item.get("total_bytes"),
+            usable_bytes=item.get("usable_bytes"),
+            offline_reason=item.get("offline_reason") or "",
+        )
+        for broker in brokers
+        for item in (broker.observed or {}).get("log_directories", ())
+    ]
 
 
 def hosts_with_running_brokers() -> QuerySet[Host]:
@@ -89,7 +164,7 @@ def instances_by_broker(cluster: Cluster) -> dict[int, int]:
 
 def is_exposed() -> bool:
     """True if other machines may reach brokers: some host listens, or is advertised, beyond loopback."""
-    rows = Host.objects.values_list("bind_host", "advertised_host")
+    rows = Host.objects.filter(removed_at=None).values_list("bind_host", "advertised_host")
     return any(not _is_loopback(address) for addresses in rows for address in addresses)
 
 
@@ -166,9 +241,14 @@ def rooms_of(clusters: Sequence[Cluster]) -> dict[str, Room]:
         row["cluster_id"]: row
         for row in Placement.objects.filter(cluster__in=clusters)
         .values("cluster_id")
-        .annotate(mb_s=Sum("bandwidth_mb_s"), gb=Sum("storage_gb"), instances=Count("instance_id"))
+        .annotate(
+            mb_s=Sum("bandwidth_mb_s"),
+            gb=Sum("storage_gb"),
+            instances=Count("instance_id"),
+            partitions=Sum("instance__partitions_max"),
+        )
     }
-    nothing = {"mb_s": 0, "gb": 0, "instances": 0}
+    nothing = {"mb_s": 0, "gb": 0, "instances": 0, "partitions": 0}
     result = {}
     for cluster in clusters:
         limits, taken = can_sell.get(cluster.pk, nothing), sold.get(cluster.pk, nothing)
@@ -178,5 +258,6 @@ def rooms_of(clusters: Sequence[Cluster]) -> dict[str, Room]:
             sold_bandwidth_mb_s=taken["mb_s"],
             sold_storage_gb=taken["gb"],
             instances=taken["instances"],
+            sold_partitions=taken["partitions"],
         )
     return result

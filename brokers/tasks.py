@@ -240,6 +240,13 @@ def carry_on() -> int:
     return result
 
 
+@shared_task(name="brokers.work_on_clusters", ignore_result=True)
+def work_on_clusters() -> int:
+    """Look at clusters that are being formed or retired."""
+    close_old_connections()
+    return job_runner.reconcile_clusters()
+
+
 @shared_task(name="brokers.read_audit", ignore_result=True)
 def read_audit() -> int:
     """Bring what Kafka clients administered into their tenants' audit logs."""

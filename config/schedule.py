@@ -49,6 +49,7 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "sample what instances store": every(STORAGE_SAMPLE_EVERY_S, "brokers.sample_storage"),
     "sweep instances": every(SWEEP_EVERY_S, "brokers.sweep"),
     "move replicas": every(WORK_EVERY_S, "brokers.work"),
+    "form and retire clusters": every(WORK_EVERY_S, "brokers.work_on_clusters"),
     "watch certificates": every(TIDY_EVERY_S, "brokers.watch_certificates"),
     "tidy clusters": every(TIDY_EVERY_S, "brokers.tidy"),
     "read what clients administer": every(AUDIT_EVERY_S, "brokers.read_audit"),

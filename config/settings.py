@@ -276,6 +276,8 @@ SPECTACULAR_SETTINGS = tenants_conf.SPECTACULAR_SETTINGS | {
         "ArchiveStateEnum": "billing.models.archives.ArchiveState",
         "OnTroubleEnum": "billing.models.archives.OnTrouble",
         "ValueFormatEnum": "billing.models.archives.ValueFormat",
+        "ClusterStateEnum": "brokers.choices.ClusterState",
+        "OperationStateEnum": "instances.choices.OperationState",
         "ClusterTypeEnum": "instances.choices.ClusterType",
         "StorageWhenFullEnum": "instances.choices.StorageWhenFull",
         "RouteSecurityEnum": "instances.routes.kinds.SECURITIES",

@@ -32,6 +32,7 @@ __all__ = [
     "Interface",
     "Observation",
     "PartitionSummary",
+    "PlacementForecast",
     "PlanCatalogue",
     "PlanTerms",
     "Throttle",
@@ -331,11 +332,25 @@ class Observation(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementForecast:
+    """Forecast for an instance that is to be placed: a sentence, and for programs `outcome` (`placed`, `forms_cluster`,
+    `waits`) with figures.
+    """
+
+    fact: str
+    data: Mapping[str, Any]
+
+
 class Capacity(Protocol):
     """Room on the cluster that holds an instance."""
 
     def reserve(self, instance: Instance, *, bandwidth_mb_s: int, storage_gb: int) -> None:
         """Take the room for another size, in the caller's transaction; `Conflict(no_room)` when there is none."""
+        ...
+
+    def forecast(self, instance: Instance) -> PlacementForecast:
+        """Tells what would become of an instance that is to be placed, as things stand."""
         ...
 
     def release_bandwidth(self, instance: Instance) -> None:

@@ -27,8 +27,12 @@ from brokers.models import Broker, Cluster
 from brokers.monitoring import attention, cluster_overview, incidents, interfaces
 from brokers.monitoring.attention import Need
 from brokers.monitoring.cluster_overview import ClusterMap
+from brokers.operations.fleet_operations import OPEN_STATES
+from brokers.operations.waiting import waiting_instances
 from brokers.selectors import Room
 from instances import selectors as instance_selectors
+from instances.choices import Reason
+from instances.lifecycle.phases import Phase
 
 MAY_SEE_MONEY = "billing.view_invoice"
 
@@ -130,11 +134,15 @@ def _of_hosts(now: datetime) -> Iterable[Need]:
 
 def _of_work() -> Iterable[Need]:
     rebalances = selectors.rebalances_under_way()[:OVERVIEW_CLUSTERS_MAX]
-    return attention.of_work(rebalances, selectors.rolling_restarts_under_way()[:OVERVIEW_CLUSTERS_MAX])
+    operations = selectors.fleet_operations().filter(state__in=OPEN_STATES)[:OVERVIEW_CLUSTERS_MAX]
+    yield from attention.of_work(rebalances, selectors.rolling_restarts_under_way()[:OVERVIEW_CLUSTERS_MAX])
+    yield from attention.of_fleet(operations, timezone.now())
 
 
 def _of_instances(now: datetime) -> Iterable[Need]:
+    yield from (attention.of_waiting(row, now) for row in waiting_instances()[:NEEDS_OF_A_KIND_MAX])
     failed = instance_selectors.failed_instances()[:NEEDS_OF_A_KIND_MAX]
     yield from (attention.of_instance(row) for row in failed)
     late = instance_selectors.operations_open_since(now - timedelta(seconds=OPERATION_LATE_S))
+    late = late.exclude(instance__phase=Phase.PROVISIONING.value, instance__reason=Reason.NO_ROOM.value)
     yield from (attention.of_operation(row, now) for row in late[:NEEDS_OF_A_KIND_MAX])

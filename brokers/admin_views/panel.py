@@ -21,12 +21,13 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from brokers import selectors, services
-from brokers.choices import ReassignmentState, RebalanceKind, RebalanceState
+from brokers.choices import FleetStep, ReassignmentState, RebalanceKind, RebalanceState
 from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_CAPACITY_MAX, BROKER_STORAGE_GB, COPY_MB_S_MAX
-from brokers.models import UNDER_WAY, Cluster, Rebalance, RollingRestart
+from brokers.models import UNDER_WAY, Cluster, FleetOperation, Rebalance, RollingRestart
 from brokers.monitoring import cluster_overview, incidents
 from brokers.operations import membership, rolling_restart
 from brokers.rebalancing import services as rebalancing_services
+from instances.choices import OperationState
 from tenants.errors import DomainError
 from tenants.operator import acting_operator
 from tenants.views.base import signed_out_part
@@ -140,6 +141,15 @@ def attempt(request: HttpRequest, act: Callable[[], Any], done: str) -> Any:
     return outcome
 
 
+def refuse_fields(form: forms.Form, refusal: DomainError) -> None:
+    """A refusal of a service, shown at the fields it is about."""
+    for error in refusal.errors:
+        name = (error.pointer or "").lstrip("/").split("/")[0]
+        form.add_error(name if name in form.fields else None, localized(error.detail))
+    if not refusal.errors:
+        form.add_error(None, localized(refusal.detail or refusal.title))
+
+
 # --- the map ----------------------------------------------------------------------------------------------------------
 
 
@@ -154,12 +164,24 @@ def _map_context(cluster: Cluster) -> dict[str, Any]:
         "rebalance": under_way,
         "restart": restart,
     }
+    operation = selectors.latest_operation(cluster)
+    if operation is not None and (operation.is_open or operation.state == OperationState.FAILED):
+        context["operation"] = operation
+        context["steps"] = steps_of(operation)
     if under_way is not None:
         context["progress"] = selectors.progress_of(under_way)
         context["moves"] = under_way.moves.filter(state=ReassignmentState.RUNNING).order_by("position")[:MOVES_ON_MAP]
     if restart is not None and restart.done < len(restart.numbers):
         context["restarting"] = restart.numbers[restart.done]
     return context
+
+
+def steps_of(operation: FleetOperation) -> list[dict[str, Any]]:
+    """Steps of an operation as the page lists them."""
+    return [
+        {"label": FleetStep(item["name"]).label, "state": item["state"], "fact": item["fact"]}
+        for item in operation.steps
+    ]
 
 
 @page

@@ -176,7 +176,7 @@ class Agent:
     # --- one broker -----------------------------------------------------------------------------------------------
 
     def _read_wanted(self) -> None:
-        host = Host.objects.filter(name=self._host_name).first()
+        host = Host.objects.filter(name=self._host_name, removed_at=None).first()
         if host is None:
             return
         Host.objects.filter(pk=host.pk).update(agent_seen_at=timezone.now())
@@ -405,6 +405,6 @@ def process_settings(broker: Broker) -> BrokerProcessSettings:
         internal_security=settings.INTERNAL_SECURITY,
         internal_certificate_file=str(broker_certificates.internal_file_of(broker)),
         internal_ca_file=str(settings.INTERNAL_TLS_DIR / CA_FILE),
-        rack=broker.rack or None,
+        rack=broker.effective_rack or None,
         overrides=cluster_defaults(brokers) | {str(key): str(value) for key, value in broker.overrides.items()},
     )

@@ -1,4 +1,4 @@
-"""The map of a cluster, and its partitions page by page."""
+"""Clusters: formed, changed and retired; the map of one, and its partitions page by page."""
 
 from __future__ import annotations
 
@@ -11,15 +11,26 @@ from rest_framework.response import Response
 
 from brokers import selectors
 from brokers.api.base import OperatorView
+from brokers.api.fleet_operations import FleetOperationOut, accepted
 from brokers.api.views import ClusterOut
-from brokers.choices import Health
+from brokers.choices import ClusterKind, Health
+from brokers.limits import (
+    BROKERS_PER_CLUSTER_MAX,
+    CLUSTER_NAME_CHARS_MAX,
+    CLUSTER_PARTITIONS_MAX,
+    ZONE_CHARS_MAX,
+    ZONES_PER_CLUSTER_MAX,
+)
 from brokers.monitoring import cluster_overview
 from brokers.monitoring.cluster_overview import BrokerSummary, ClusterMap
+from brokers.operations import clusters
 from tenants.access import fetch
 from tenants.api import pages
 from tenants.api.base import endpoint
-from tenants.api.strict import Choice, StrictSerializer
+from tenants.api.strict import Choice, Flag, Integer, StrictSerializer, Text
 from tenants.choices import Scope
+from tenants.errors import Invalid
+from tenants.ids import ID_CHARS_MAX
 
 STATES = ("all", "under_replicated", "offline", "under_min_isr", "moving")
 
@@ -40,7 +51,7 @@ class BrokerSummaryOut(serializers.Serializer):
     id = serializers.CharField(source="row.pk")
     number = serializers.IntegerField()
     host = serializers.CharField(source="row.host.name")
-    rack = serializers.CharField(source="row.rack")
+    rack = serializers.CharField(source="row.effective_rack")
     health = serializers.SerializerMethodField()
     is_controller = serializers.BooleanField()
     is_live = serializers.BooleanField()
@@ -99,11 +110,101 @@ class ClusterPartitionOut(serializers.Serializer):
     removing = serializers.ListField(child=serializers.IntegerField())
 
 
+def _zones(**more: Any) -> serializers.ListField:
+    return serializers.ListField(
+        child=Text(max_length=ZONE_CHARS_MAX),
+        max_length=ZONES_PER_CLUSTER_MAX,
+        required=False,
+        help_text="Zones of hosts that its brokers may be on; empty = all.",
+        **more,
+    )
+
+
+class _ClusterFields(StrictSerializer):
+    zones = _zones()
+    brokers_per_instance_min = Integer(
+        required=False,
+        min_value=1,
+        max_value=BROKERS_PER_CLUSTER_MAX,
+        help_text="An instance lives on at least so many brokers, where the cluster has them.",
+    )
+    max_partitions = Integer(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=CLUSTER_PARTITIONS_MAX,
+        help_text="What all its instances together may have; null is no limit.",
+    )
+    accepts_instances = Flag(required=False, help_text="Whether further instances are placed on it.")
+
+
+class ClusterIn(_ClusterFields):
+    name = Text(max_length=CLUSTER_NAME_CHARS_MAX)
+    kind = Choice(choices=ClusterKind.values, help_text="`dedicated`: one instance of that type has it for itself.")
+    host_ids = serializers.ListField(
+        child=Text(max_length=ID_CHARS_MAX),
+        required=False,
+        max_length=BROKERS_PER_CLUSTER_MAX,
+        help_text="One broker on each; a host named twice gets two. Without any, add brokers later.",
+    )
+
+
+class ClusterPatch(_ClusterFields):
+    name = Text(max_length=CLUSTER_NAME_CHARS_MAX, required=False)
+
+
+class ClusterCollection(OperatorView):
+    @endpoint("list_clusters", Scope.OPERATOR, page=ClusterOut)
+    def get(self, request: Request) -> Response:
+        """List clusters, retired ones left out."""
+        return self.page(selectors.clusters(), ClusterOut, order=("name", "id"))
+
+    @endpoint("add_cluster", Scope.OPERATOR, body=ClusterIn, returns=FleetOperationOut, status=202, errors=(404, 409))
+    def post(self, request: Request) -> Response:
+        """Form a cluster.
+
+        It is `forming` until its brokers answer and have elected a controller; follow the operation at `Location`.
+        Instances are placed on it from then on. A dry run says which brokers it would have, with their hosts.
+        """
+        body = dict(self.body)
+        wanted = body.pop("host_ids", [])
+        known = {host.pk: host for host in selectors.hosts().filter(pk__in=set(wanted))}
+        for index, host_id in enumerate(wanted):
+            if host_id not in known:
+                raise Invalid.at(f"/host_ids/{index}", "There is no such host.", code="not_found")
+        operation = clusters.add_cluster(
+            acting=self.actor, hosts=[known[host_id] for host_id in wanted], dry_run=self.dry_run, **body
+        )
+        return accepted(self, operation)
+
+
 class ClusterResource(OperatorView):
     @endpoint("get_cluster", Scope.OPERATOR, returns=ClusterMapOut)
     def get(self, request: Request, cluster_id: str) -> Response:
         """Read the map of a cluster: brokers, leaders, and what is missing."""
         return self.one(cluster_overview.cluster_map(fetch(selectors.clusters(), pk=cluster_id)), ClusterMapOut)
+
+    @endpoint("change_cluster", Scope.OPERATOR, body=ClusterPatch, returns=ClusterOut, match=True, errors=(404, 409))
+    def patch(self, request: Request, cluster_id: str) -> Response:
+        """Rename a cluster, have it take instances or not, or change its bounds.
+
+        What is placed on it stays. Moving its instances elsewhere is not a part of it.
+        """
+        row = fetch(selectors.active_clusters(), lock=True, pk=cluster_id)
+        self.require_match(row)
+        clusters.change_cluster(acting=self.actor, cluster=row, changes=self.body)
+        return self.one(fetch(selectors.clusters(), pk=cluster_id), ClusterOut)
+
+    @endpoint("retire_cluster", Scope.OPERATOR, returns=FleetOperationOut, status=202, match=True, errors=(404, 409))
+    def delete(self, request: Request, cluster_id: str) -> Response:
+        """Retire a cluster that has no instances; there is no way back.
+
+        Usage and audit are read to the end, then its brokers stop and are removed, and its documents go. Follow the
+        operation at `Location`.
+        """
+        row = fetch(selectors.active_clusters(), lock=True, pk=cluster_id)
+        self.require_match(row)
+        return accepted(self, clusters.retire_cluster(acting=self.actor, cluster=row, dry_run=self.dry_run))
 
 
 class ClusterPartitions(OperatorView):

@@ -192,6 +192,37 @@ class RebalanceResource(OperatorView):
         return self.one(result, RebalanceOut)
 
 
+class DrainIn(StrictSerializer):
+    remove_broker = Flag(required=False, default=False, help_text="Stop and remove the broker once it is empty.")
+    moves_at_once = Integer(
+        required=False, min_value=1, max_value=MOVES_PER_BROKER_MAX, default=MOVES_PER_BROKER,
+        help_text="Partitions that one broker receives at a time.",
+    )  # fmt: skip
+    copy_mb_s = _copy_mb_s(default=None)
+
+
+class BrokerDrain(OperatorView):
+    @endpoint("drain_broker", Scope.OPERATOR, body=DrainIn, returns=RebalanceOut, status=202, errors=(404, 409, 503))
+    def post(self, request: Request, broker_id: str) -> Response:
+        """Move everything off a broker, and remove it then if asked.
+
+        It is a rebalance that is planned and started in one call: follow it, pause it or undo it at `Location`. A dry
+        run shows the plan. Refused where the other brokers have no place or no room for it.
+        """
+        broker = fetch(selectors.brokers(), pk=broker_id)
+        row = services.plan_drain(
+            acting=self.actor,
+            broker=broker,
+            removes=self.body["remove_broker"],
+            moves_at_once=self.body["moves_at_once"],
+            copy_mb_s=self.body["copy_mb_s"],
+        )
+        if not self.dry_run:
+            confirmed = broker.number if row.removes else None
+            row = services.start(acting=self.actor, rebalance=row, confirmed=confirmed)
+        return self.one(row, RebalanceOut, status=202, location=f"{API_ROOT}/operator/rebalances/{row.pk}")
+
+
 class RebalanceReassignments(OperatorView):
     @endpoint("list_rebalance_moves", Scope.OPERATOR, query=ReassignmentQuery, page=ReassignmentOut)
     def get(self, request: Request, rebalance_id: str) -> Response:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from django.urls import path
 
-from brokers.api import certificates, clusters, rebalances, rolling, transactions, views
+from brokers.api import certificates, clusters, fleet_operations, hosts, rebalances, rolling, transactions, views
 
 urlpatterns = [
     path("ca.pem", certificates.ca_certificate),
-    path("operator/clusters", views.ClusterCollection.as_view()),
+    path("operator/clusters", clusters.ClusterCollection.as_view()),
     path("operator/clusters/<str:cluster_id>", clusters.ClusterResource.as_view()),
     path("operator/clusters/<str:cluster_id>/partitions", clusters.ClusterPartitions.as_view()),
     path("operator/clusters/<str:cluster_id>/transactions/overdue", transactions.OverdueTransactions.as_view()),
     path("operator/clusters/<str:cluster_id>/transactions/orphans", transactions.OrphanTransactions.as_view()),
     path("operator/clusters/<str:cluster_id>/transactions/abort", transactions.TransactionAbort.as_view()),
-    path("operator/hosts", views.HostCollection.as_view()),
+    path("operator/operations", fleet_operations.FleetOperationCollection.as_view()),
+    path("operator/operations/<str:operation_id>", fleet_operations.FleetOperationResource.as_view()),
+    path("operator/hosts", hosts.HostCollection.as_view()),
+    path("operator/hosts/<str:host_id>", hosts.HostResource.as_view()),
     path("operator/brokers", views.BrokerCollection.as_view()),
     path("operator/brokers/<str:broker_id>", views.BrokerResource.as_view()),
     path("operator/brokers/<str:broker_id>/restart", views.BrokerRestart.as_view()),
     path("operator/brokers/<str:broker_id>/start", views.BrokerStart.as_view()),
+    path("operator/brokers/<str:broker_id>/drain", rebalances.BrokerDrain.as_view()),
     path("operator/placements", views.PlacementCollection.as_view()),
     path("operator/rebalances", rebalances.RebalanceCollection.as_view()),
     path("operator/rebalances/<str:rebalance_id>", rebalances.RebalanceResource.as_view()),

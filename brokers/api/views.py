@@ -1,4 +1,4 @@
-"""Clusters, hosts, brokers and placements as lists; a broker is added and restarted."""
+"""Brokers and placements as lists; a broker is added and restarted."""
 
 from __future__ import annotations
 
@@ -11,18 +11,23 @@ from rest_framework.response import Response
 
 from brokers import selectors, services
 from brokers.api.base import OperatorView
-from brokers.choices import Health
-from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_CAPACITY_MAX, BROKER_STORAGE_GB
-from brokers.models import Broker, Cluster, Host
+from brokers.choices import ClusterState, Health
+from brokers.limits import (
+    BROKER_BANDWIDTH_MB_S,
+    BROKER_CAPACITY_MAX,
+    BROKER_STORAGE_GB,
+    DIRECTORIES_MAX,
+    PATH_CHARS_MAX,
+)
+from brokers.models import Broker, Cluster
 from brokers.operations import membership
+from brokers.placement.placement import Fit
 from tenants.access import fetch
 from tenants.api.base import API_ROOT, endpoint
 from tenants.api.strict import Integer, StrictSerializer, Text
 from tenants.choices import Scope
 from tenants.ids import ID_CHARS_MAX
 
-PATH_CHARS_MAX = 500
-DIRECTORIES_MAX = 32
 RACK_CHARS_MAX = 64
 
 
@@ -32,27 +37,30 @@ class RoomOut(serializers.Serializer):
     sold_bandwidth_mb_s = serializers.IntegerField()
     sold_storage_gb = serializers.IntegerField()
     instances = serializers.IntegerField()
+    sold_partitions = serializers.IntegerField(help_text="What these instances together may have.")
 
 
 class ClusterOut(serializers.ModelSerializer[Cluster]):
     broker_count = serializers.IntegerField()
+    state = serializers.ChoiceField(choices=ClusterState.choices)
+    zones = serializers.ListField(
+        child=serializers.CharField(), help_text="Its brokers are on hosts there; empty = all."
+    )
+    made_for = serializers.CharField(
+        source="reserved_for_id", allow_null=True, help_text="The dedicated instance it was made for by itself."
+    )
     room = serializers.SerializerMethodField()
 
     class Meta:
         model = Cluster
-        fields = ("id", "name", "kind", "accepts_instances", "broker_count", "room", "created_at")
+        fields = (
+            "id", "name", "kind", "state", "accepts_instances", "zones", "brokers_per_instance_min", "max_partitions",
+            "made_for", "broker_count", "room", "created_at",
+        )  # fmt: skip
 
     @extend_schema_field(RoomOut)
     def get_room(self, cluster: Cluster) -> dict[str, int]:
         return dict(RoomOut(selectors.room_of(cluster)).data)
-
-
-class HostOut(serializers.ModelSerializer[Host]):
-    broker_count = serializers.IntegerField()
-
-    class Meta:
-        model = Host
-        fields = ("id", "name", "advertised_host", "port_first", "port_last", "agent_seen_at", "broker_count")
 
 
 class BrokerOut(serializers.ModelSerializer[Broker]):
@@ -101,6 +109,16 @@ class BrokerIn(StrictSerializer):
     storage_gb = Integer(required=False, min_value=1, max_value=BROKER_CAPACITY_MAX, default=BROKER_STORAGE_GB)
 
 
+class PlacementReasonOut(serializers.Serializer):
+    cluster_id = serializers.CharField()
+    cluster = serializers.CharField()
+    fit = serializers.ChoiceField(choices=[fit.value for fit in Fit])
+    detail = serializers.CharField()
+    own_instances = serializers.IntegerField(help_text="Instances of the same tenant on it.")
+    left_bandwidth_mb_s = serializers.IntegerField()
+    left_storage_gb = serializers.IntegerField()
+
+
 class PlacementOut(serializers.Serializer):
     instance_id = serializers.CharField()
     tenant_id = serializers.CharField(source="instance.tenant_id")
@@ -108,20 +126,7 @@ class PlacementOut(serializers.Serializer):
     bandwidth_mb_s = serializers.IntegerField()
     storage_gb = serializers.IntegerField()
     placed_at = serializers.DateTimeField()
-
-
-class ClusterCollection(OperatorView):
-    @endpoint("list_clusters", Scope.OPERATOR, page=ClusterOut)
-    def get(self, request: Request) -> Response:
-        """List clusters."""
-        return self.page(selectors.clusters(), ClusterOut, order=("name", "id"))
-
-
-class HostCollection(OperatorView):
-    @endpoint("list_hosts", Scope.OPERATOR, page=HostOut)
-    def get(self, request: Request) -> Response:
-        """List hosts."""
-        return self.page(selectors.hosts(), HostOut, order=("name", "id"))
+    reasons = PlacementReasonOut(many=True, help_text="What each cluster had for it then, the chosen one first.")
 
 
 class BrokerCollection(OperatorView):

@@ -35,7 +35,7 @@ ROUNDS_PER_TASK_MAX: Final = 20
 def read_everywhere() -> int:
     """All clusters; how many events were new. One whose brokers do not answer keeps no other waiting."""
     count = 0
-    for cluster in Cluster.objects.order_by("pk"):
+    for cluster in Cluster.objects.active().order_by("pk"):
         with contained("audit.cluster_failed", cluster_id=cluster.pk):
             try:
                 with only_one(f"audit of {cluster.pk}"):

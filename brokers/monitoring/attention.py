@@ -16,9 +16,10 @@ from brokers.limits import (
     DISK_NOW_PERCENT,
     DISK_SOON_PERCENT,
     HOST_LATE_S,
+    OPERATION_LATE_S,
     SOLD_SOON_PERCENT,
 )
-from brokers.models import Broker, Cluster, Host, Rebalance, RollingRestart
+from brokers.models import Broker, Cluster, FleetOperation, Host, Rebalance, RollingRestart
 from brokers.monitoring.cluster_overview import ClusterMap
 from brokers.monitoring.health import health
 from brokers.monitoring.incidents import Affected, Incident, described
@@ -157,14 +158,49 @@ def of_cluster(
 
 def of_host(host: Host, now: datetime) -> Iterator[Need]:
     """A host with brokers that shall run: whether its agent looks after them."""
-    link = reverse("admin:brokers_host_changelist")
+    link = reverse("admin:brokers_host_change", args=[host.pk])
     if host.agent_seen_at is None:
         text = _("No agent was ever seen on host %(host)s: nobody starts its brokers.") % {"host": host.name}
-        yield Need(text=text, link=link, act=_("Open the hosts"))
+        yield Need(text=text, link=link, act=_("Open the host"))
     elif now - host.agent_seen_at > timedelta(seconds=HOST_LATE_S):
         words = {"host": host.name, "at": clock(host.agent_seen_at)}
         text = _("The agent of host %(host)s was last seen at %(at)s: nobody starts a broker there that dies.") % words
-        yield Need(text=text, link=link, act=_("Open the hosts"))
+        yield Need(text=text, link=link, act=_("Open the host"))
+
+
+def of_waiting(instance: Instance, now: datetime) -> Need:
+    """One that no cluster has room for: it starts by itself when there is some."""
+    minutes = int((now - instance.phase_since).total_seconds() // 60)
+    words = {
+        "name": instance.name,
+        "tenant": instance.tenant.name,
+        "mb_s": f"{instance.bandwidth_mb_s:,}",
+        "gb": f"{instance.storage_gb:,}",
+        "kind": instance.get_cluster_type_display(),
+        "minutes": f"{minutes:,}",
+    }
+    text = _(
+        "%(name)s of %(tenant)s (%(kind)s, %(mb_s)s MB/s, %(gb)s GB) waits for room since %(minutes)s min. "
+        "It starts by itself when you add some."
+    )
+    return Need(text=text % words, link=reverse("admin:brokers_cluster_changelist"), act=_("Add capacity"))
+
+
+def of_fleet(operations: Iterable[FleetOperation], now: datetime) -> Iterator[Need]:
+    """Clusters that are formed or retired, and wait for longer than that takes."""
+    for row in operations:
+        if now - row.created_at < timedelta(seconds=OPERATION_LATE_S):
+            continue
+        step = next((item for item in row.steps if item["state"] != "done"), None)
+        words = {
+            "what": row.get_type_display(),
+            "cluster": row.cluster.name,
+            "why": localized(step["fact"] if step else ""),
+        }
+        link = reverse("admin:brokers_cluster_map", args=[row.cluster_id])
+        yield Need(
+            text=_("%(what)s (%(cluster)s) waits: %(why)s") % words, link=link, act=_("Look at it"), is_now=False
+        )
 
 
 def of_instance(instance: Instance) -> Need:

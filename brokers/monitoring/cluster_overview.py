@@ -179,7 +179,7 @@ def keep(now: datetime) -> list[tuple[Cluster, dict[str, int]]]:
     is counted of their partitions; nothing where no broker knows.
     """
     result = []
-    for cluster in Cluster.objects.order_by("pk"):
+    for cluster in Cluster.objects.active().order_by("pk"):
         with contained("overview.cluster_failed", cluster_id=cluster.pk):
             answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/cluster")
             shared_cache.set(_kept_key(cluster), (now, answers), KEPT_IMAGE_S)

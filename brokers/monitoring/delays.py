@@ -21,7 +21,7 @@ KNOWN_KEPT_S = 600
 def keep(now: datetime) -> int:
     """Ask every broker once; returns how many minutes were kept. What is too old is deleted."""
     kept = 0
-    for cluster in Cluster.objects.order_by("pk"):
+    for cluster in Cluster.objects.active().order_by("pk"):
         with contained("delays.cluster_failed", cluster_id=cluster.pk):
             answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/delays")
             kept += services.keep_delays(merged(answers.bodies.values()))

@@ -17,7 +17,7 @@ from tenants.containment import contained
 def observe(now: datetime) -> int:
     """Ask every broker for `/v1/status`; returns how many answered."""
     answered = 0
-    for cluster in Cluster.objects.order_by("pk"):
+    for cluster in Cluster.objects.active().order_by("pk"):
         answers = admin_ports.ask_all(admin_ports.targets_of_cluster(cluster), "/v1/status")
         for number, body in answers.bodies.items():
             with contained("health.broker_failed", cluster_id=cluster.pk, broker_id=number):

@@ -64,7 +64,7 @@ class Progress:
 def sample_all(now_ms: int) -> int:
     """A round over every cluster; returns how many groups were sampled."""
     sampled = 0
-    for cluster in Cluster.objects.order_by("pk"):
+    for cluster in Cluster.objects.active().order_by("pk"):
         with contained("lags.cluster_failed", cluster_id=cluster.pk):
             try:
                 sampled += sample(cluster.pk, ClusterLags(cluster), now_ms)

@@ -14,7 +14,7 @@ from tenants.containment import contained
 def sample_all(now_ms: int) -> int:
     """Ask every cluster once; returns how many instances were sampled."""
     sampled = 0
-    for cluster in Cluster.objects.order_by("pk"):
+    for cluster in Cluster.objects.active().order_by("pk"):
         with contained("storage.cluster_failed", cluster_id=cluster.pk):
             answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/storage")
             sampled += storage_history.note(used_bytes(answers.bodies.values()), now_ms)

@@ -51,7 +51,7 @@ class Progress:
 def collect(now_ms: int) -> int:
     """One round over every cluster; returns of how many instances something was heard."""
     heard = 0
-    for cluster in Cluster.objects.order_by("pk"):
+    for cluster in Cluster.objects.active().order_by("pk"):
         with contained("traffic.cluster_failed", cluster_id=cluster.pk):
             heard += _collect(cluster, now_ms)
     return heard

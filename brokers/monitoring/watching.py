@@ -45,7 +45,7 @@ def reconcile_once(now: datetime) -> int:
     cannot be looked at is logged, and the others are looked at all the same.
     """
     changed = 0
-    for cluster in Cluster.objects.order_by("pk"):
+    for cluster in Cluster.objects.active().order_by("pk"):
         with contained("watch.cluster_failed", cluster_id=cluster.pk):
             changed += _look_at(cluster, now)
     return changed

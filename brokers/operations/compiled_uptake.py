@@ -47,7 +47,7 @@ def due(statuses: Iterable[tuple[int, Mapping[str, Any]]]) -> tuple[list[int], i
 def take_up(now: datetime) -> int:
     """Begin a rolling restart in each cluster where one is due: one for a build, whatever becomes of it. How many."""
     begun = 0
-    for cluster in Cluster.objects.order_by("pk"):
+    for cluster in Cluster.objects.active().order_by("pk"):
         rows = Broker.objects.filter(
             cluster=cluster, removed_at=None, wanted=WantedState.RUNNING,
             observed_at__gte=now - timedelta(seconds=BROKER_LATE_S),

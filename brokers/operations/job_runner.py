@@ -1,14 +1,17 @@
-"""The operators' long work, one look after the other: rebalances and rolling restarts that are under way."""
+"""The operators' long work, one look after the other: rebalances, rolling restarts, and clusters that are formed or
+retired.
+"""
 
 from __future__ import annotations
 
 import structlog
 
-from brokers.choices import RestartState
+from brokers.choices import FleetOperationType, RestartState
 from brokers.infra import zookeeper
 from brokers.infra.locks import Busy, only_one
-from brokers.models import UNDER_WAY, Rebalance, RollingRestart
-from brokers.operations import rolling_restart
+from brokers.limits import FLEET_OPERATIONS_PER_ROUND_MAX
+from brokers.models import UNDER_WAY, FleetOperation, Rebalance, RollingRestart
+from brokers.operations import fleet_operations, forming, retiring, rolling_restart
 from brokers.rebalancing import executor
 from tenants.errors import DomainError
 
@@ -44,3 +47,24 @@ def _reconcile(row: Rebalance | RollingRestart, *, measure: bool) -> None:
         executor.reconcile_once(row, measure=measure)
     else:
         rolling_restart.reconcile_once(row)
+
+
+def reconcile_clusters() -> int:
+    """One look at every cluster that is being formed or retired; returns how many were."""
+    rows = FleetOperation.objects.filter(state__in=fleet_operations.OPEN_STATES).select_related("cluster")
+    result = 0
+    for row in rows.order_by("created_at", "pk")[:FLEET_OPERATIONS_PER_ROUND_MAX]:
+        result += 1
+        try:
+            with only_one(row.pk):
+                row.refresh_from_db()
+                if row.is_open:
+                    work = forming if row.type == FleetOperationType.FORM else retiring
+                    work.reconcile_once(row)
+        except Busy:
+            continue
+        except OUTSIDE_TROUBLE as error:
+            detail = error.detail if isinstance(error, DomainError) else "ZooKeeper does not answer."
+            log.warning("work.not_yet", work_id=row.pk, reason=detail)
+            fleet_operations.note_trouble(row, detail)
+    return result

@@ -9,10 +9,16 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from brokers.choices import WantedState
-from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_STORAGE_GB, BROKERS_PER_CLUSTER_MAX
+from brokers.choices import ClusterState, WantedState
+from brokers.limits import (
+    BROKER_BANDWIDTH_MB_S,
+    BROKER_STORAGE_GB,
+    BROKERS_PER_CLUSTER_MAX,
+    BROKERS_PER_HOST_MAX,
+)
 from brokers.models import Broker, Cluster, FormerPort, Host, PortLease
-from brokers.operations.seed import ADMIN_PORT_BASE, INTERNAL_PORT_BASE
+from brokers.operations.host_rules import broker_ports
+from brokers.operations.hosts import addresses_of, sold_by_brokers
 from brokers.services import notify
 from tenants import access, audit
 from tenants.actors import Actor
@@ -34,12 +40,14 @@ def add_broker(
 ) -> Broker:
     """One more broker process on a host; its agent starts it at once. Numbers are never used again.
 
-    Without `data_dirs` it keeps its log beside that of a broker of the same host. Raises `Conflict` when the cluster or
-    the host is full, `Invalid` for a directory that another broker has.
+    Without `data_dirs` it keeps its log below those of the host, or beside that of a broker of the same host. Raises
+    `Conflict` when the cluster or the host is full, gone or in another zone, `Invalid` for a directory that another
+    broker has.
     """
     access.require(acting, Scope.OPERATOR)
     cluster = Cluster.objects.select_for_update().get(pk=cluster.pk)
     host = Host.objects.select_for_update().get(pk=host.pk)
+    _require_place(cluster, host, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
     numbers = set(Broker.objects.filter(cluster=cluster).values_list("number", flat=True))
     if Broker.objects.filter(cluster=cluster, removed_at=None).count() >= BROKERS_PER_CLUSTER_MAX:
         raise Conflict(f"A cluster has at most {BROKERS_PER_CLUSTER_MAX} brokers.", code="cluster_full")
@@ -63,38 +71,71 @@ def add_broker(
     return made
 
 
+def _require_place(cluster: Cluster, host: Host, *, bandwidth_mb_s: int, storage_gb: int) -> None:
+    """Raises `Conflict` where the cluster takes no broker, or the host has no room for one that sells as much."""
+    if cluster.state in (ClusterState.RETIRING, ClusterState.RETIRED):
+        raise Conflict("The cluster is being retired.", code="retired")
+    if host.removed_at is not None:
+        raise Conflict("The host is removed.", code="removed")
+    if cluster.zones and host.zone not in cluster.zones:
+        zones = ", ".join(cluster.zones)
+        raise Conflict(
+            f"The cluster's brokers are in the zones {zones}, the host is in {host.zone or 'none'}.", code="other_zone"
+        )
+    if Broker.objects.filter(host=host, removed_at=None).count() >= BROKERS_PER_HOST_MAX:
+        raise Conflict(f"A host has at most {BROKERS_PER_HOST_MAX} brokers.", code="host_full")
+    sold_mb_s, sold_gb = sold_by_brokers(host)
+    for limit, sold, wanted, unit in (
+        (host.capacity_mb_s, sold_mb_s, bandwidth_mb_s, "MB/s"),
+        (host.capacity_gb, sold_gb, storage_gb, "GB"),
+    ):
+        if limit is not None and sold + wanted > limit:
+            raise Conflict(
+                f"Host {host.name} has {max(0, limit - sold):,} {unit} left of {limit:,}; the broker would sell "
+                f"{wanted:,}.",
+                code="host_full",
+            )
+
+
 def own_ports(host: Host) -> tuple[int, int]:
-    """An internal and an admin port for one more broker on a host: the next ones behind those of its other brokers,
-    outside the pool of tenants' ports. Call with the host's row locked.
+    """An internal and an admin port for one more broker on a host. Call with the host's row locked.
+
+    Raises `Conflict` (`no_port`) when it has none left.
     """
     pairs = list(Broker.objects.filter(host=host, removed_at=None).values_list("internal_port", "admin_port"))
-    taken = {port for pair in pairs for port in pair} | set(range(host.port_first, host.port_last + 1))
-    result: list[int] = []
-    for position, first in enumerate((INTERNAL_PORT_BASE, ADMIN_PORT_BASE)):
-        start = max((pair[position] for pair in pairs), default=first - 1) + 1
-        port = next((port for port in range(start, 65_536) if port not in taken), None)
-        if port is None:
-            raise Conflict(f"Host {host.name} has no port left for a broker.", code="no_port")
-        taken.add(port)
-        result.append(port)
-    return result[0], result[1]
+    others = Host.objects.filter(removed_at=None).exclude(pk=host.pk)
+    own, *near = addresses_of([host, *others])
+    result = broker_ports(own, [item for item in near if own.shares_address_with(item)], pairs)
+    if result is None:
+        raise Conflict(f"Host {host.name} has no port left for a broker.", code="no_port")
+    return result
 
 
 def directories_of(cluster: Cluster, host: Host, number: int, wanted: Sequence[str]) -> list[str]:
-    """Where a broker's logs go: as given, else beside those of a broker of the same host."""
-    others = Broker.objects.filter(host=host, removed_at=None).order_by("number")
-    if not wanted:
-        near = next((other.data_dirs[0] for other in others if other.data_dirs), None)
-        if near is not None and Path(near).parent.name.isdigit():
-            root = Path(near).parent.parent
-            return [str(root / str(number) / "data")]
-        return [str(settings.STATE_DIR / "brokers" / cluster.pk / str(number) / "data")]
+    """Where a broker's logs go: as given, else below the host's directories, else beside those of a broker there."""
+    others = list(Broker.objects.filter(host=host, removed_at=None).select_related("cluster").order_by("number"))
+    if wanted:
+        _require_free_directories(others, wanted)
+        return list(wanted)
+    if host.data_dirs:
+        return [str(Path(path) / cluster.pk / str(number) / "data") for path in host.data_dirs]
+    for other in sorted(others, key=lambda item: item.cluster_id != cluster.pk):
+        folder = Path(other.data_dirs[0]).parent if other.data_dirs else Path()
+        if folder.name == str(other.number):
+            is_named = folder.parent.name == other.cluster_id
+            if other.cluster_id == cluster.pk:
+                return [str(folder.parent / str(number) / "data")]
+            root = folder.parent.parent if is_named else folder.parent
+            return [str(root / cluster.pk / str(number) / "data")]
+    return [str(settings.STATE_DIR / "brokers" / cluster.pk / str(number) / "data")]
+
+
+def _require_free_directories(others: Sequence[Broker], wanted: Sequence[str]) -> None:
     for index, path in enumerate(wanted):
         if not Path(path).is_absolute():
             raise Invalid.at(f"/data_dirs/{index}", "An absolute path.", code="invalid_path")
         if any(path in other.data_dirs for other in others):
             raise Invalid.at(f"/data_dirs/{index}", "Another broker keeps its log there.", code="taken")
-    return list(wanted)
 
 
 @transaction.atomic

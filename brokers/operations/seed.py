@@ -41,9 +41,12 @@ def seed_fleet(
         raise ValueError(f"a cluster has 1 to {BROKERS_PER_CLUSTER_MAX} brokers, not {brokers}")
     root = data_root or settings.STATE_DIR / "brokers"
     secret = str(control_secret_file or settings.CONTROL_SECRET_FILE)
-    cluster, _ = Cluster.objects.update_or_create(name=cluster_name, defaults={"control_secret_file": secret})
+    cluster, _ = Cluster.objects.active().update_or_create(name=cluster_name, defaults={"control_secret_file": secret})
+    # All clusters of an installation share the secret, which moves with its state directory.
+    Cluster.objects.active().exclude(pk=cluster.pk).filter(operations__isnull=False).update(control_secret_file=secret)
     host, _ = Host.objects.update_or_create(
         name=host_name,
+        removed_at=None,
         defaults={
             "port_first": port_base,
             "port_last": min(65_535, port_base + ports - 1),
@@ -66,8 +69,8 @@ def seed_fleet(
                 **own_ports,
             },
         )
-    for broker in Broker.objects.filter(cluster=cluster, host=host):
-        _follow_the_logs(broker, root)
+    for broker in Broker.objects.filter(host=host, removed_at=None):
+        _follow_the_logs(broker, root if broker.cluster_id == cluster.pk else root / broker.cluster_id)
     return cluster
 
 

@@ -5,26 +5,40 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from django.db.models import Count
+from django.db.models import Count, Max
+from django.utils import timezone
 from django.utils.translation import gettext_noop
 
-from brokers.choices import ClusterKind, RebalanceState, WantedState
-from brokers.models import Cluster, Placement, PortLease, Rebalance
+from brokers.choices import ClusterKind, ClusterState, Health, RebalanceState, WantedState
+from brokers.models import Broker, Cluster, Placement, PortLease, Rebalance
+from brokers.monitoring.health import health
 from brokers.placement import placement
 from instances.choices import ClusterType
+from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from tenants.errors import Conflict, FieldError, Message
 
+ANSWERS = (Health.HEALTHY, Health.DISK_OFFLINE)
+# Phases of an instance that waits for no cluster any more.
+OVER = (Phase.DELETED, Phase.FAILED, Phase.DELETING)
 
-def rooms(clusters: Iterable[Cluster], *, besides: Instance | None = None) -> list[placement.ClusterRoom]:
-    """What each cluster has left, as if `besides` were not there (for resizing it)."""
-    return [_room(cluster, besides) for cluster in clusters]
+
+def rooms(
+    clusters: Iterable[Cluster], *, besides: Instance | None = None, tenant_id: str = ""
+) -> list[placement.ClusterRoom]:
+    """Room that each cluster has left, as if `besides` were not there (for resizing it); with how many instances of the
+    tenant named it has.
+    """
+    # As things stood when a broker was last heard of: an observer that is late speaks against none of them.
+    looked_at = Broker.objects.aggregate(at=Max("observed_at"))["at"] or timezone.now()
+    return [_room(cluster, besides, tenant_id, looked_at) for cluster in clusters]
 
 
-def _room(cluster: Cluster, besides: Instance | None) -> placement.ClusterRoom:
+def _room(cluster: Cluster, besides: Instance | None, tenant_id: str, looked_at: datetime) -> placement.ClusterRoom:
     """An instance is sold in equal shares to the brokers it keeps. One that it leaves holds such a share as well until
     the port is given back: its data is still there. So does one that a rebalance under way brings it to, before it has
     a port there. Of what is deleted the
@@ -35,23 +49,31 @@ def _room(cluster: Cluster, besides: Instance | None) -> placement.ClusterRoom:
     sold_storage: dict[str, Fraction] = defaultdict(Fraction)
     kept = leases.filter(is_leaving=False).values("instance_id").annotate(brokers=Count("broker", distinct=True))
     spread = dict(kept.values_list("instance_id", "brokers"))
-    sizes = {row.instance_id: row for row in Placement.objects.filter(cluster=cluster)}
+    placed = Placement.objects.filter(cluster=cluster).select_related("instance")
+    sizes = {row.instance_id: row for row in placed}
     for instance_id, broker_id in {*leases.values_list("instance_id", "broker_id"), *_promised(cluster)}:
         size = sizes.get(instance_id)
         if size is None or (besides is not None and instance_id == besides.pk):
             continue
         sold_bandwidth[broker_id] += Fraction(size.bandwidth_mb_s, spread.get(instance_id, 1))
         sold_storage[broker_id] += Fraction(size.storage_gb, spread.get(instance_id, 1))
-    brokers = cluster.brokers.filter(wanted=WantedState.RUNNING)
+    others = [row.instance for row in sizes.values() if besides is None or row.instance_id != besides.pk]
+    sold_partitions = sum(instance.partitions_max for instance in others)
+    brokers = list(cluster.brokers.filter(wanted=WantedState.RUNNING))
+    # Before anybody has looked at the brokers of a cluster, nothing speaks against them.
+    is_observed = any(broker.observed_at is not None for broker in brokers)
     return placement.ClusterRoom(
         id=cluster.pk,
         brokers_min=cluster.brokers_per_instance_min,
+        free_partitions=None if cluster.max_partitions is None else cluster.max_partitions - sold_partitions,
+        own_instances=sum(instance.tenant_id == tenant_id for instance in others),
         brokers=tuple(
             placement.BrokerRoom(
                 id=broker.pk,
                 number=broker.number,
                 free_bandwidth_mb_s=broker.bandwidth_mb_s - sold_bandwidth[broker.pk],
                 free_storage_gb=broker.storage_gb - sold_storage[broker.pk],
+                is_healthy=not is_observed or health(broker, looked_at) in ANSWERS,
             )
             for broker in brokers
             if broker.accepts_instances or besides is not None
@@ -124,19 +146,38 @@ def _sold(
     return result
 
 
+def size_of(instance: Instance) -> dict[str, int]:
+    """Size that an instance asks of a cluster."""
+    return {
+        "bandwidth_mb_s": instance.bandwidth_mb_s,
+        "storage_gb": instance.storage_gb,
+        "partitions": instance.partitions_max,
+    }
+
+
 def candidates(instance: Instance) -> list[Cluster]:
     """Clusters that may take an instance, locked in one order so that two placements see each other's sales.
 
-    A dedicated instance takes a dedicated cluster that nobody lives on. Call in a transaction.
+    A dedicated instance takes a dedicated cluster that nobody lives on: the one that was made for it, or one that was
+    made for nobody who still waits. Call in a transaction.
     """
     is_dedicated = instance.cluster_type == ClusterType.DEDICATED
     kind = ClusterKind.DEDICATED if is_dedicated else ClusterKind.SHARED
-    rows = Cluster.objects.select_for_update().filter(kind=kind, accepts_instances=True).order_by("pk")
-    result = list(rows)
+    rows = Cluster.objects.select_for_update(of=("self",)).filter(
+        kind=kind, accepts_instances=True, state=ClusterState.READY
+    )
+    result = list(rows.select_related("reserved_for").order_by("pk"))
     if is_dedicated:
         taken = set(Placement.objects.filter(cluster__in=result).values_list("cluster_id", flat=True))
-        result = [cluster for cluster in result if cluster.pk not in taken]
+        result = [cluster for cluster in result if cluster.pk not in taken and _may_take(cluster, instance)]
+        own = [cluster for cluster in result if cluster.reserved_for_id == instance.pk]
+        return own or result
     return result
+
+
+def _may_take(cluster: Cluster, instance: Instance) -> bool:
+    owner = cluster.reserved_for
+    return owner is None or owner.pk == instance.pk or owner.current_phase in OVER
 
 
 class Room:

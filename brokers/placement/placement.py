@@ -1,15 +1,32 @@
 """Where an instance goes (CKA-47). Pure: numbers in, a choice out; the same picture always gives the same choice.
 
-The cluster where it fits with the smallest bandwidth left over (best fit: large gaps stay for large instances), ties by
-id. On it, the brokers with the most free bandwidth: at least `brokers_min` (where there are so many), more when the
-share of one broker would not fit otherwise. Shares are fractions: the last third of a broker can be sold too.
+Of the clusters where it fits, first those that have the fewest instances of the same tenant, so that one failure does
+not hit all of them; of these the one with the smallest bandwidth left over (best fit: large gaps stay for large
+instances), then the smallest storage, then by id. On it, the brokers with the most free bandwidth: at least
+`brokers_min` (where there are so many), more when the share of one broker would not fit otherwise. Shares are
+fractions: the last third of a broker can be sold too. Brokers that do not answer are taken only where the others are
+too few.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from fractions import Fraction
+
+
+class Fit(StrEnum):
+    """Reason why a cluster does for an instance, or does not."""
+
+    CHOSEN = "chosen"
+    FITS = "fits"
+    NO_BROKER = "no_broker"
+    SILENT = "silent"
+    PARTITIONS = "partitions"
+    BANDWIDTH = "bandwidth"
+    STORAGE = "storage"
+    SAME_BROKERS = "both"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,19 +37,28 @@ class BrokerRoom:
     number: int
     free_bandwidth_mb_s: Fraction
     free_storage_gb: Fraction
+    is_healthy: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRoom:
-    """A cluster that takes instances, with the brokers that do."""
+    """A cluster that takes instances, with the brokers that do. `free_partitions` is None where there is no limit;
+    `own_instances` are those of the tenant who asks.
+    """
 
     id: str
     brokers: tuple[BrokerRoom, ...]
     brokers_min: int
+    free_partitions: int | None = None
+    own_instances: int = 0
 
     @property
     def free_bandwidth_mb_s(self) -> Fraction:
         return sum((max(Fraction(), broker.free_bandwidth_mb_s) for broker in self.brokers), start=Fraction())
+
+    @property
+    def free_storage_gb(self) -> Fraction:
+        return sum((max(Fraction(), broker.free_storage_gb) for broker in self.brokers), start=Fraction())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,30 +70,95 @@ class Choice:
     left_bandwidth_mb_s: Fraction
 
 
-def choose(clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int, storage_gb: int) -> Choice | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFit:
+    """Why a cluster was chosen, would have done, or does not fit."""
+
+    cluster_id: str
+    fit: Fit
+    own_instances: int
+    left_bandwidth_mb_s: int
+    left_storage_gb: int
+
+
+def choose(
+    clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int, storage_gb: int, partitions: int = 0
+) -> Choice | None:
     """The best fit, or None when no cluster has room and a further one is needed."""
-    choices: list[Choice] = []
+    choices: list[tuple[tuple[int, Fraction, Fraction, str], Choice]] = []
     for cluster in clusters:
+        if cluster.free_partitions is not None and cluster.free_partitions < partitions:
+            continue
         brokers = brokers_for(cluster, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
         if brokers:
-            choices.append(
-                Choice(
-                    cluster_id=cluster.id,
-                    broker_ids=tuple(broker.id for broker in brokers),
-                    left_bandwidth_mb_s=cluster.free_bandwidth_mb_s - bandwidth_mb_s,
-                )
+            left = cluster.free_bandwidth_mb_s - bandwidth_mb_s
+            choice = Choice(
+                cluster_id=cluster.id, broker_ids=tuple(broker.id for broker in brokers), left_bandwidth_mb_s=left
             )
-    return min(choices, key=lambda choice: (choice.left_bandwidth_mb_s, choice.cluster_id), default=None)
+            order = (cluster.own_instances, left, cluster.free_storage_gb - storage_gb, cluster.id)
+            choices.append((order, choice))
+    return min(choices, key=lambda item: item[0])[1] if choices else None
+
+
+def cluster_fits(
+    clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int, storage_gb: int, partitions: int = 0
+) -> tuple[ClusterFit, ...]:
+    """Judges each cluster: the chosen one first, then in the order of preference."""
+    size = {"bandwidth_mb_s": bandwidth_mb_s, "storage_gb": storage_gb, "partitions": partitions}
+    choice = choose(clusters, **size)
+    found = []
+    for cluster in clusters:
+        fit = _fit(cluster, **size)
+        if choice is not None and cluster.id == choice.cluster_id:
+            fit = Fit.CHOSEN
+        found.append(
+            ClusterFit(
+                cluster_id=cluster.id,
+                fit=fit,
+                own_instances=cluster.own_instances,
+                left_bandwidth_mb_s=int(cluster.free_bandwidth_mb_s),
+                left_storage_gb=int(cluster.free_storage_gb),
+            )
+        )
+    rank = {Fit.CHOSEN: 0, Fit.FITS: 1}
+    return tuple(
+        sorted(
+            found,
+            key=lambda item: (rank.get(item.fit, 2), item.own_instances, item.left_bandwidth_mb_s, item.cluster_id),
+        )
+    )
+
+
+def _fit(cluster: ClusterRoom, *, bandwidth_mb_s: int, storage_gb: int, partitions: int) -> Fit:
+    if not cluster.brokers:
+        return Fit.NO_BROKER
+    if not any(broker.is_healthy for broker in cluster.brokers):
+        return Fit.SILENT
+    if cluster.free_partitions is not None and cluster.free_partitions < partitions:
+        return Fit.PARTITIONS
+    if brokers_for(cluster, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb):
+        return Fit.FITS
+    if not brokers_for(_without_storage(cluster), bandwidth_mb_s=bandwidth_mb_s, storage_gb=0):
+        return Fit.BANDWIDTH
+    if not brokers_for(_without_bandwidth(cluster), bandwidth_mb_s=0, storage_gb=storage_gb):
+        return Fit.STORAGE
+    return Fit.SAME_BROKERS
 
 
 def brokers_for(cluster: ClusterRoom, *, bandwidth_mb_s: int, storage_gb: int) -> tuple[BrokerRoom, ...]:
-    """The fewest brokers (not under the minimum) that each take an equal share; empty when even all are too few."""
-    by_room = sorted(cluster.brokers, key=lambda broker: (-broker.free_bandwidth_mb_s, broker.number))
-    fewest = min(cluster.brokers_min, len(by_room))
-    for count in range(max(1, fewest), len(by_room) + 1):
-        chosen = _fitting(by_room, count, Fraction(bandwidth_mb_s, count), Fraction(storage_gb, count))
-        if len(chosen) == count:
-            return tuple(sorted(chosen, key=lambda broker: broker.number))
+    """The fewest brokers (not under the minimum) that each take an equal share; empty when even all are too few, or
+    none of them answers.
+    """
+    healthy = [broker for broker in cluster.brokers if broker.is_healthy]
+    if not healthy:
+        return ()
+    fewest = max(1, min(cluster.brokers_min, len(cluster.brokers)))
+    for brokers in (healthy, cluster.brokers) if len(healthy) < len(cluster.brokers) else (healthy,):
+        by_room = sorted(brokers, key=lambda broker: (-broker.free_bandwidth_mb_s, broker.number))
+        for count in range(fewest, len(by_room) + 1):
+            chosen = _fitting(by_room, count, Fraction(bandwidth_mb_s, count), Fraction(storage_gb, count))
+            if len(chosen) == count:
+                return tuple(sorted(chosen, key=lambda broker: broker.number))
     return ()
 
 
@@ -82,14 +173,18 @@ def _fitting(
     return [broker for broker in by_room if accepts_replicas(broker, bandwidth_share, storage_share)][:count]
 
 
-def missing(clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int, storage_gb: int) -> tuple[str, ...]:
-    """What an instance that nobody takes lacks: `cluster` (none takes instances), `broker` (those have none that does),
-    `bandwidth`, `storage`, or `both`: each is there, but not on the same brokers.
+def missing(
+    clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int, storage_gb: int, partitions: int = 0
+) -> tuple[str, ...]:
+    """Names what an instance that nobody takes lacks: `cluster` (none takes instances), `broker` (those have none that
+    does and answers), `partitions`, `bandwidth`, `storage`, or `both`: each is there, but not on the same brokers.
     """
     if not clusters:
         return ("cluster",)
-    if not any(cluster.brokers for cluster in clusters):
+    if not any(broker.is_healthy for cluster in clusters for broker in cluster.brokers):
         return ("broker",)
+    if all(cluster.free_partitions is not None and cluster.free_partitions < partitions for cluster in clusters):
+        return ("partitions",)
     lacks = []
     if choose([_without_storage(item) for item in clusters], bandwidth_mb_s=bandwidth_mb_s, storage_gb=0) is None:
         lacks.append("bandwidth")

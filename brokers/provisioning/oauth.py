@@ -140,7 +140,7 @@ def unpublished() -> list[str]:
 def _looked_through_clusters() -> set[str]:
     """Instances that brokers name. Documents that have gone with a restored ZooKeeper are marked as unpublished."""
     requested: set[str] = set()
-    for cluster in Cluster.objects.order_by("pk"):
+    for cluster in Cluster.objects.active().order_by("pk"):
         try:
             publisher = _publisher(cluster)
             for instance_id in publisher.key_requests():

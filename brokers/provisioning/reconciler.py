@@ -15,12 +15,15 @@ from brokers.infra import zookeeper
 from brokers.infra.locks import Busy, only_one
 from brokers.limits import ACK_DEADLINE_S, CLOSE_DEADLINE_S, PROVISION_DEADLINE_S
 from brokers.models import Cluster, Placement
+from brokers.operations import dedicated
+from brokers.placement import forecasts
 from brokers.provisioning import publisher as publishing
 from brokers.provisioning import steps as steps
 from brokers.provisioning.publisher import Acks, LostRace, Publisher
 from brokers.provisioning.purge import purge
-from brokers.provisioning.steps import CannotProvision, NotYet, Work
+from brokers.provisioning.steps import CannotProvision, NotYet, WaitsForRoom, Work
 from instances.choices import Reason, Step
+from instances.lifecycle import operations
 from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from tenants.actors import system_actor
@@ -70,12 +73,23 @@ def _one_pass(instance_id: str) -> str:
         return "deleted before it was placed"
     try:
         return _make_it_so(work)
+    except WaitsForRoom as why:
+        return _waits_for_room(work, why)
     except CannotProvision as why:
         if instance.first_running_at is not None:
             raise NotYet(why.detail) from why
         _take_back(work)
         steps.give_up(work, why)
         return f"failed: {why.detail}"
+
+
+def _waits_for_room(work: Work, why: WaitsForRoom) -> str:
+    """The sweep looks again. A dedicated instance has a cluster of its own made, where there are free hosts."""
+    is_formed = dedicated.ensure_cluster(work.instance) is not None
+    fact, data = (forecasts.FORMING, {"outcome": "forming"}) if is_formed else (why.room.detail, why.room.data)
+    for operation in work.operations:
+        operations.step_waits(operation, Step.PLACED, fact, data)
+    return "waits for its cluster" if is_formed else f"waits: {fact}"
 
 
 def _close_to_clients(work: Work) -> None:
@@ -185,9 +199,11 @@ def _take_back(work: Work) -> None:
 
 
 def _wants_more(instance_id: str) -> bool:
-    row = Instance.objects.filter(pk=instance_id).values("phase", "generation", "observed_generation").first()
+    row = Instance.objects.filter(pk=instance_id).values("phase", "reason", "generation", "observed_generation").first()
     if row is None or row["phase"] in (Phase.DELETED, Phase.FAILED):
         return False
+    if row["phase"] == Phase.PROVISIONING and row["reason"] == Reason.NO_ROOM:
+        return False  # the sweep looks again
     return bool(row["generation"] > row["observed_generation"])
 
 

@@ -11,7 +11,8 @@ from brokers.contract.certificates import CertificatesDocument
 from brokers.contract.documents import InstanceDocument, InstanceSettings, InstanceTopicDocument
 from brokers.contract.routes import RouteDocument, first_plaintext_ports
 from brokers.models import Broker, Cluster, Placement, PortLease
-from brokers.placement import addresses, capacity, placement, port_leases
+from brokers.placement import addresses, capacity, forecasts, placement, port_leases
+from brokers.placement.forecasts import MissingRoom
 from brokers.provisioning.publisher import Acks, Publisher
 from instances import naming
 from instances.choices import ConditionType, OperationType, Reason, Step
@@ -38,6 +39,14 @@ class CannotProvision(Exception):
         self.reason = reason
         self.detail = detail
         self.data = data
+
+
+class WaitsForRoom(Exception):
+    """No cluster has room. The instance is tried again when there may be some."""
+
+    def __init__(self, room: MissingRoom) -> None:
+        super().__init__(room.detail)
+        self.room = room
 
 
 class NotYet(Exception):
@@ -75,56 +84,61 @@ def place(work: Work) -> Cluster:
     """Find it room on a cluster (CKA-47) and reserve a port on each of its brokers, or find that it has them. The work
     goes on with the row as it is by then.
 
-    Raises `CannotProvision` when no cluster has room, or a host no port.
+    Raises `WaitsForRoom` when no cluster has room, or a host no port; the instance starts by itself when there is some.
     """
     result = Placement.objects.select_related("cluster").filter(instance=work.instance).first()
     has_ports = PortLease.objects.filter(instance=work.instance).exists()
     if result is not None and has_ports:
         return result.cluster
-    work.started(Step.PLACED)
-    with transaction.atomic():
-        rows = Instance.objects.select_for_update(of=("self",)).select_related("tenant")
-        instance = rows.get(pk=work.instance.pk)
-        clusters = capacity.candidates(instance)
-        rooms = capacity.rooms(clusters)
-        size = {"bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb}
-        choice = placement.choose(rooms, **size)
-        if choice is None:
-            raise _no_room(instance, rooms, size)
-        cluster = next(cluster for cluster in clusters if cluster.pk == choice.cluster_id)
-        Placement.objects.update_or_create(instance=instance, defaults={"cluster": cluster, **size})
-        brokers = list(Broker.objects.filter(pk__in=choice.broker_ids).select_related("host").order_by("number"))
-        try:
-            port_leases.lease(instance, brokers)
-        except port_leases.PoolEmpty as error:
-            raise _no_port(error) from error
-        instance.save_changes(addresses.write(instance))
+    if work.instance.reason != Reason.NO_ROOM:
+        work.started(Step.PLACED)
+    try:
+        with transaction.atomic():
+            instance, cluster, brokers = _placed(work.instance.pk)
+    except WaitsForRoom as why:
+        _note_waiting(work, why)
+        raise
     work.instance = instance
     work.done(Step.PLACED, f"{cluster.name}, {len(brokers)} brokers", cluster=cluster.name, brokers=len(brokers))
     return cluster
 
 
-def _no_room(instance: Instance, rooms: list[placement.ClusterRoom], size: dict[str, int]) -> CannotProvision:
-    """Names what is missing, and how much of it would have been there."""
-    lacks = placement.missing(rooms, **size)
-    mb_s = placement.largest_bandwidth_mb_s(rooms, storage_gb=size["storage_gb"])
-    gb = placement.largest_storage_gb(rooms, bandwidth_mb_s=size["bandwidth_mb_s"])
-    kind, wanted = instance.cluster_type, f"{size['bandwidth_mb_s']:,} MB/s and {size['storage_gb']:,} GB"
-    sentences: dict[tuple[str, ...], str] = {
-        ("cluster",): f"No {kind} cluster takes an instance.",
-        ("broker",): f"No broker of a {kind} cluster takes instances.",
-        ("bandwidth",): f"No {kind} cluster has {size['bandwidth_mb_s']:,} MB/s free; with this storage {mb_s:,} fit.",
-        ("storage",): f"No {kind} cluster has {size['storage_gb']:,} GB free; with this bandwidth {gb:,} fit.",
-        ("both",): f"No {kind} cluster has {wanted} free on the same brokers.",
-    }
-    message = sentences.get(lacks, f"No {kind} cluster has {wanted} free.")
-    return CannotProvision(
-        Reason.NO_ROOM,
-        f"{message} Nothing was charged.",
-        missing=list(lacks),
-        largest_bandwidth_mb_s=mb_s,
-        largest_storage_gb=gb,
-    )
+def _placed(instance_id: str) -> tuple[Instance, Cluster, list[Broker]]:
+    instance = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance_id)
+    clusters = capacity.candidates(instance)
+    rooms = capacity.rooms(clusters, tenant_id=instance.tenant_id)
+    choice = placement.choose(rooms, **capacity.size_of(instance))
+    if choice is None:
+        raise WaitsForRoom(forecasts.missing_room(instance, rooms))
+    cluster = next(cluster for cluster in clusters if cluster.pk == choice.cluster_id)
+    reasons = forecasts.reasons(clusters, rooms, instance)
+    size = {"bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb}
+    Placement.objects.update_or_create(instance=instance, defaults={"cluster": cluster, "reasons": reasons, **size})
+    if cluster.reserved_for_id is not None:
+        Cluster.objects.filter(pk=cluster.pk).update(reserved_for=None)
+    brokers = list(Broker.objects.filter(pk__in=choice.broker_ids).select_related("host").order_by("number"))
+    try:
+        port_leases.lease(instance, brokers)
+    except port_leases.PoolEmpty as error:
+        raise WaitsForRoom(forecasts.missing_ports(str(error))) from error
+    fields = addresses.write(instance)
+    if instance.reason == Reason.NO_ROOM:
+        # What it waited for room does not count against the time that brokers have to confirm it.
+        instance.reason, instance.phase_since = Reason.NONE.value, timezone.now()
+        fields += ["reason", "phase_since"]
+    instance.save_changes(fields)
+    return instance, cluster, brokers
+
+
+def _note_waiting(work: Work, why: WaitsForRoom) -> None:
+    """The instance waits, and says for what; nothing of it is held or charged."""
+    with transaction.atomic():
+        row = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=work.instance.pk)
+        if row.current_phase is Phase.PROVISIONING and row.reason != Reason.NO_ROOM:
+            row.save_changes(set_phase(row, Phase.PROVISIONING, Reason.NO_ROOM))
+            audit.record(
+                work.acting, "instance.waits_for_room", row, None, {"missing": why.room.missing}, tenant=row.tenant
+            )
 
 
 def _no_port(error: port_leases.PoolEmpty) -> CannotProvision:

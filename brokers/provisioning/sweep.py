@@ -26,7 +26,7 @@ OUTSIDE_TROUBLE = (DomainError, *zookeeper.TROUBLE)
 def needing_work(now: datetime) -> list[str]:
     """Ids of instances on the move, unconfirmed, due to be purged, or whose document is not what it should be."""
     result = list(incomplete(now))
-    for cluster in Cluster.objects.order_by("pk"):
+    for cluster in Cluster.objects.active().order_by("pk"):
         try:
             published = Publisher(zookeeper.session(cluster), cluster.chroot).generations()
         except OUTSIDE_TROUBLE as error:
@@ -55,7 +55,7 @@ def differing(cluster: Cluster, published: dict[str, int]) -> list[str]:
 def tidy() -> int:
     """Delete probe topics of instances that run, and documents of instances that are gone; returns how many."""
     done = 0
-    for cluster in Cluster.objects.order_by("pk"):
+    for cluster in Cluster.objects.active().order_by("pk"):
         try:
             publisher = Publisher(zookeeper.session(cluster), cluster.chroot)
             done += _probe_topics(publisher)

@@ -24,7 +24,7 @@ def take(cluster: Cluster, admin_client: ClusterAdminClient, *, sizes: bool = Tr
     Raises `Unavailable` when no broker answers.
     """
     view = admin_client.view()
-    rows = list(Broker.objects.filter(cluster=cluster, removed_at=None).order_by("number"))
+    rows = list(Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host").order_by("number"))
     measured = _sizes(admin_client, view) if sizes else {}
     partitions = []
     for key, placement in sorted(view.partitions.items()):
@@ -59,7 +59,7 @@ def take(cluster: Cluster, admin_client: ClusterAdminClient, *, sizes: bool = Tr
 def _holder(row: Broker, view: ClusterView) -> BrokerCapacity:
     can_sell = (row.bandwidth_mb_s, row.storage_gb)
     return BrokerCapacity(
-        id=row.number, rack=row.rack, accepts_replicas=_accepts_replicas(row, view), can_sell=can_sell
+        id=row.number, rack=row.effective_rack, accepts_replicas=_accepts_replicas(row, view), can_sell=can_sell
     )
 
 

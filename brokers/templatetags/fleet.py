@@ -10,7 +10,9 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from brokers.choices import Health, ReassignmentState, RebalanceState, RestartState
+from brokers import selectors
+from brokers.choices import ClusterState, Health, ReassignmentState, RebalanceState, RestartState
+from brokers.models import Broker, Host
 from brokers.monitoring.attention import Need
 from brokers.monitoring.cluster_overview import BrokerSummary, ClusterMap
 from tenants.templatetags.console import PHASES
@@ -36,6 +38,10 @@ LIKE: Mapping[str, str] = {
     RebalanceState.ABANDONED: "deleting",
     RebalanceState.DISCARDED: "deleting",
     RestartState.CANCELLED: "deleting",
+    ClusterState.FORMING: "provisioning",
+    ClusterState.READY: "running",
+    ClusterState.RETIRING: "deleting",
+    ClusterState.RETIRED: "deleting",
     ReassignmentState.WAITING: "requested",
     ReassignmentState.SKIPPED: "deleting",
     ReassignmentState.LEFT: "deleting",
@@ -73,6 +79,25 @@ def broker_pill(summary: BrokerSummary) -> SafeString:
     if summary.health == Health.HEALTHY and summary.out_of_sync:
         return console_pill("suspended", _("Catching up, %(count)s left") % {"count": f"{summary.out_of_sync:,}"})
     return console_pill(LIKE[summary.health], str(summary.health.label))
+
+
+@register.simple_tag
+def health_pill(broker: Broker) -> SafeString:
+    """Health of a broker from its row."""
+    found = selectors.health_of(broker)
+    return console_pill(LIKE[found], str(found.label))
+
+
+@register.simple_tag
+def agent_pill(host: Host) -> SafeString:
+    """Pill that says whether the agent of a host looks after it."""
+    if selectors.agent_is_alive(host):
+        return console_pill("running", _("Agent runs"))
+    return (
+        console_pill("failed", _("Agent is silent"))
+        if host.agent_seen_at
+        else console_pill("requested", _("No agent yet"))
+    )
 
 
 @register.simple_tag

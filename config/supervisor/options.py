@@ -7,18 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from brokers.contract.ports import ADMIN_PORTS_BELOW, INTERNAL_PORTS_BELOW
 from config.environment import state_dir
 
 HTTP_PORT = 8_000
 PORT_BASE = 19_000
 BROKERS = 3
 BROKERS_MAX = 32
+# Of a fleet on one machine: each host is a loopback address of its own, 127.0.0.1 upwards.
+CLUSTERS_MAX = 8
+HOSTS_MAX = 8
 TENANT_PORTS = 10_000  # a host has that many to give, from the first one upwards
 LOWEST_PORT_BASE = 2_100
 HIGHEST_PORT_BASE = 60_000
-# The brokers' own listeners lie below the first tenant port, so that one number moves the whole product.
-INTERNAL_PORTS_BELOW = 999
-ADMIN_PORTS_BELOW = 899
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,8 @@ class UpOptions:
     http_port: int = HTTP_PORT
     brokers: int = BROKERS
     port_base: int = PORT_BASE
+    clusters: int = 1
+    hosts: int = 1
     demo: bool = True
     detach: bool = False
     ready_file: Path | None = None
@@ -57,6 +60,8 @@ class UpOptions:
         """The command line that says the same; instead of `--detach` it says that there is no terminal."""
         words = ["up", "--state-dir", str(self.state_dir), "--http-port", str(self.http_port)]
         words += ["--brokers", str(self.brokers), "--port-base", str(self.port_base)]
+        for name, count in (("--clusters", self.clusters), ("--hosts", self.hosts)):
+            words += [name, str(count)] if count > 1 else []
         if not self.demo:
             words.append("--no-demo")
         if self.ready_file is not None:
@@ -90,6 +95,14 @@ def parser() -> argparse.ArgumentParser:
         )
     up.add_argument("--http-port", type=_port, default=HTTP_PORT, help="console and REST API (default: %(default)s)")
     up.add_argument("--brokers", type=_broker_count, default=BROKERS, help="broker processes (default: %(default)s)")
+    up.add_argument(
+        "--clusters", type=_cluster_count, default=1,
+        help="clusters of so many brokers each; further ones lie on the further hosts (default: %(default)s)",
+    )  # fmt: skip
+    up.add_argument(
+        "--hosts", type=_host_count, default=1,
+        help="hosts, each with an agent and a loopback address: 127.0.0.1, 127.0.0.2 … (default: %(default)s)",
+    )  # fmt: skip
     up.add_argument("--port-base", type=_port_base, default=PORT_BASE, help="first tenant port (default: %(default)s)")
     up.add_argument("--no-demo", action="store_true", help="no demo tenant and instance")
     up.add_argument("--detach", action="store_true", help="return when ready, keep running in the background")
@@ -108,6 +121,8 @@ def parse(arguments: Sequence[str]) -> UpOptions | DownOptions:
         state_dir=directory,
         http_port=given.http_port,
         brokers=given.brokers,
+        clusters=given.clusters,
+        hosts=given.hosts,
         port_base=given.port_base,
         demo=not given.no_demo,
         detach=given.detach,
@@ -126,6 +141,14 @@ def _port_base(text: str) -> int:
 
 def _broker_count(text: str) -> int:
     return _between(text, 1, BROKERS_MAX, "the number of brokers")
+
+
+def _cluster_count(text: str) -> int:
+    return _between(text, 1, CLUSTERS_MAX, "the number of clusters")
+
+
+def _host_count(text: str) -> int:
+    return _between(text, 1, HOSTS_MAX, "the number of hosts")
 
 
 def _between(text: str, low: int, high: int, what: str) -> int:

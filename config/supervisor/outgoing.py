@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from brokers.contract.ports import INTERNAL_PORTS_BELOW
 from config.embedded.process import StartFailed, outgoing_ports
-from config.supervisor.options import INTERNAL_PORTS_BELOW, LOWEST_PORT_BASE, TENANT_PORTS, UpOptions
+from config.supervisor.options import LOWEST_PORT_BASE, TENANT_PORTS, UpOptions
 
 RESERVED_PORTS_FILE = Path("/proc/sys/net/ipv4/ip_local_reserved_ports")
 

@@ -84,12 +84,12 @@ def pipeline(state: StateDirectory, environment: Mapping[str, str]) -> Child:
     )  # fmt: skip
 
 
-def agent(state: StateDirectory, environment: Mapping[str, str], *, host: str) -> Child:
-    """The agent of this machine; it owns the broker processes and stops them before it ends."""
+def agent(state: StateDirectory, environment: Mapping[str, str], *, host: str, name: str = "agent") -> Child:
+    """The agent of a host; it owns the broker processes and stops them before it ends."""
     return Child(
-        name="agent",
+        name=name,
         command=(sys.executable, str(BASE_DIR / "manage.py"), "agent", "--host", host),
-        log_file=state.log_file("agent"),
+        log_file=state.log_file(name),
         environment=agent_variables(environment) | {PROCESS_VARIABLE: "agent"},
         directory=BASE_DIR,
         stop_signal=signal.SIGTERM,

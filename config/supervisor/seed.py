@@ -15,9 +15,11 @@ from django.conf import settings
 from django.db import connections
 
 from billing.services import ensure_default_plans
-from brokers.choices import WantedState
+from brokers.choices import ClusterState, WantedState
 from brokers.infra.certificates import CA_FILE
-from brokers.models import Broker
+from brokers.models import Broker, Cluster, Host
+from brokers.operations.clusters import add_cluster
+from brokers.operations.hosts import add_host
 from brokers.operations.seed import seed_fleet
 from config.embedded.process import StartFailed
 from config.environment import SECRETS_DIR
@@ -35,7 +37,7 @@ from instances.users import selectors as user_selectors
 from instances.users.limits import SECRETS_PER_USER_MAX
 from instances.users.routes import first_route, needs_user
 from tenants import services as tenant_services
-from tenants.actors import member_actor
+from tenants.actors import member_actor, system_actor
 from tenants.demo import demo_owner, ensure_demo_tenant
 from tenants.errors import NotFound, Unavailable
 from tenants.models import Member
@@ -81,6 +83,35 @@ def fleet(options: UpOptions, host_name: str) -> None:
         admin_port_base=options.admin_ports.start,
         data_root=options.state_dir / "brokers",
     )
+
+
+def further_fleet(options: UpOptions, host_name: str) -> list[str]:
+    """Hosts beside the first one, each a loopback address, and clusters on them; what is there already stays.
+
+    Returns the names of these hosts, whose agents are to be started.
+    """
+    acting = system_actor("up")
+    addresses = {f"{host_name}-{number}": f"127.0.0.{number}" for number in range(2, options.hosts + 1)}
+    present = set(Host.objects.filter(removed_at=None).values_list("name", flat=True))
+    for name, address in addresses.items():
+        if name not in present:
+            last = options.port_base + tenant_ports(options.port_base) - 1
+            add_host(
+                acting=acting, name=name, zone=name, advertised_host=address, port_first=options.port_base,
+                port_last=last,
+            )  # fmt: skip
+    hosts = list(Host.objects.filter(removed_at=None, name__in=addresses or [host_name]).order_by("advertised_host"))
+    for number in range(2, options.clusters + 1):
+        name = f"{CLUSTER_NAME}-{number}"
+        if not Cluster.objects.active().filter(name=name).exists():
+            chosen = [hosts[index % len(hosts)] for index in range(options.brokers)]
+            add_cluster(acting=acting, name=name, hosts=chosen)
+    return list(addresses)
+
+
+def clusters_are_formed() -> bool:
+    """True when no cluster is being formed any more."""
+    return not Cluster.objects.filter(state=ClusterState.FORMING).exists()
 
 
 def brokers_serve() -> bool:

@@ -143,6 +143,8 @@ class Supervisor:
         # The longest way to ready is agent, brokers, demo instance; the console is up before that one is.
         seed.fleet(self.options, HOST_NAME)
         self._start_child(programs.agent(self.state, environment, host=HOST_NAME))
+        for host in seed.further_fleet(self.options, HOST_NAME):
+            self._start_child(programs.agent(self.state, environment, host=host, name=f"agent-{host}"))
         self._start_child(programs.worker(self.state, environment))
         web = programs.web(self.state, environment, http_port=self.options.http_port)
         self._start_child(web)
@@ -151,6 +153,9 @@ class Supervisor:
         self._wait(seed.brokers_serve, "the brokers", "agent")
         self.progress.step(f"{self.options.brokers} brokers serve")
         self.progress.step(modules_line(prospect()))
+        if self.options.clusters > 1:
+            self._wait(seed.clusters_are_formed, "the further clusters", "worker")
+            self.progress.step(f"{self.options.clusters} clusters are formed")
         instance = None
         if seeded.tenant is not None:
             instance = seed.demo_instance(self.state, wait=self._wait)

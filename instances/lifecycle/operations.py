@@ -47,6 +47,21 @@ def step_started(operation: Operation, step: Step, data: Mapping[str, Any] | Non
     _set(operation, step, StepState.RUNNING, "", data or {})
 
 
+def step_forecast(operation: Operation, step: Step, fact: str, data: Mapping[str, Any]) -> None:
+    """Say in a dry run what a step that is not begun would come to."""
+    for item in operation.steps:
+        if item["name"] == step.value:
+            item |= {"fact": fact, "data": dict(data)}
+    _write(operation, "steps")
+
+
+def step_waits(operation: Operation, step: Step, fact: str, data: Mapping[str, Any] | None = None) -> None:
+    """Mark a step as waiting for something that may take long; writes only what changed."""
+    present = next((item for item in operation.steps if item["name"] == step.value), None)
+    if present is not None and (present["fact"] != fact or present["state"] != StepState.RUNNING):
+        _set(operation, step, StepState.RUNNING, fact, data or {})
+
+
 def step_done(operation: Operation, step: Step, fact: str, data: Mapping[str, Any] | None = None) -> None:
     """Mark a step as done, with a line of fact; a step that is done already keeps its time."""
     _set(operation, step, StepState.DONE, fact, data or {})

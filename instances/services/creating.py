@@ -10,8 +10,9 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext_noop
 
+from instances import interfaces
 from instances.access import instances_of
-from instances.choices import ClusterType, OperationType
+from instances.choices import ClusterType, OperationType, Step
 from instances.lifecycle import operations
 from instances.lifecycle.phases import Phase
 from instances.limits import INSTANCES_PER_TENANT_MAX
@@ -83,6 +84,8 @@ def create_instance(
     operation = operations.begin(acting, instance, OperationType.CREATE, plan=terms.code)
     after = shown(instance) | {"routes": [shown_route(route) for route in made]}
     audit.record(acting, "instance.created", instance, None, after)
+    if dry_run:
+        _foretell(instance, operation)
     reconcile_on_commit(instance, dry_run=dry_run)
     return instance, operation
 
@@ -98,8 +101,16 @@ def retry_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) 
     instance.save_changes(fields)
     operation = operations.begin(acting, instance, OperationType.CREATE)
     audit.record(acting, "instance.retried", instance)
+    if dry_run:
+        _foretell(instance, operation)
     reconcile_on_commit(instance, dry_run=dry_run)
     return operation
+
+
+def _foretell(instance: Instance, operation: Operation) -> None:
+    """In a dry run the step of the placement says whether there is room now, and what happens where there is none."""
+    forecast = interfaces.capacity.it.forecast(instance)
+    operations.step_forecast(operation, Step.PLACED, forecast.fact, forecast.data)
 
 
 def _too_many_instances(alive: QuerySet[Instance]) -> QuotaExceeded:

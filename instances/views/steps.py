@@ -95,6 +95,12 @@ def _fact(step: dict[str, Any], state: str) -> str:
         return localized(step["fact"])
     if step["name"] == Step.ACCEPTED:
         return _("Written with its audit row")
+    if step["name"] == Step.PLACED and data.get("outcome") == "forming":
+        return _("A cluster of its own is being formed.")
+    if step["name"] == Step.PLACED and data.get("outcome") == "waits":
+        return _(
+            "No cluster has room for it at the moment. It starts by itself when there is some; nothing is charged."
+        )
     if step["name"] == Step.PLACED and "cluster" in data:
         return _("Cluster %(cluster)s, %(n)s brokers") % {"cluster": data["cluster"], "n": data["brokers"]}
     if step["name"] == Step.LIMITS_PUBLISHED and "bandwidth_mb_s" in data:

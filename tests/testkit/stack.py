@@ -17,9 +17,10 @@ from typing import Any
 import psutil
 import pytest
 
+from brokers.contract.ports import INTERNAL_PORTS_BELOW
 from config.embedded.process import free_port, port_is_free
 from config.environment import BASE_DIR
-from config.supervisor.options import INTERNAL_PORTS_BELOW, UpOptions
+from config.supervisor.options import UpOptions
 from tests.testkit.sharing import worker_share
 from tests.testkit.waiting import eventually
 

@@ -79,6 +79,7 @@ CALLS = (
     ("POST", "/operator/brokers", {"cluster_id": "{cluster}", "host_id": "{host}"}),
     ("GET", "/operator/rebalances", None),
     ("POST", "/operator/rebalances", {"kind": "drain", "broker_id": "{broker}"}),
+    ("POST", "/operator/brokers/{broker}/drain", {}),
     ("POST", "/operator/rebalances", {"kind": "loss", "broker_id": "{broker}"}),
     ("GET", "/operator/rebalances/{rebalance}", None),
     ("GET", "/operator/rebalances/{rebalance}/moves", None),
@@ -158,6 +159,23 @@ def test_the_map_shows_the_controllers_image(
     assert not fourth["is_live"] and fourth["replicas"] == 0
     assert cluster.read_control_secret() not in str(shown)
     assert_problem(operator.get("/operator/clusters/cl-00000000"), 404)
+
+
+def test_a_broker_is_drained_in_one_call_and_a_dry_run_shows_the_plan(
+    cluster: Cluster, operator: Api, admin_client: FakeCluster
+) -> None:
+    at = f"/operator/brokers/{third(cluster).pk}/drain"
+    planned = operator.post(f"{at}?dry_run=true", {"remove_broker": True})
+    assert planned.status_code == 202
+    assert planned.json()["state"] == "planned"
+    assert planned.json()["progress"]["total"] > 0
+    assert not Rebalance.objects.exists()
+    begun = operator.post(at, {"remove_broker": True, "copy_mb_s": 5})
+    row = Rebalance.objects.get()
+    assert begun["Location"] == f"/api/v1/operator/rebalances/{row.pk}"
+    assert (row.state, row.removes, row.copy_mb_s, row.broker_id) == ("running", True, 5, third(cluster).pk)
+    assert {"rebalance.planned", "rebalance.started"} <= set(AuditEntry.objects.values_list("action", flat=True))
+    assert_problem(operator.post(at, {}), 409, "rebalance_in_progress")
 
 
 def test_without_any_answer_the_map_says_that_it_does_not_know(

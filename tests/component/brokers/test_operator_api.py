@@ -52,6 +52,7 @@ def test_a_cluster_tells_what_it_sold(cluster: Cluster, operator: Api) -> None:
     (shown,) = operator.get("/operator/clusters").json()["items"]
     assert shown["room"] == {
         "bandwidth_mb_s": 3_000, "storage_gb": 3_000, "sold_bandwidth_mb_s": 40, "sold_storage_gb": 30, "instances": 1,
+        "sold_partitions": 50,
     }  # fmt: skip
 
 

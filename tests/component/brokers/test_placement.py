@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brokers.placement.dedicated import FreeHost, plan_cluster
 from brokers.placement.placement import (
     BrokerRoom,
     ClusterRoom,
+    Fit,
     brokers_for,
     choose,
+    cluster_fits,
     largest_bandwidth_mb_s,
     largest_storage_gb,
     missing,
@@ -131,3 +135,132 @@ def test_what_a_refusal_names_as_fitting_fits_and_one_more_does_not(clusters: li
 def test_the_order_in_which_clusters_are_told_changes_nothing(clusters: list[ClusterRoom], mb_s: int) -> None:
     forwards = choose(clusters, bandwidth_mb_s=mb_s, storage_gb=1)
     assert forwards == choose(clusters[::-1], bandwidth_mb_s=mb_s, storage_gb=1)
+
+
+rooms = st.lists(
+    st.builds(
+        ClusterRoom,
+        id=st.text("abc", min_size=1, max_size=3),
+        brokers_min=st.integers(1, 4),
+        free_partitions=st.none() | st.integers(-50, 500),
+        own_instances=st.integers(0, 3),
+        brokers=st.lists(
+            st.builds(
+                BrokerRoom,
+                id=st.uuids().map(str),
+                number=st.integers(1, 40),
+                free_bandwidth_mb_s=st.integers(-100, 1_000).map(Fraction),
+                free_storage_gb=st.integers(-100, 1_000).map(Fraction),
+                is_healthy=st.booleans(),
+            ),
+            max_size=5,
+        ).map(tuple),
+    ),
+    max_size=6,
+    unique_by=lambda item: item.id,
+)
+
+
+@given(clusters=rooms, mb_s=st.integers(1, 2_000), gb=st.integers(1, 2_000), partitions=st.integers(1, 400))
+def test_nothing_is_sold_twice_and_a_refusal_is_never_wrong(
+    clusters: list[ClusterRoom], mb_s: int, gb: int, partitions: int
+) -> None:
+    chosen = choose(clusters, bandwidth_mb_s=mb_s, storage_gb=gb, partitions=partitions)
+    found = cluster_fits(clusters, bandwidth_mb_s=mb_s, storage_gb=gb, partitions=partitions)
+    assert {item.cluster_id for item in found} == {item.id for item in clusters}
+    fits = [item.cluster_id for item in found if item.fit in (Fit.CHOSEN, Fit.FITS)]
+    if chosen is None:
+        assert fits == []
+        assert missing(clusters, bandwidth_mb_s=mb_s, storage_gb=gb, partitions=partitions)
+        return
+    assert found[0].cluster_id == chosen.cluster_id == fits[0]
+    cluster = next(item for item in clusters if item.id == chosen.cluster_id)
+    brokers = [broker for broker in cluster.brokers if broker.id in chosen.broker_ids]
+    count = len(chosen.broker_ids)
+    assert cluster.free_partitions is None or cluster.free_partitions >= partitions
+    assert any(broker.is_healthy for broker in cluster.brokers)
+    assert count >= min(cluster.brokers_min, len(cluster.brokers))
+    for broker in brokers:
+        assert broker.free_bandwidth_mb_s * count >= mb_s
+        assert broker.free_storage_gb * count >= gb
+    others = [item for item in clusters if item.id in fits]
+    assert cluster.own_instances == min(item.own_instances for item in others)
+
+
+def test_instances_of_a_tenant_are_spread_before_gaps_are_filled() -> None:
+    clusters = [replace(cluster("a", 70.0), own_instances=1), cluster("b", 500.0), cluster("c", 300.0)]
+    chosen = choose(clusters, bandwidth_mb_s=60, storage_gb=1)
+    assert chosen is not None
+    assert chosen.cluster_id == "c"
+
+
+def test_a_cluster_whose_brokers_are_silent_is_passed_over() -> None:
+    dead = cluster("a", 100.0, 100.0, 100.0)
+    dead = replace(dead, brokers=tuple(replace(broker, is_healthy=False) for broker in dead.brokers))
+    alive = cluster("b", 900.0, 900.0, 900.0)
+    assert choose([dead], bandwidth_mb_s=6, storage_gb=1) is None
+    assert missing([dead], bandwidth_mb_s=6, storage_gb=1) == ("broker",)
+    chosen = choose([dead, alive], bandwidth_mb_s=6, storage_gb=1)
+    assert chosen is not None
+    assert chosen.cluster_id == "b"
+
+
+def test_a_silent_broker_is_taken_only_where_the_others_are_too_few() -> None:
+    four = cluster("a", 100.0, 100.0, 100.0, 500.0)
+    four = replace(four, brokers=(*four.brokers[:3], replace(four.brokers[3], is_healthy=False)))
+    result = brokers_for(four, bandwidth_mb_s=6, storage_gb=1)
+    assert [broker.number for broker in result] == [1, 2, 3]
+    three = replace(four, brokers=four.brokers[1:])
+    assert [broker.number for broker in brokers_for(three, bandwidth_mb_s=6, storage_gb=1)] == [2, 3, 4]
+
+
+def test_partitions_are_a_bound_of_their_own() -> None:
+    full = replace(cluster("a", 100.0), free_partitions=49)
+    assert choose([full], bandwidth_mb_s=6, storage_gb=1, partitions=50) is None
+    assert missing([full], bandwidth_mb_s=6, storage_gb=1, partitions=50) == ("partitions",)
+    assert choose([full], bandwidth_mb_s=6, storage_gb=1, partitions=49) is not None
+
+
+hosts = st.lists(
+    st.builds(
+        FreeHost,
+        id=st.uuids().map(str),
+        zone=st.sampled_from(("", "east", "west", "north")),
+        capacity_mb_s=st.none() | st.integers(1, 3_000),
+        capacity_gb=st.none() | st.integers(1, 3_000),
+    ),
+    max_size=8,
+    unique_by=lambda item: item.id,
+)
+
+
+@given(hosts=hosts, mb_s=st.integers(1, 9_000), gb=st.integers(1, 9_000), brokers_min=st.integers(1, 4))
+def test_a_cluster_of_its_own_carries_the_instance_and_no_host_sells_more_than_it_may(
+    hosts: list[FreeHost], mb_s: int, gb: int, brokers_min: int
+) -> None:
+    size = {"bandwidth_mb_s": mb_s, "storage_gb": gb, "brokers_min": brokers_min, "brokers_max": 32}
+    planned = plan_cluster(hosts, **size, broker_mb_s=1_000, broker_gb=1_000)
+    if planned is None:
+        return
+    count = len(planned.host_ids)
+    assert brokers_min <= count <= 32
+    assert planned.bandwidth_mb_s * count >= mb_s
+    assert planned.storage_gb * count >= gb
+    known = {host.id: host for host in hosts}
+    for host_id in set(planned.host_ids):
+        here = planned.host_ids.count(host_id)
+        host = known[host_id]
+        assert host.capacity_mb_s is None or here * planned.bandwidth_mb_s <= host.capacity_mb_s
+        assert host.capacity_gb is None or here * planned.storage_gb <= host.capacity_gb
+
+
+def test_a_cluster_of_its_own_is_spread_over_zones() -> None:
+    free = [FreeHost(id=f"h{number}", zone=zone) for number, zone in enumerate(("a", "a", "b", "c"))]
+    size = {"bandwidth_mb_s": 10, "storage_gb": 10, "brokers_min": 3, "brokers_max": 32}
+    planned = plan_cluster(free, **size, broker_mb_s=1_000, broker_gb=1_000)
+    assert planned is not None
+    assert planned.host_ids == ("h0", "h2", "h3")
+    alone = plan_cluster(free[:1], **size, broker_mb_s=1_000, broker_gb=1_000)
+    assert alone is not None
+    assert alone.host_ids == ("h0", "h0", "h0")
+    assert plan_cluster([], **size, broker_mb_s=1_000, broker_gb=1_000) is None

@@ -141,60 +141,71 @@ def test_brokers_silent_for_too_long_fail_the_instance_and_give_everything_back(
     assert "Nothing was charged" in operation.error["detail"]
 
 
-def test_an_instance_nobody_has_room_for_fails_and_says_what_would_fit(
+def test_an_instance_nobody_has_room_for_waits_and_says_what_would_fit(
     brokers: AcknowledgingBrokers, acting: Actor
 ) -> None:
     large, operation = services.create_instance(
         acting=acting, name="large", plan="large", bandwidth_mb_s=9_000, storage_gb=10
     )
     reconciler.reconcile(large.pk)
+    reconciler.reconcile(large.pk)
     large.refresh_from_db()
     operation.refresh_from_db()
-    assert (large.phase, large.reason) == ("failed", "no_room")
-    assert operation.error["data"] == {
-        "missing": ["bandwidth"], "largest_bandwidth_mb_s": 3_000, "largest_storage_gb": 0,
+    assert (large.phase, large.reason, operation.state) == ("provisioning", "no_room", "running")
+    assert operation.steps[1]["data"] == {
+        "outcome": "waits", "missing": ["bandwidth"], "largest_bandwidth_mb_s": 3_000, "largest_storage_gb": 0,
     }  # fmt: skip
-    assert operation.error["detail"] == (
-        "No shared cluster has 9,000 MB/s free; with this storage 3,000 fit. Nothing was charged."
+    assert operation.steps[1]["fact"] == (
+        "No shared cluster has 9,000 MB/s free; with this storage 3,000 fit. "
+        "It starts by itself when there is room; nothing is charged until then."
     )
-    assert operation.steps[1]["state"] == "failed"
+    assert not PortLease.objects.filter(instance=large).exists()
+    assert AuditEntry.objects.filter(action="instance.waits_for_room", target_id=large.pk).count() == 1
 
 
-def test_an_instance_that_finds_no_port_fails_and_says_so(
+def test_an_instance_that_finds_no_port_waits_and_says_so(
     brokers: AcknowledgingBrokers, instance: Instance, cluster: Cluster
 ) -> None:
+    host = Host.objects.get()
+    ports = (host.port_first, host.port_last)
     taken = cluster.brokers.order_by("number")[0].internal_port
     Host.objects.update(port_first=taken, port_last=taken)
     assert "No port is left" in reconciler.reconcile(instance.pk)
-    operation = Operation.objects.get(instance=instance)
-    assert operation.error["data"] == {"missing": ["ports"]}
+    assert not Placement.objects.filter(instance=instance).exists()
+    Host.objects.update(port_first=ports[0], port_last=ports[1])
+    assert reconciler.reconcile(instance.pk) == "running at generation 1"
 
 
-def test_a_failed_instance_is_deleted_without_waiting_and_its_name_is_free(
+def test_a_waiting_instance_is_deleted_at_once_and_its_name_is_free(
     brokers: AcknowledgingBrokers, acting: Actor
 ) -> None:
     large, _ = services.create_instance(acting=acting, name="large", plan="large", bandwidth_mb_s=9_000, storage_gb=10)
     reconciler.reconcile(large.pk)
-    operation = services.delete_instance(acting=acting, instance=locked(large))
-    assert reconciler.reconcile(large.pk) == "deleted for good"
-    large.refresh_from_db()
-    operation.refresh_from_db()
-    assert (large.phase, operation.state) == ("deleted", "succeeded")
+    services.delete_instance(acting=acting, instance=locked(large))
+    reconciler.reconcile(large.pk)
     assert AuditEntry.objects.filter(action="instance.deleted", target_id=large.pk).count() == 1
-    services.create_instance(acting=acting, name="large", plan="large", bandwidth_mb_s=20, storage_gb=10)
+    services.create_instance(acting=acting, name="large2", plan="large", bandwidth_mb_s=20, storage_gb=10)
 
 
-def test_a_failed_instance_is_tried_again_when_there_is_room(
+def test_an_instance_starts_by_itself_when_there_is_room(
     brokers: AcknowledgingBrokers, acting: Actor, cluster: Cluster
 ) -> None:
     cluster.accepts_instances = False
     cluster.save()
-    instance, _ = services.create_instance(acting=acting, name="patient")
+    instance, operation = services.create_instance(acting=acting, name="patient")
     reconciler.reconcile(instance.pk)
+    long_ago = timezone.now() - timedelta(seconds=reconciler.PROVISION_DEADLINE_S + 1)
+    Instance.objects.filter(pk=instance.pk).update(phase_since=long_ago)
     cluster.accepts_instances = True
     cluster.save()
-    services.retry_instance(acting=acting, instance=locked(instance))
-    assert reconciler.reconcile(instance.pk) == "running at generation 2"
+    assert instance.pk in sweep.incomplete(timezone.now())
+    assert reconciler.reconcile(instance.pk) == "running at generation 1"
+    instance.refresh_from_db()
+    operation.refresh_from_db()
+    assert (instance.reason, operation.state) == ("", "succeeded")
+    assert timezone.now() - instance.phase_since < timedelta(minutes=1)
+    (reason,) = Placement.objects.get(instance=instance).reasons
+    assert (reason["cluster"], reason["fit"]) == (cluster.name, "chosen")
 
 
 def test_two_thousand_mb_s_fit_an_empty_cluster_of_three(brokers: AcknowledgingBrokers, acting: Actor) -> None:

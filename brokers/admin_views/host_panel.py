@@ -1,0 +1,181 @@
+"""The operator's pages of hosts: one host, a form to add or change one, and its removal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_GET, require_http_methods
+
+from brokers import selectors
+from brokers.admin_views.panel import attempt, page, refuse_fields, show
+from brokers.contract.ports import HIGHEST_PORT, LOWEST_PORT
+from brokers.limits import ADDRESS_CHARS_MAX, BROKER_CAPACITY_MAX, HOST_NAME_CHARS_MAX, PORTS_PER_HOST, ZONE_CHARS_MAX
+from brokers.models import Host
+from brokers.operations import hosts
+from tenants.errors import DomainError
+from tenants.operator import acting_operator
+
+FIRST_PORT_OFFERED = 19_000
+
+
+class HostForm(forms.Form):
+    name = forms.CharField(
+        label=gettext_lazy("Name"), max_length=HOST_NAME_CHARS_MAX,
+        help_text=gettext_lazy("Its agent is started by this name. Small letters, digits and -."),
+    )  # fmt: skip
+    zone = forms.CharField(
+        label=gettext_lazy("Zone"), max_length=ZONE_CHARS_MAX, required=False,
+        help_text=gettext_lazy("Rack of its brokers that have none of their own: replicas are spread over racks."),
+    )  # fmt: skip
+    advertised_host = forms.CharField(
+        label=gettext_lazy("Told to tenants"), max_length=ADDRESS_CHARS_MAX,
+        help_text=gettext_lazy("Name or address under which clients reach its brokers."),
+    )  # fmt: skip
+    bind_host = forms.CharField(
+        label=gettext_lazy("Listens on"), max_length=ADDRESS_CHARS_MAX, required=False,
+        help_text=gettext_lazy("Empty: what is told to tenants. 0.0.0.0 is every address of the machine."),
+    )  # fmt: skip
+    internal_host = forms.CharField(
+        label=gettext_lazy("Told to brokers"), max_length=ADDRESS_CHARS_MAX, required=False,
+        help_text=gettext_lazy("Empty: what is told to tenants."),
+    )  # fmt: skip
+    port_first = forms.IntegerField(
+        label=gettext_lazy("First tenant port"), min_value=LOWEST_PORT, max_value=HIGHEST_PORT,
+        initial=FIRST_PORT_OFFERED,
+    )  # fmt: skip
+    port_last = forms.IntegerField(
+        label=gettext_lazy("Last tenant port"), min_value=LOWEST_PORT, max_value=HIGHEST_PORT,
+        initial=FIRST_PORT_OFFERED + PORTS_PER_HOST - 1,
+    )  # fmt: skip
+    capacity_mb_s = forms.IntegerField(
+        label=gettext_lazy("Its brokers may sell, MB/s"), min_value=1, max_value=BROKER_CAPACITY_MAX, required=False,
+        help_text=gettext_lazy("All of them together. Empty: no limit."),
+    )  # fmt: skip
+    capacity_gb = forms.IntegerField(
+        label=gettext_lazy("Its brokers may sell, GB"), min_value=1, max_value=BROKER_CAPACITY_MAX, required=False
+    )
+    data_dirs = forms.CharField(
+        label=gettext_lazy("Data directories"), widget=forms.Textarea(attrs={"rows": 2}), required=False,
+        help_text=gettext_lazy("Absolute paths, one a line, for the logs of brokers. Empty: in the state directory."),
+    )  # fmt: skip
+
+    def clean_data_dirs(self) -> list[str]:
+        return [line.strip() for line in self.cleaned_data["data_dirs"].splitlines() if line.strip()]
+
+
+class HostEditForm(HostForm):
+    name = None  # type: ignore[assignment]
+
+
+def host_or_404(host_id: str) -> Any:
+    """A host of the fleet by its id."""
+    return get_object_or_404(selectors.hosts(), pk=host_id)
+
+
+@page
+@require_GET
+def host(request: HttpRequest, host_id: str) -> HttpResponse:
+    """A host: its agent, its brokers and their disks."""
+    row = host_or_404(host_id)
+    brokers = list(selectors.brokers().filter(host=row))
+    context = {
+        "host": row,
+        "is_alive": selectors.agent_is_alive(row),
+        "command": hosts.agent_command(row),
+        "brokers": brokers,
+        "disks": selectors.disks_of(brokers),
+    }
+    template = "host_part" if request.headers.get("HX-Request") else "host"
+    return show(request, template, _("Host %(name)s") % {"name": row.name}, context)
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def host_add(request: HttpRequest) -> HttpResponse:
+    """A form for one more host."""
+    form = HostForm(request.POST or None)
+    if form.is_valid():
+        try:
+            made = hosts.add_host(acting=acting_operator(request), **form.cleaned_data)
+        except DomainError as refusal:
+            refuse_fields(form, refusal)
+        else:
+            messages.success(request, _("Host %(name)s is added. Start its agent there.") % {"name": made.name})
+            return redirect("admin:brokers_host_change", made.pk)
+    context = {
+        "form": form,
+        "intro": _("A machine that runs brokers. Install Penstock there first, with the same services and secrets."),
+        "submit": _("Add host"),
+        "back": reverse("admin:brokers_host_changelist"),
+    }
+    return show(request, "fleet_form", _("Add host"), context)
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def host_edit(request: HttpRequest, host_id: str) -> HttpResponse:
+    """A form with what a host is."""
+    row = host_or_404(host_id)
+    initial = {name: getattr(row, name) for name in hosts.CHANGEABLE} | {"data_dirs": "\n".join(row.data_dirs)}
+    form = HostEditForm(request.POST or None, initial=initial)
+    if form.is_valid():
+        changes = dict(form.cleaned_data)
+        for name in ("bind_host", "internal_host"):
+            changes[name] = changes[name] or changes["advertised_host"]
+        try:
+            hosts.change_host(acting=acting_operator(request), host=row, changes=changes)
+        except DomainError as refusal:
+            refuse_fields(form, refusal)
+        else:
+            messages.success(request, _("Saved."))
+            return redirect("admin:brokers_host_change", row.pk)
+    context = {
+        "form": form,
+        "intro": _(
+            "Where brokers listen is changed while it has none. A broker takes up another zone when it restarts."
+        ),
+        "submit": _("Save"),
+        "back": reverse("admin:brokers_host_change", args=[row.pk]),
+    }
+    return show(request, "fleet_form", _("Host %(name)s") % {"name": row.name}, context)
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def host_remove(request: HttpRequest, host_id: str) -> HttpResponse:
+    """Confirmation page of a removal, and the removal."""
+    row: Host = host_or_404(host_id)
+    back = reverse("admin:brokers_host_change", args=[row.pk])
+    if request.method == "POST":
+        done = attempt(
+            request,
+            lambda: hosts.remove_host(acting=acting_operator(request), host=row),
+            _("Host %(name)s is removed. Stop its agent.") % {"name": row.name},
+        )
+        return redirect(back if done is None else reverse("admin:brokers_host_changelist"))
+    context = {
+        "sentences": [
+            _("A host without brokers is taken off the fleet. Logs that removed brokers left on it are not deleted."),
+            _("To use the machine again, add it again."),
+        ],
+        "submit": _("Remove host"),
+        "back": back,
+    }
+    return show(request, "fleet_confirm", _("Remove host %(name)s") % {"name": row.name}, context)
+
+
+def urls() -> list[URLPattern]:
+    """Below /operator/brokers/host/."""
+    return [
+        path("add/", host_add, name="brokers_host_add"),
+        path("<str:host_id>/change/", host, name="brokers_host_change"),
+        path("<str:host_id>/edit/", host_edit, name="brokers_host_edit"),
+        path("<str:host_id>/remove/", host_remove, name="brokers_host_remove"),
+    ]

@@ -1,0 +1,170 @@
+"""Hosts of the fleet: added, changed and removed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from brokers import selectors
+from brokers.api.base import OperatorView
+from brokers.api.views import BrokerOut
+from brokers.contract.ports import HIGHEST_PORT, LOWEST_PORT
+from brokers.limits import (
+    ADDRESS_CHARS_MAX,
+    BROKER_CAPACITY_MAX,
+    BROKERS_PER_HOST_MAX,
+    DIRECTORIES_MAX,
+    HOST_NAME_CHARS_MAX,
+    PATH_CHARS_MAX,
+    ZONE_CHARS_MAX,
+)
+from brokers.models import Host
+from brokers.operations import hosts
+from tenants.access import fetch
+from tenants.api.base import API_ROOT, endpoint
+from tenants.api.strict import Integer, StrictSerializer, Text
+from tenants.choices import Scope
+
+CAPACITY_HELP = "What all brokers of the host together may sell; null is no limit."
+
+
+def _port(**more: Any) -> Integer:
+    return Integer(min_value=LOWEST_PORT, max_value=HIGHEST_PORT, **more)
+
+
+def _capacity() -> Integer:
+    return Integer(required=False, allow_null=True, min_value=1, max_value=BROKER_CAPACITY_MAX, help_text=CAPACITY_HELP)
+
+
+class _HostFields(StrictSerializer):
+    zone = Text(
+        max_length=ZONE_CHARS_MAX,
+        required=False,
+        allow_blank=True,
+        help_text="Rack of its brokers that have none of their own. A broker takes up a change when it restarts.",
+    )
+    bind_host = Text(
+        max_length=ADDRESS_CHARS_MAX, required=False, help_text="Where brokers listen. Default: `advertised_host`."
+    )
+    internal_host = Text(
+        max_length=ADDRESS_CHARS_MAX,
+        required=False,
+        help_text="Under which other brokers and the control plane reach them. Default: `advertised_host`.",
+    )
+    capacity_mb_s = _capacity()
+    capacity_gb = _capacity()
+    data_dirs = serializers.ListField(
+        child=Text(max_length=PATH_CHARS_MAX),
+        required=False,
+        max_length=DIRECTORIES_MAX,
+        help_text="Absolute paths below which each further broker keeps its log. Default: in the state directory.",
+    )
+
+
+class HostIn(_HostFields):
+    name = Text(max_length=HOST_NAME_CHARS_MAX, help_text="By which its agent is started.")
+    advertised_host = Text(max_length=ADDRESS_CHARS_MAX, help_text="Under which clients reach its brokers.")
+    port_first = _port(help_text="First port that instances may get on this host.")
+    port_last = _port(help_text="Last one.")
+
+
+class HostPatch(_HostFields):
+    advertised_host = Text(max_length=ADDRESS_CHARS_MAX, required=False)
+    port_first = _port(required=False)
+    port_last = _port(required=False)
+
+
+class HostOut(serializers.ModelSerializer[Host]):
+    broker_count = serializers.IntegerField()
+    used_mb_s = serializers.IntegerField(help_text="What its brokers may sell together, in MB/s.")
+    used_gb = serializers.IntegerField()
+    agent_is_alive = serializers.SerializerMethodField()
+    agent_command = serializers.SerializerMethodField(help_text="Starts its agent, on the host, in the installation.")
+
+    class Meta:
+        model = Host
+        fields = (
+            "id", "name", "zone", "advertised_host", "bind_host", "internal_host", "port_first", "port_last",
+            "capacity_mb_s", "capacity_gb", "used_mb_s", "used_gb", "data_dirs", "broker_count", "agent_seen_at",
+            "agent_is_alive", "agent_command", "created_at",
+        )  # fmt: skip
+
+    def get_agent_is_alive(self, host: Host) -> bool:
+        return selectors.agent_is_alive(host)
+
+    def get_agent_command(self, host: Host) -> str:
+        return hosts.agent_command(host)
+
+
+class DiskOut(serializers.Serializer):
+    broker_id = serializers.CharField()
+    path = serializers.CharField()
+    total_bytes = serializers.IntegerField(allow_null=True, help_text="Of the volume.")
+    usable_bytes = serializers.IntegerField(allow_null=True)
+    offline_reason = serializers.CharField(allow_blank=True)
+
+
+class HostDetailOut(HostOut):
+    """A host with its brokers, and the disks that they said last."""
+
+    brokers = serializers.SerializerMethodField()
+    disks = serializers.SerializerMethodField()
+
+    class Meta(HostOut.Meta):
+        fields = (*HostOut.Meta.fields, "brokers", "disks")  # type: ignore[assignment]
+
+    def _brokers(self, host: Host) -> list[Any]:
+        return list(selectors.brokers().filter(host=host)[:BROKERS_PER_HOST_MAX])
+
+    def get_brokers(self, host: Host) -> list[dict[str, Any]]:
+        return [dict(BrokerOut(broker).data) for broker in self._brokers(host)]
+
+    def get_disks(self, host: Host) -> list[dict[str, Any]]:
+        return [dict(DiskOut(disk).data) for disk in selectors.disks_of(self._brokers(host))]
+
+
+class HostCollection(OperatorView):
+    @endpoint("list_hosts", Scope.OPERATOR, page=HostOut)
+    def get(self, request: Request) -> Response:
+        """List hosts."""
+        return self.page(selectors.hosts(), HostOut, order=("name", "id"))
+
+    @endpoint("add_host", Scope.OPERATOR, body=HostIn, returns=HostOut, status=201, errors=(409,))
+    def post(self, request: Request) -> Response:
+        """Add a host. `agent_command` of the answer is what to run there.
+
+        Two hosts with one address may not have a port in common.
+        """
+        made = hosts.add_host(acting=self.actor, **self.body)
+        row = fetch(selectors.hosts(), pk=made.pk)
+        return self.one(row, HostOut, status=201, location=f"{API_ROOT}/operator/hosts/{made.pk}")
+
+
+class HostResource(OperatorView):
+    @endpoint("get_host", Scope.OPERATOR, returns=HostDetailOut)
+    def get(self, request: Request, host_id: str) -> Response:
+        """Read a host with its brokers and their disks."""
+        return self.one(fetch(selectors.hosts(), pk=host_id), HostDetailOut)
+
+    @endpoint("change_host", Scope.OPERATOR, body=HostPatch, returns=HostOut, match=True, errors=(404, 409))
+    def patch(self, request: Request, host_id: str) -> Response:
+        """Change a host.
+
+        Where brokers listen is changed while it has none, the advertised host and ports of instances while nobody uses
+        them. Directories are those of brokers that are added later.
+        """
+        row = hosts.locked_host(host_id)
+        self.require_match(row)
+        hosts.change_host(acting=self.actor, host=row, changes=self.body)
+        return self.one(fetch(selectors.hosts(), pk=host_id), HostOut)
+
+    @endpoint("remove_host", Scope.OPERATOR, status=204, match=True, errors=(404, 409))
+    def delete(self, request: Request, host_id: str) -> Response:
+        """Remove a host that has no brokers. Stop its agent then."""
+        row = hosts.locked_host(host_id)
+        self.require_match(row)
+        hosts.remove_host(acting=self.actor, host=row)
+        return self.nothing()

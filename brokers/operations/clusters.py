@@ -1,0 +1,204 @@
+"""Operators form clusters, change them, and retire those without instances."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+
+from brokers.choices import ClusterKind, ClusterState, FleetOperationType, FleetStep, RestartState
+from brokers.limits import (
+    BROKER_BANDWIDTH_MB_S,
+    BROKER_STORAGE_GB,
+    BROKERS_PER_CLUSTER_MAX,
+    BROKERS_PER_INSTANCE_MIN,
+    CLUSTER_NAME_CHARS_MAX,
+    CLUSTER_PARTITIONS_MAX,
+    CLUSTERS_MAX,
+    ZONE_CHARS_MAX,
+    ZONES_PER_CLUSTER_MAX,
+)
+from brokers.models import UNDER_WAY, Broker, Cluster, FleetOperation, Host, Placement, PortLease
+from brokers.operations import fleet_operations, membership
+from brokers.operations.host_rules import NAME
+from instances.models import Instance
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Conflict, FieldError, Invalid
+
+CHANGEABLE = ("name", "accepts_instances", "zones", "max_partitions", "brokers_per_instance_min")
+SHOWN = ("name", "kind", "zones", "brokers_per_instance_min", "max_partitions", "accepts_instances")
+
+
+@transaction.atomic
+def add_cluster(
+    *,
+    acting: Actor,
+    name: str,
+    kind: str = ClusterKind.SHARED,
+    hosts: Sequence[Host] = (),
+    bandwidth_mb_s: int = BROKER_BANDWIDTH_MB_S,
+    storage_gb: int = BROKER_STORAGE_GB,
+    zones: Sequence[str] = (),
+    brokers_per_instance_min: int = BROKERS_PER_INSTANCE_MIN,
+    max_partitions: int | None = None,
+    accepts_instances: bool = True,
+    reserved_for: Instance | None = None,
+    dry_run: bool = False,
+) -> FleetOperation:
+    """Writes a cluster down, with one broker for each of `hosts`, and begins to form it (`forming`).
+
+    Its tree in ZooKeeper, topics of its own, certificates and flow master come with its brokers, as for the first
+    cluster: nothing of it is made here. Raises `Invalid` for a wrong value, and `Conflict` for a name that is taken, a
+    fleet that is full, or a host that has no room.
+    """
+    access.require(acting, Scope.OPERATOR)
+    if Cluster.objects.active().count() >= CLUSTERS_MAX:
+        raise Conflict(f"A fleet has at most {CLUSTERS_MAX} clusters.", code="fleet_full")
+    if len(hosts) > BROKERS_PER_CLUSTER_MAX:
+        raise Conflict(f"A cluster has at most {BROKERS_PER_CLUSTER_MAX} brokers.", code="cluster_full")
+    given = {
+        "name": name, "zones": list(zones), "brokers_per_instance_min": brokers_per_instance_min,
+        "max_partitions": max_partitions,
+    }  # fmt: skip
+    _check(given)
+    _require_free_name(name)
+    made = Cluster(
+        **given, kind=kind, accepts_instances=accepts_instances, state=ClusterState.FORMING, reserved_for=reserved_for,
+        control_secret_file=str(settings.CONTROL_SECRET_FILE),
+    )  # fmt: skip
+    try:
+        with transaction.atomic():
+            made.save(force_insert=True)
+    except IntegrityError:
+        raise _name_taken() from None
+    operation = fleet_operations.begin(acting, made, FleetOperationType.FORM)
+    audit.record(acting, "cluster.added", made, None, shown(made) | {"hosts": [host.name for host in hosts]})
+    brokers = [
+        membership.add_broker(
+            acting=acting, cluster=made, host=host, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb,
+            dry_run=dry_run,
+        )
+        for host in hosts
+    ]  # fmt: skip
+    if brokers:
+        fleet_operations.done(operation, FleetStep.BROKERS_ADDED, brokers_fact(brokers), brokers=len(brokers))
+    return operation
+
+
+@transaction.atomic
+def change_cluster(*, acting: Actor, cluster: Cluster, changes: Mapping[str, Any]) -> Cluster:
+    """Renames a cluster, has it take instances or not, or changes its bounds. What is placed on it already stays.
+
+    Raises `Conflict` for a name that is taken, and where a broker is outside the zones wanted (`other_zone`).
+    """
+    access.require(acting, Scope.OPERATOR)
+    row = locked_cluster(cluster)
+    changed = {key: value for key, value in changes.items() if key in CHANGEABLE and getattr(row, key) != value}
+    if not changed:
+        return row
+    _check(changed)
+    if "name" in changed:
+        _require_free_name(changed["name"])
+    if changed.get("zones"):
+        brokers = Broker.objects.filter(cluster=row, removed_at=None)
+        outside = brokers.exclude(host__zone__in=changed["zones"]).select_related("host").first()
+        if outside is not None:
+            raise Conflict(
+                f"Broker {outside.number} is on host {outside.host.name}, in another zone.", code="other_zone"
+            )
+    before = {key: getattr(row, key) for key in changed}
+    for key, value in changed.items():
+        setattr(row, key, value)
+    row.save_changes(list(changed))
+    audit.record(acting, "cluster.changed", row, before, changed)
+    return row
+
+
+@transaction.atomic
+def retire_cluster(*, acting: Actor, cluster: Cluster, dry_run: bool = False) -> FleetOperation:
+    """Begins to retire a cluster on which no instance lives (`retiring`). There is no way back from the first moment.
+
+    Raises `Conflict` for one with instances (`has_instances`), or with a rebalance or rolling restart under way.
+    """
+    access.require(acting, Scope.OPERATOR)
+    row = locked_cluster(cluster)
+    instances = Placement.objects.filter(cluster=row).count()
+    if instances or PortLease.objects.filter(broker__cluster=row).exists():
+        raise Conflict(
+            f"{instances} instances live on the cluster, deleted ones that can be restored included. Have them purged.",
+            code="has_instances",
+        )
+    if row.rebalances.filter(state__in=UNDER_WAY).exists():
+        raise Conflict("A rebalance of the cluster is under way.", code="rebalance_in_progress")
+    if row.rolling_restarts.filter(state__in=(RestartState.RUNNING, RestartState.PAUSED)).exists():
+        raise Conflict("A rolling restart of the cluster is under way.", code="restart_in_progress")
+    was_ready = row.state == ClusterState.READY
+    present = fleet_operations.open_operation(row)
+    if present is not None:
+        fleet_operations.fail(present, "superseded", "The cluster is retired.")
+    row.state, row.accepts_instances = ClusterState.RETIRING, False
+    row.save_changes(["state", "accepts_instances"])
+    audit.record(acting, "cluster.retirement_begun", row, None, shown(row))
+    return fleet_operations.begin(acting, row, FleetOperationType.RETIRE, was_ready=was_ready)
+
+
+def locked_cluster(cluster: Cluster) -> Cluster:
+    """The row of a cluster, locked. Raises `Conflict` (`retired`) for one that is being retired, or was."""
+    row = Cluster.objects.select_for_update().get(pk=cluster.pk)
+    if row.state in (ClusterState.RETIRING, ClusterState.RETIRED):
+        raise Conflict("The cluster is being retired.", code="retired")
+    return row
+
+
+def shown(cluster: Cluster) -> dict[str, Any]:
+    """Fields of a cluster that the audit log keeps."""
+    return {name: getattr(cluster, name) for name in SHOWN}
+
+
+def brokers_fact(brokers: Sequence[Broker]) -> str:
+    """Brokers with their hosts, as a step says it."""
+    return ", ".join(f"{broker.number} on {broker.host.name}" for broker in brokers)
+
+
+def _check(values: Mapping[str, Any]) -> None:
+    errors: list[FieldError] = []
+
+    def refuse(at: str, detail: str, code: str) -> None:
+        errors.append(FieldError(pointer=f"/{at}", detail=detail, code=code))
+
+    name = values.get("name")
+    if name is not None and (not NAME.fullmatch(name) or len(name) > CLUSTER_NAME_CHARS_MAX):
+        refuse("name", _name_rule(CLUSTER_NAME_CHARS_MAX), "invalid_name")
+    zones = values.get("zones", ())
+    if len(zones) > ZONES_PER_CLUSTER_MAX:
+        refuse("zones", f"At most {ZONES_PER_CLUSTER_MAX} zones.", "too_many")
+    for index, zone in enumerate(zones):
+        if not NAME.fullmatch(zone) or len(zone) > ZONE_CHARS_MAX:
+            refuse(f"zones/{index}", _name_rule(ZONE_CHARS_MAX), "invalid_name")
+    for key, most in (
+        ("brokers_per_instance_min", BROKERS_PER_CLUSTER_MAX),
+        ("max_partitions", CLUSTER_PARTITIONS_MAX),
+    ):
+        value = values.get(key)
+        if value is not None and not 1 <= value <= most:
+            refuse(key, f"A whole number from 1 to {most:,}.", "out_of_range")
+    if errors:
+        raise Invalid(errors[0].detail, errors=errors)
+
+
+def _name_rule(chars_max: int) -> str:
+    return f"Small letters, digits and - in between; at most {chars_max} characters."
+
+
+def _require_free_name(name: str) -> None:
+    if Cluster.objects.active().filter(name=name).exists():
+        raise _name_taken()
+
+
+def _name_taken() -> Conflict:
+    detail = "Another cluster has this name."
+    return Conflict(detail, code="name_taken", errors=Invalid.at("/name", detail, code="name_taken").errors)

@@ -1,0 +1,90 @@
+"""A cluster of its own for a dedicated instance that waits for one, formed on free hosts without an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+from django.db import transaction
+
+from brokers import selectors
+from brokers.choices import ClusterKind, ClusterState
+from brokers.limits import (
+    BROKER_BANDWIDTH_MB_S,
+    BROKER_STORAGE_GB,
+    BROKERS_PER_CLUSTER_MAX,
+    BROKERS_PER_INSTANCE_MIN,
+    DEDICATED_CLUSTERS_PER_TENANT_MAX,
+)
+from brokers.models import Cluster, FleetOperation, Host
+from brokers.operations import fleet_operations
+from brokers.operations.clusters import add_cluster
+from brokers.operations.hosts import locked_hosts
+from brokers.placement.dedicated import ClusterPlan, FreeHost, plan_cluster
+from instances.choices import ClusterType
+from instances.models import Instance
+from tenants import selectors as tenant_selectors
+from tenants.actors import system_actor
+from tenants.errors import Conflict
+
+log = structlog.get_logger(__name__)
+
+ACTOR = "fleet"
+
+
+@transaction.atomic
+def ensure_cluster(instance: Instance) -> FleetOperation | None:
+    """The operation that forms a cluster for a dedicated instance, begun now or before; None where there are no free
+    hosts for it, or it is not one to be given any.
+    """
+    if instance.cluster_type != ClusterType.DEDICATED:
+        return None
+    hosts = locked_hosts()
+    made = Cluster.objects.filter(reserved_for=instance, state=ClusterState.FORMING).first()
+    if made is not None:
+        return fleet_operations.open_operation(made)
+    planned = plan_for(instance, hosts)
+    if planned is None:
+        return None
+    by_id = {host.pk: host for host in hosts}
+    try:
+        with transaction.atomic():
+            return add_cluster(
+                acting=system_actor(ACTOR),
+                name=f"dedicated-{instance.pk}",
+                kind=ClusterKind.DEDICATED,
+                hosts=[by_id[host_id] for host_id in planned.host_ids],
+                bandwidth_mb_s=planned.bandwidth_mb_s,
+                storage_gb=planned.storage_gb,
+                reserved_for=instance,
+            )
+    except Conflict as error:
+        log.warning("cluster.not_formed", instance_id=instance.pk, reason=error.detail)
+        return None
+
+
+def plan_for(instance: Instance, hosts: Sequence[Host]) -> ClusterPlan | None:
+    """On which hosts a cluster for an instance would be formed. A tenant whose owner has proved no mailbox gets none,
+    and one that has several for itself already waits for an operator.
+    """
+    if not tenant_selectors.is_verified(instance.tenant):
+        return None
+    own = Cluster.objects.active().filter(kind=ClusterKind.DEDICATED, placements__instance__tenant=instance.tenant)
+    reserved = Cluster.objects.active().filter(reserved_for__tenant=instance.tenant).exclude(reserved_for=instance)
+    if own.count() + reserved.count() >= DEDICATED_CLUSTERS_PER_TENANT_MAX:
+        return None
+    used = set(selectors.brokers().values_list("host_id", flat=True))
+    free = [
+        FreeHost(id=host.pk, zone=host.zone, capacity_mb_s=host.capacity_mb_s, capacity_gb=host.capacity_gb)
+        for host in hosts
+        if host.pk not in used and selectors.agent_is_alive(host)
+    ]
+    return plan_cluster(
+        free,
+        bandwidth_mb_s=instance.bandwidth_mb_s,
+        storage_gb=instance.storage_gb,
+        brokers_min=BROKERS_PER_INSTANCE_MIN,
+        brokers_max=BROKERS_PER_CLUSTER_MAX,
+        broker_mb_s=BROKER_BANDWIDTH_MB_S,
+        broker_gb=BROKER_STORAGE_GB,
+    )

@@ -1,0 +1,100 @@
+"""Operations on clusters: begun by services, moved on by `forming` and `retiring`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.utils import timezone
+
+from brokers.choices import FLEET_STEPS_OF, FleetOperationType, FleetStep
+from brokers.models import Cluster, FleetOperation
+from instances.choices import OperationState, StepState
+from tenants.actors import Actor
+
+OPEN_STATES = (OperationState.PENDING, OperationState.RUNNING)
+FACT_CHARS_MAX = 500
+
+
+def begin(acting: Actor, cluster: Cluster, type_: FleetOperationType, **data: Any) -> FleetOperation:
+    """Writes down an operation whose first step, the acceptance, is done."""
+    steps = [_blank(step) for step in FLEET_STEPS_OF[type_]]
+    steps[0] |= {
+        "state": StepState.DONE.value, "at_ms": 0, "fact": f"Accepted from {acting.label}"[:FACT_CHARS_MAX],
+        "data": data,
+    }  # fmt: skip
+    return FleetOperation.objects.create(
+        cluster=cluster, type=type_, steps=steps, asked_by=acting.label, request_id=acting.request_id or ""
+    )
+
+
+def open_operation(cluster: Cluster) -> FleetOperation | None:
+    """The operation of a cluster that is not finished, if there is one."""
+    return FleetOperation.objects.filter(cluster=cluster, state__in=OPEN_STATES).first()
+
+
+def is_done(operation: FleetOperation, step: FleetStep) -> bool:
+    """True if a step was done before."""
+    return any(item["name"] == step and item["state"] == StepState.DONE for item in operation.steps)
+
+
+def data_of(operation: FleetOperation, step: FleetStep) -> Mapping[str, Any]:
+    """Data that was written down with a step."""
+    return next((item["data"] for item in operation.steps if item["name"] == step), {})
+
+
+def waits(operation: FleetOperation, step: FleetStep, fact: str, **data: Any) -> None:
+    """A step that is under way, with what it waits for."""
+    _set(operation, step, StepState.RUNNING, fact, data)
+
+
+def done(operation: FleetOperation, step: FleetStep, fact: str, **data: Any) -> None:
+    """A step that is complete."""
+    _set(operation, step, StepState.DONE, fact, data)
+
+
+def note_trouble(operation: FleetOperation, detail: str) -> None:
+    """Writes down what the step that is not done waits for, where somebody does not answer."""
+    step = next((item for item in operation.steps if item["state"] != StepState.DONE), None)
+    if step is not None:
+        waits(operation, FleetStep(step["name"]), detail)
+
+
+def succeed(operation: FleetOperation) -> bool:
+    """Finishes well; False when somebody else has finished it meanwhile."""
+    operation.state, operation.finished_at = OperationState.SUCCEEDED, timezone.now()
+    return _write(operation, "steps", "state", "finished_at")
+
+
+def fail(operation: FleetOperation, code: str, detail: str) -> None:
+    """Finishes badly, at the step that is not done."""
+    step = next((item for item in operation.steps if item["state"] != StepState.DONE), None)
+    if step is not None:
+        step |= {"state": StepState.FAILED.value, "at_ms": _at_ms(operation), "fact": detail[:FACT_CHARS_MAX]}
+    operation.error = {"code": code, "detail": detail}
+    operation.state, operation.finished_at = OperationState.FAILED, timezone.now()
+    _write(operation, "steps", "state", "error", "finished_at")
+
+
+def _blank(step: FleetStep) -> dict[str, Any]:
+    return {"name": step.value, "state": StepState.PENDING.value, "at_ms": None, "fact": "", "data": {}}
+
+
+def _set(operation: FleetOperation, step: FleetStep, state: StepState, fact: str, data: Mapping[str, Any]) -> None:
+    item = next(item for item in operation.steps if item["name"] == step)
+    wanted = {"state": state.value, "fact": fact[:FACT_CHARS_MAX], "data": {**item["data"], **data}}
+    if item["state"] == StepState.DONE or all(item[key] == value for key, value in wanted.items()):
+        return
+    item |= wanted | {"at_ms": _at_ms(operation) if state is StepState.DONE else None}
+    operation.state = OperationState.RUNNING
+    _write(operation, "steps", "state")
+
+
+def _write(operation: FleetOperation, *fields: str) -> bool:
+    """Writes only while it is open: what somebody else finished meanwhile stays finished."""
+    values = {name: getattr(operation, name) for name in fields}
+    return bool(FleetOperation.objects.filter(pk=operation.pk, state__in=OPEN_STATES).update(**values))
+
+
+def _at_ms(operation: FleetOperation) -> int:
+    return max(0, round((timezone.now() - operation.created_at).total_seconds() * 1000))

@@ -1,0 +1,111 @@
+"""Which addresses and ports hosts may have beside each other. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from brokers.contract.ports import ADMIN_PORTS_BELOW, HIGHEST_PORT, INTERNAL_PORTS_BELOW, LOWEST_PORT
+
+NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addresses:
+    """Addresses and ports of a host; `own_ports` are the internal and admin ports of its brokers."""
+
+    name: str
+    bind_host: str
+    advertised_host: str
+    internal_host: str
+    port_first: int
+    port_last: int
+    own_ports: frozenset[int] = frozenset()
+
+    def shares_address_with(self, other: Addresses) -> bool:
+        """True if a port of one may be that of the other: tenants, brokers or the kernel see one address."""
+        return (
+            self.advertised_host.casefold() == other.advertised_host.casefold()
+            or self.internal_host.casefold() == other.internal_host.casefold()
+            or (self.bind_host.casefold() == other.bind_host.casefold() and not is_wildcard(self.bind_host))
+        )
+
+    @property
+    def tenant_ports(self) -> range:
+        return range(self.port_first, self.port_last + 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """Reason why a range of ports cannot be given to a host."""
+
+    detail: str
+    code: str
+
+
+def normalised_address(text: str, *, wildcard: bool = False) -> str | None:
+    """A host name or an address in one form; None when it is neither, or a wildcard where none is taken."""
+    try:
+        address = ipaddress.ip_address(text.strip("[]"))
+    except ValueError:
+        return text if _HOST.fullmatch(text) else None
+    if address.is_multicast or (address.is_unspecified and not wildcard):
+        return None
+    return str(address)
+
+
+def is_wildcard(host: str) -> bool:
+    """True for an address that stands for all of the machine."""
+    return host in ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
+
+
+def overlap(wanted: Addresses, others: Iterable[Addresses]) -> Overlap | None:
+    """First reason why the range of `wanted` clashes with itself or another host; None when it does not."""
+    for other in (wanted, *others):
+        if other is not wanted and not wanted.shares_address_with(other):
+            continue
+        taken = next((port for port in sorted(other.own_ports) if port in wanted.tenant_ports), None)
+        if taken is not None:
+            detail = f"Port {taken} is one of a broker's own on host {other.name}."
+            return Overlap(detail=detail, code="ports_taken")
+        if other is not wanted and _overlap(wanted.tenant_ports, other.tenant_ports):
+            detail = (
+                f"Host {other.name} has the ports {other.port_first} to {other.port_last} on the same address. "
+                "Choose others, or another address."
+            )
+            return Overlap(detail=detail, code="ports_overlap")
+    return None
+
+
+def broker_ports(
+    host: Addresses, sharing: Iterable[Addresses], used: Iterable[tuple[int, int]]
+) -> tuple[int, int] | None:
+    """Internal and admin port for one more broker of `host`: behind those `used` there, or at their usual place below
+    the first tenant port; outside all ranges of hosts with the same address. None when no port is left.
+    """
+    pairs = list(used)
+    near = [host, *sharing]
+    taken = {port for item in near for port in item.own_ports}
+    result: list[int] = []
+    for position, below in enumerate((INTERNAL_PORTS_BELOW, ADMIN_PORTS_BELOW)):
+        usual = host.port_first - below
+        first = usual if usual >= LOWEST_PORT else host.port_last + 1
+        start = max((pair[position] for pair in pairs), default=first - 1) + 1
+        candidates = (*range(start, HIGHEST_PORT + 1), *range(LOWEST_PORT, start))
+        port = next(
+            (port for port in candidates if port not in taken and not any(port in item.tenant_ports for item in near)),
+            None,
+        )
+        if port is None:
+            return None
+        taken.add(port)
+        result.append(port)
+    return result[0], result[1]
+
+
+def _overlap(one: range, other: range) -> bool:
+    return one.start < other.stop and other.start < one.stop

@@ -1,0 +1,238 @@
+"""Operators add hosts to the fleet, change them, and remove them when no broker is left there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from brokers.contract.ports import HIGHEST_PORT, LOWEST_PORT
+from brokers.limits import (
+    ADDRESS_CHARS_MAX,
+    BROKER_CAPACITY_MAX,
+    DIRECTORIES_MAX,
+    HOST_NAME_CHARS_MAX,
+    HOSTS_MAX,
+    PATH_CHARS_MAX,
+    ZONE_CHARS_MAX,
+)
+from brokers.models import Broker, FormerPort, Host, PortLease
+from brokers.operations.host_rules import NAME, Addresses, normalised_address, overlap
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Conflict, FieldError, Invalid, NotFound
+
+ADDRESS_FIELDS = ("advertised_host", "bind_host", "internal_host")
+PORT_FIELDS = ("port_first", "port_last")
+CAPACITY_FIELDS = ("capacity_mb_s", "capacity_gb")
+SHOWN = ("name", "zone", *ADDRESS_FIELDS, *PORT_FIELDS, *CAPACITY_FIELDS, "data_dirs")
+CHANGEABLE = SHOWN[1:]
+
+
+def agent_command(host: Host) -> str:
+    """Command line that starts the agent of a host on its machine."""
+    return f"manage.py agent --host {host.name}"
+
+
+def locked_hosts() -> list[Host]:
+    """All hosts of the fleet, locked in one order for everybody: ports are compared over all of them."""
+    return list(Host.objects.select_for_update(no_key=True).filter(removed_at=None).order_by("pk"))
+
+
+def locked_host(host_id: str) -> Host:
+    """One of them, with all locked. Raises `NotFound`."""
+    row = next((host for host in locked_hosts() if host.pk == host_id), None)
+    if row is None:
+        raise NotFound
+    return row
+
+
+@transaction.atomic
+def add_host(*, acting: Actor, name: str, advertised_host: str, **fields: Any) -> Host:
+    """Writes a host down; its agent is started by hand (`agent_command`). Listens, and is known to other brokers, by
+    its advertised host unless `bind_host` and `internal_host` say otherwise.
+
+    Raises `Invalid` for a wrong value and `Conflict` for a name or a port that is taken.
+    """
+    access.require(acting, Scope.OPERATOR)
+    hosts = locked_hosts()
+    if len(hosts) >= HOSTS_MAX:
+        raise Conflict(f"A fleet has at most {HOSTS_MAX} hosts.", code="fleet_full")
+    if not NAME.fullmatch(name) or len(name) > HOST_NAME_CHARS_MAX:
+        raise Invalid.at("/name", _name_rule(HOST_NAME_CHARS_MAX), code="invalid_name")
+    if any(host.name == name for host in hosts):
+        raise _name_taken()
+    given = {"advertised_host": advertised_host, "bind_host": advertised_host, "internal_host": advertised_host}
+    given |= {key: value for key, value in fields.items() if value not in (None, "")}
+    made = Host(name=name, **_checked(given))
+    _require_free_ports(made, hosts)
+    try:
+        with transaction.atomic():
+            made.save(force_insert=True)
+    except IntegrityError:
+        raise _name_taken() from None
+    audit.record(acting, "host.added", made, None, shown(made))
+    return made
+
+
+@transaction.atomic
+def change_host(*, acting: Actor, host: Host, changes: Mapping[str, Any]) -> Host:
+    """Changes what is named. The name stays, for the agent is started by it.
+
+    Raises `Conflict` where brokers or instances rely on the former value: addresses of listeners while there are
+    brokers (`has_brokers`), the advertised host while instances have ports (`has_instances`), ports that instances
+    have (`ports_in_use`), and a capacity below what its brokers sell (`sold`).
+    """
+    access.require(acting, Scope.OPERATOR)
+    hosts = locked_hosts()
+    row = next((item for item in hosts if item.pk == host.pk), None)
+    if row is None:
+        raise Conflict("The host is removed.", code="removed")
+    wanted = _checked({key: value for key, value in changes.items() if key in CHANGEABLE}, row)
+    changed = {key: value for key, value in wanted.items() if getattr(row, key) != value}
+    if not changed:
+        return row
+    before = {key: getattr(row, key) for key in changed}
+    for key, value in changed.items():
+        setattr(row, key, value)
+    _require_no_reliance(row, set(changed))
+    _require_free_ports(row, hosts)
+    row.save_changes(list(changed))
+    audit.record(acting, "host.changed", row, before, changed)
+    return row
+
+
+@transaction.atomic
+def remove_host(*, acting: Actor, host: Host) -> Host:
+    """Takes a host without brokers off the fleet. Raises `Conflict` (`has_brokers`) for another one."""
+    access.require(acting, Scope.OPERATOR)
+    row = Host.objects.select_for_update().get(pk=host.pk)
+    if row.removed_at is not None:
+        return row
+    brokers = Broker.objects.filter(host=row, removed_at=None).count()
+    if brokers or PortLease.objects.filter(host=row).exists():
+        raise Conflict(
+            f"Host {row.name} has {brokers} brokers. Remove them first: drain each, or retire their cluster.",
+            code="has_brokers",
+        )
+    row.removed_at = timezone.now()
+    row.save_changes(["removed_at"])
+    FormerPort.objects.filter(host=row).delete()
+    audit.record(acting, "host.removed", row, shown(row), None)
+    return row
+
+
+def addresses_of(hosts: Iterable[Host]) -> list[Addresses]:
+    """Hosts as the rules compare them."""
+    rows = list(hosts)
+    own: dict[str, set[int]] = {host.pk: set() for host in rows}
+    brokers = Broker.objects.filter(host__in=rows, removed_at=None)
+    for host_id, internal, admin in brokers.values_list("host_id", "internal_port", "admin_port"):
+        own[host_id] |= {internal, admin}
+    return [
+        Addresses(
+            name=host.name,
+            bind_host=host.bind_host,
+            advertised_host=host.advertised_host,
+            internal_host=host.internal_host,
+            port_first=host.port_first,
+            port_last=host.port_last,
+            own_ports=frozenset(own[host.pk]),
+        )
+        for host in rows
+    ]
+
+
+def shown(host: Host) -> dict[str, Any]:
+    """Fields of a host that the audit log keeps."""
+    return {name: getattr(host, name) for name in SHOWN}
+
+
+def _checked(given: Mapping[str, Any], present: Host | None = None) -> dict[str, Any]:
+    """Values in one form; each wrong one is an error at its own pointer."""
+    result = dict(given)
+    errors: list[FieldError] = []
+
+    def refuse(name: str, detail: str, code: str) -> None:
+        errors.append(FieldError(pointer=f"/{name}", detail=detail, code=code))
+
+    for name in ADDRESS_FIELDS:
+        if name not in result:
+            continue
+        address = normalised_address(str(result[name]), wildcard=name == "bind_host")
+        if address is None or len(address) > ADDRESS_CHARS_MAX:
+            refuse(name, "This is no host name and no address. A port is not part of it.", "invalid_host")
+        else:
+            result[name] = address
+    zone = result.get("zone", "")
+    if zone and (not NAME.fullmatch(zone) or len(zone) > ZONE_CHARS_MAX):
+        refuse("zone", _name_rule(ZONE_CHARS_MAX), "invalid_name")
+    for name in PORT_FIELDS:
+        if name in result and not LOWEST_PORT <= result[name] <= HIGHEST_PORT:
+            refuse(name, f"A port from {LOWEST_PORT} to {HIGHEST_PORT}.", "out_of_range")
+    first = result.get("port_first", present.port_first if present else None)
+    last = result.get("port_last", present.port_last if present else None)
+    if first is not None and last is not None and first > last:
+        refuse("port_last", "The last port is below the first one.", "out_of_range")
+    for name in CAPACITY_FIELDS:
+        if result.get(name) is not None and not 1 <= result[name] <= BROKER_CAPACITY_MAX:
+            refuse(name, f"A whole number from 1 to {BROKER_CAPACITY_MAX:,}.", "out_of_range")
+    for at, detail, code in _wrong_directories(result.get("data_dirs", ())):
+        refuse(at, detail, code)
+    if errors:
+        raise Invalid(errors[0].detail, errors=errors)
+    return result
+
+
+def _wrong_directories(paths: Sequence[str]) -> Iterable[tuple[str, str, str]]:
+    if len(paths) > DIRECTORIES_MAX:
+        yield "data_dirs", f"At most {DIRECTORIES_MAX} directories.", "too_many"
+    for index, path in enumerate(paths):
+        pure = PurePosixPath(path)
+        if not pure.is_absolute() or ".." in pure.parts or len(path) > PATH_CHARS_MAX or "\0" in path:
+            yield f"data_dirs/{index}", "An absolute path.", "invalid_path"
+        elif path in paths[:index]:
+            yield f"data_dirs/{index}", "This directory is named twice.", "taken"
+
+
+def _require_free_ports(host: Host, hosts: Iterable[Host]) -> None:
+    own, *others = addresses_of([host, *(other for other in hosts if other.pk != host.pk)])
+    clash = overlap(own, others)
+    if clash is not None:
+        errors = Invalid.at("/port_first", clash.detail, code=clash.code).errors
+        raise Conflict(clash.detail, code=clash.code, errors=errors)
+
+
+def _require_no_reliance(host: Host, changed: set[str]) -> None:
+    brokers = Broker.objects.filter(host=host, removed_at=None)
+    if changed & {"bind_host", "internal_host"} and brokers.exists():
+        raise Conflict("Its brokers listen there. Remove them first.", code="has_brokers")
+    leases = PortLease.objects.filter(host=host)
+    if "advertised_host" in changed and leases.exists():
+        raise Conflict("Clients of instances know that address. Move the instances first.", code="has_instances")
+    outside = leases.exclude(port__gte=host.port_first, port__lte=host.port_last).order_by("port").first()
+    if changed & set(PORT_FIELDS) and outside is not None:
+        raise Conflict(f"Port {outside.port} is that of an instance.", code="ports_in_use")
+    for name, sold in zip(CAPACITY_FIELDS, sold_by_brokers(host), strict=True):
+        limit = getattr(host, name)
+        if name in changed and limit is not None and sold > limit:
+            raise Conflict(f"Its brokers may sell {sold:,} already.", code="sold")
+
+
+def sold_by_brokers(host: Host) -> tuple[int, int]:
+    """MB/s and GB that the brokers of a host may sell together."""
+    rows = Broker.objects.filter(host=host, removed_at=None).values_list("bandwidth_mb_s", "storage_gb")
+    return sum(mb_s for mb_s, _ in rows), sum(gb for _, gb in rows)
+
+
+def _name_rule(chars_max: int) -> str:
+    return f"Small letters, digits and - in between; at most {chars_max} characters."
+
+
+def _name_taken() -> Conflict:
+    detail = "Another host has this name."
+    return Conflict(detail, code="name_taken", errors=Invalid.at("/name", detail, code="name_taken").errors)

@@ -1,0 +1,144 @@
+"""Retires a cluster without instances: what its brokers wrote down is read to the end, then they stop and are removed,
+and its documents go.
+
+Level-triggered. Usage and audit come first: with the last broker they would be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+import structlog
+from django.db import transaction
+from django.utils import timezone
+
+from brokers import selectors, services
+from brokers.choices import ClusterState, FleetStep, ProcessState, WantedState
+from brokers.contract.audit import AUDIT_TOPIC
+from brokers.contract.process import CLUSTER_USER
+from brokers.contract.usage import USAGE_INTERVAL_MS, USAGE_TOPIC
+from brokers.dataplane.cluster import ClusterAdminClient
+from brokers.dataplane.offsets import bounds_at
+from brokers.dataplane.scatter import targets
+from brokers.infra import zookeeper
+from brokers.models import AuditOffset, Broker, Cluster, FleetOperation
+from brokers.operations import fleet_operations, membership
+from brokers.operations.interfaces import usage_read_to
+from brokers.provisioning.forget_cluster import delete_tree
+from tenants import audit
+from tenants.actors import system_actor
+
+log = structlog.get_logger(__name__)
+
+ACTOR = "fleet"
+LATEST = -1
+# The last counters of an instance are written within an interval of its end; one more for a clock that differs.
+WRITTEN_AFTER = timedelta(milliseconds=2 * USAGE_INTERVAL_MS)
+STOPPED = (ProcessState.STOPPED, ProcessState.UNKNOWN)
+
+
+def reconcile_once(operation: FleetOperation) -> bool:
+    """Does what is due; True when the cluster is retired. Raises `DomainError`, or what kazoo raises, where nobody
+    answers.
+    """
+    brokers = list(
+        Broker.objects.filter(cluster=operation.cluster, removed_at=None).select_related("host").order_by("number")
+    )
+    if not fleet_operations.is_done(operation, FleetStep.USAGE_READ) and not _is_read(operation, brokers):
+        return False
+    return _are_stopped(operation, brokers) and _removed(operation, brokers)
+
+
+def _is_read(operation: FleetOperation, brokers: list[Broker]) -> bool:
+    """True when the database has all that the cluster's own topics held after the last instance had gone."""
+    step = FleetStep.USAGE_READ
+    if not brokers or not fleet_operations.data_of(operation, FleetStep.ACCEPTED).get("was_ready"):
+        fleet_operations.done(operation, step, "No instance was ever served.")
+        return True
+    ends = fleet_operations.data_of(operation, step).get("ends")
+    if ends is None:
+        if timezone.now() < operation.created_at + WRITTEN_AFTER:
+            fleet_operations.waits(operation, step, "Brokers write down the last counters.")
+            return False
+        ends = _ends(operation.cluster)
+        if ends is None:
+            fleet_operations.waits(operation, step, "A partition of the cluster's own topics has no leader.")
+            return False
+        fleet_operations.waits(operation, step, "Waits for the pipeline.", ends=ends)
+    audit_read_to = AuditOffset.objects.filter(cluster=operation.cluster_id).values_list("partition", "next_offset")
+    read = {USAGE_TOPIC: usage_read_to.it(operation.cluster_id), AUDIT_TOPIC: dict(audit_read_to)}
+    missing = behind(ends, read)
+    if missing:
+        topic, count = next(iter(missing.items()))
+        fleet_operations.waits(operation, step, f"{count:,} records of {topic} are not read yet.", ends=ends)
+        return False
+    fleet_operations.done(operation, step, "All read", ends=ends)
+    return True
+
+
+def behind(ends: Mapping[str, Mapping[str, int]], read: Mapping[str, Mapping[int, int]]) -> dict[str, int]:
+    """Topic -> number of records between what was read and the ends noted. Partitions are strings in `ends`, as JSON
+    keeps them. Pure.
+    """
+    counts = {
+        topic: sum(max(0, end - read.get(topic, {}).get(int(index), 0)) for index, end in partitions.items())
+        for topic, partitions in ends.items()
+    }
+    return {topic: count for topic, count in counts.items() if count}
+
+
+def _ends(cluster: Cluster) -> dict[str, dict[str, int]] | None:
+    """Ends of the partitions of usage and audit; None while one of them is not known."""
+    topics = (USAGE_TOPIC, AUDIT_TOPIC)
+    partitions = ClusterAdminClient(cluster).view(topics).partitions
+    found = bounds_at(targets(cluster, CLUSTER_USER), partitions, LATEST)
+    if not found.keys() >= partitions.keys():
+        return None
+    result: dict[str, dict[str, int]] = {topic: {} for topic in topics}
+    for topic, index in partitions:
+        result[topic][str(index)] = found[topic, index]
+    return result
+
+
+def _are_stopped(operation: FleetOperation, brokers: list[Broker]) -> bool:
+    acting = system_actor(ACTOR)
+    for broker in brokers:
+        if broker.wanted != WantedState.STOPPED:
+            services.set_wanted(acting=acting, broker=broker, wanted=WantedState.STOPPED)
+    running = [broker for broker in brokers if broker.process_state not in STOPPED]
+    if running:
+        first = running[0]
+        alive = selectors.agent_is_alive(first.host)
+        reason = "is stopping" if alive else f"runs, and the agent of host {first.host.name} is silent"
+        stopped = len(brokers) - len(running)
+        fact = f"{stopped} of {len(brokers)}. Broker {first.number} {reason}."
+        fleet_operations.waits(operation, FleetStep.BROKERS_STOPPED, fact, stopped=stopped, of=len(brokers))
+        return False
+    fleet_operations.done(operation, FleetStep.BROKERS_STOPPED, f"{len(brokers)} of {len(brokers)}")
+    return True
+
+
+def _removed(operation: FleetOperation, brokers: list[Broker]) -> bool:
+    for broker in brokers:
+        membership.remove_broker(acting=system_actor(ACTOR), broker=broker)
+    fleet_operations.done(operation, FleetStep.BROKERS_REMOVED, "Their logs stay on the hosts' disks.")
+    cluster = operation.cluster
+    forgotten = delete_tree(zookeeper.session(cluster), cluster.chroot)
+    if forgotten.kept:
+        log.warning("cluster.documents_kept", cluster_id=cluster.pk, kept=forgotten.kept)
+    fact = f"{forgotten.deleted:,} documents"
+    fleet_operations.done(operation, FleetStep.DOCUMENTS_REMOVED, fact, kept=forgotten.kept)
+    return _is_over(operation)
+
+
+@transaction.atomic
+def _is_over(operation: FleetOperation) -> bool:
+    cluster = Cluster.objects.select_for_update().get(pk=operation.cluster_id)
+    if not fleet_operations.succeed(operation):
+        return False
+    cluster.state, cluster.retired_at, cluster.reserved_for = ClusterState.RETIRED, timezone.now(), None
+    cluster.save_changes(["state", "retired_at", "reserved_for"])
+    audit.record(system_actor(ACTOR), "cluster.retired", cluster, None, {"operation": operation.pk})
+    log.info("cluster.retired", cluster_id=cluster.pk)
+    return True

@@ -1,0 +1,35 @@
+"""Room for instances as `instances.interfaces.capacity`: reserved, given back, and foretold for a dry run."""
+
+from __future__ import annotations
+
+from brokers.operations import dedicated
+from brokers.operations.hosts import locked_hosts
+from brokers.placement import capacity, forecasts, placement
+from instances.choices import ClusterType
+from instances.interfaces import PlacementForecast
+from instances.models import Instance
+
+
+class InstanceRoom(capacity.Room):
+    """The port `instances.interfaces.capacity`."""
+
+    def forecast(self, instance: Instance) -> PlacementForecast:
+        """Tells what would become of an instance now: it is placed, a cluster is formed for it, or it waits. Call in a
+        transaction.
+        """
+        clusters = capacity.candidates(instance)
+        rooms = capacity.rooms(clusters, tenant_id=instance.tenant_id)
+        choice = placement.choose(rooms, **capacity.size_of(instance))
+        if choice is not None:
+            brokers = len(choice.broker_ids)
+            return PlacementForecast(
+                fact=f"There is room: {brokers} brokers.", data={"outcome": "placed", "brokers": brokers}
+            )
+        if instance.cluster_type == ClusterType.DEDICATED:
+            planned = dedicated.plan_for(instance, locked_hosts())
+            if planned is not None:
+                brokers = len(planned.host_ids)
+                fact = f"A cluster of its own would be formed: {brokers} brokers."
+                return PlacementForecast(fact=fact, data={"outcome": "forms_cluster", "brokers": brokers})
+        room = forecasts.missing_room(instance, rooms)
+        return PlacementForecast(fact=f"It would wait. {room.detail}", data=room.data)

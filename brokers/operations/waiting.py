@@ -1,0 +1,24 @@
+"""Instances that wait for room: found by operators, and tried again when there may be some."""
+
+from __future__ import annotations
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from brokers.limits import SWEEP_INSTANCES_MAX
+from instances import interfaces
+from instances.choices import Reason
+from instances.lifecycle.phases import Phase
+from instances.models import Instance
+
+
+def waiting_instances() -> QuerySet[Instance]:
+    """Instances that no cluster has room for, the longest waiting first."""
+    rows = Instance.objects.filter(phase=Phase.PROVISIONING.value, reason=Reason.NO_ROOM.value)
+    return rows.select_related("tenant").order_by("phase_since", "pk")
+
+
+def wake_waiting() -> None:
+    """Has them tried again at once on commit; the sweep does the same a little later."""
+    ids = list(waiting_instances().values_list("pk", flat=True)[:SWEEP_INSTANCES_MAX])
+    transaction.on_commit(lambda: [interfaces.reconcile.it(instance_id) for instance_id in ids])

@@ -1,0 +1,88 @@
+"""Sentences about an instance that is to be placed: for its tenant, and cluster by cluster for operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from brokers.choices import ClusterKind
+from brokers.models import Cluster
+from brokers.placement import placement
+from brokers.placement.capacity import size_of
+from brokers.placement.placement import ClusterRoom, Fit
+from instances.models import Instance
+
+FORMING = "A cluster of its own is being formed."
+STARTS_BY_ITSELF = "It starts by itself when there is room; nothing is charged until then."
+REASONS_KEPT_MAX = 20
+FITS: dict[Fit, str] = {
+    Fit.CHOSEN: "chosen",
+    Fit.FITS: "fits, another one was preferred",
+    Fit.NO_BROKER: "no broker takes instances",
+    Fit.SILENT: "no broker answers",
+    Fit.PARTITIONS: "too few partitions left",
+    Fit.BANDWIDTH: "too little bandwidth left",
+    Fit.STORAGE: "too little storage left",
+    Fit.SAME_BROKERS: "bandwidth and storage are not left on the same brokers",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingRoom:
+    """Why no cluster takes an instance; `data` says the same to programs."""
+
+    detail: str
+    missing: tuple[str, ...]
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+def missing_room(instance: Instance, rooms: Sequence[ClusterRoom]) -> MissingRoom:
+    """Names what is missing, and how much of it would have been there."""
+    size = size_of(instance)
+    lacks = placement.missing(rooms, **size)
+    usable = [room for room in rooms if room.free_partitions is None or room.free_partitions >= instance.partitions_max]
+    mb_s = placement.largest_bandwidth_mb_s(usable, storage_gb=instance.storage_gb)
+    gb = placement.largest_storage_gb(usable, bandwidth_mb_s=instance.bandwidth_mb_s)
+    kind, wanted = instance.cluster_type, f"{instance.bandwidth_mb_s:,} MB/s and {instance.storage_gb:,} GB"
+    sentences: dict[tuple[str, ...], str] = {
+        ("cluster",): "No dedicated cluster is free."
+        if kind == ClusterKind.DEDICATED
+        else "No cluster takes instances.",
+        ("broker",): f"No broker of a {kind} cluster takes instances.",
+        ("partitions",): f"No {kind} cluster has {instance.partitions_max:,} partitions left.",
+        ("bandwidth",): f"No {kind} cluster has {instance.bandwidth_mb_s:,} MB/s free; with this storage {mb_s:,} fit.",
+        ("storage",): f"No {kind} cluster has {instance.storage_gb:,} GB free; with this bandwidth {gb:,} fit.",
+        ("both",): f"No {kind} cluster has {wanted} free on the same brokers.",
+    }
+    message = sentences.get(lacks, f"No {kind} cluster has {wanted} free.")
+    return MissingRoom(
+        detail=f"{message} {STARTS_BY_ITSELF}",
+        missing=lacks,
+        data={
+            "outcome": "waits", "missing": list(lacks), "largest_bandwidth_mb_s": mb_s, "largest_storage_gb": gb,
+        },
+    )  # fmt: skip
+
+
+def missing_ports(host: str) -> MissingRoom:
+    """Hosts of the brokers that were chosen have no port left."""
+    data = {"outcome": "waits", "missing": ["ports"]}
+    return MissingRoom(detail=f"No port is left: {host}. {STARTS_BY_ITSELF}", missing=("ports",), data=data)
+
+
+def reasons(clusters: Sequence[Cluster], rooms: Sequence[ClusterRoom], instance: Instance) -> list[dict[str, Any]]:
+    """Fit of each cluster as it is kept, the chosen one first."""
+    names = {cluster.pk: cluster.name for cluster in clusters}
+    return [
+        {
+            "cluster_id": item.cluster_id,
+            "cluster": names[item.cluster_id],
+            "fit": item.fit.value,
+            "detail": FITS[item.fit],
+            "own_instances": item.own_instances,
+            "left_bandwidth_mb_s": item.left_bandwidth_mb_s,
+            "left_storage_gb": item.left_storage_gb,
+        }
+        for item in placement.cluster_fits(rooms, **size_of(instance))[:REASONS_KEPT_MAX]
+    ]

@@ -1,0 +1,51 @@
+"""Deletes the tree of a retired cluster from ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError, NoNodeError, NotEmptyError
+from kazoo.security import ACL
+
+from brokers.contract.zookeeper_access import ALL, Grant
+from brokers.infra import zookeeper
+from brokers.infra.zookeeper import kazoo_acl
+
+
+class Forgotten(NamedTuple):
+    """Number of nodes that were deleted, and of those that nobody but their maker may delete."""
+
+    deleted: int
+    kept: int
+
+
+def delete_tree(client: KazooClient, root: str) -> Forgotten:
+    """Deletes all below `root`, which stays, empty: its parent lets nobody delete.
+
+    Nodes of brokers let the control plane change their access list alone, so that is done first.
+    """
+    own = zookeeper.identity()
+    return _delete_below(client, root, kazoo_acl([Grant(ALL, own.credentials.digest)]) if own else None)
+
+
+def _delete_below(client: KazooClient, path: str, acl: Sequence[ACL] | None) -> Forgotten:
+    try:
+        if acl is not None:
+            client.set_acls(path, acl)
+        children = client.get_children(path)
+    except (NoNodeError, NoAuthError):  # an ephemeral node whose session has ended, or somebody else's
+        return Forgotten(0, 0)
+    deleted = kept = 0
+    for name in children:
+        below = _delete_below(client, f"{path}/{name}", acl)
+        deleted, kept = deleted + below.deleted, kept + below.kept
+        try:
+            client.delete(f"{path}/{name}")
+            deleted += 1
+        except NoNodeError:
+            continue
+        except (NoAuthError, NotEmptyError):
+            kept += 1
+    return Forgotten(deleted, kept)
