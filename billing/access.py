@@ -21,6 +21,7 @@ from billing.models import (
     DeliveryState,
     Discount,
     Invoice,
+    InvoiceKind,
     InvoiceLine,
     InvoiceState,
     WebhookDelivery,
@@ -48,6 +49,11 @@ def names_of_present(tenant: Tenant) -> dict[str, str]:
 def invoices_of(tenant: Tenant) -> QuerySet[Invoice]:
     """Each with its `open_amount`."""
     return with_open_amount(Invoice.objects.filter(tenant=tenant).defer("inputs"))
+
+
+def invoices_of_all() -> QuerySet[Invoice]:
+    """Invoices of all tenants, without credit notes: for operators."""
+    return Invoice.objects.filter(kind=InvoiceKind.INVOICE).defer("inputs")
 
 
 def any_invoice(invoice_id: str) -> Invoice:

@@ -140,13 +140,8 @@ def publish() -> None:
     take_long_bodies(MESSAGES)
     register(*_of_tokens())
     register(*_of_messages())
+    register(*_of_samples())
     register(
-        Limit(
-            "sample_runs_per_tenant_max",
-            SAMPLE_RUNS_PER_TENANT_MAX,
-            "runs",
-            "Runs of sample data of one tenant at once, one of an instance.",
-        ),
         Limit("instances_per_tenant_max", INSTANCES_PER_TENANT_MAX, "instances", "Instances of one tenant."),
         Limit("instance_name_chars_max", NAME_CHARS_MAX, "characters", "Length of an instance's name."),
         Limit("instance_restore_days", RESTORE_FOR.days, "days", "How long a deleted instance can be restored."),
@@ -196,6 +191,17 @@ def publish() -> None:
         Limit("replication_factor_max", REPLICATION_FACTOR_MAX, "replicas", "Copies of each partition of a topic."),
     )
     register(*_of_certificates())
+
+
+def _of_samples() -> tuple[Limit, ...]:
+    return (
+        Limit(
+            "sample_runs_per_tenant_max",
+            SAMPLE_RUNS_PER_TENANT_MAX,
+            "runs",
+            "Runs of sample data of one tenant at once, one of an instance.",
+        ),
+    )
 
 
 def _of_certificates() -> tuple[Limit, ...]:

@@ -13,10 +13,10 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
+from billing import access
 from billing.admin_views.base import MAY_CLOSE, asked_words, money_page, page_of, query, show
 from billing.invoices import issuing
 from billing.ledger import posting, selectors, services
-from billing.models import Invoice, InvoiceKind
 from billing.models.invoices import NOTE_CHARS_MAX, REFERENCE_CHARS_MAX
 from tenants.errors import DomainError
 from tenants.models import Tenant
@@ -73,7 +73,7 @@ def refund_page(request: HttpRequest, tenant_id: str, currency: str) -> HttpResp
 @require_http_methods(["GET", "POST"])
 def credit_page(request: HttpRequest, invoice_id: str) -> HttpResponse:
     """Issues a credit note; what it is for is asked for."""
-    invoice = get_object_or_404(Invoice.objects.filter(kind=InvoiceKind.INVOICE).defer("inputs"), pk=invoice_id)
+    invoice = get_object_or_404(access.invoices_of_all(), pk=invoice_id)
     left = issuing.left_to_credit(invoice)
     amount = request.POST.get("amount", str(left.net))[:AMOUNT_CHARS_MAX]
     if request.method == "POST":

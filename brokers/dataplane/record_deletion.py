@@ -35,8 +35,8 @@ def delete_records(instance_id: str, topic: str, offsets: Mapping[int, int]) -> 
     unfinished: dict[int, DomainError] = {}
     while left:
         answered, unanswered = _ask_leaders(brokers, topic, left)
-        in_doubt = {index: error for index, error in unfinished.items() if isinstance(error, OutcomeUnknown)}
-        unfinished = unanswered | in_doubt
+        suspect = {index: error for index, error in unfinished.items() if isinstance(error, OutcomeUnknown)}
+        unfinished = unanswered | suspect
         for partition, code in answered.items():
             if code not in PASSING:
                 del left[partition]
@@ -72,8 +72,8 @@ def _ask_leaders(
     unfinished: dict[int, DomainError] = {}
     for leader, led in by_leader.items():
         for partition in led:
-            is_in_doubt = leader in silent or codes.get(partition) == TIMED_OUT
-            unfinished[partition] = OutcomeUnknown() if is_in_doubt else Unavailable(NO_ANSWER, retry_after_s=1)
+            is_suspect = leader in silent or codes.get(partition) == TIMED_OUT
+            unfinished[partition] = OutcomeUnknown() if is_suspect else Unavailable(NO_ANSWER, retry_after_s=1)
     for partition in offsets.keys() - unfinished.keys():
         unfinished[partition] = Unavailable(NO_ANSWER, retry_after_s=1)
     return codes, unfinished

@@ -45,7 +45,7 @@ class Rates:
 
 
 def note(instance_id: str, report: TopicReport) -> Rates:
-    """Takes a look, and returns the rates since an earlier one."""
+    """Takes a sample, and returns the rates since an earlier one."""
     now = {number: look_of(broker) for number, broker in report.brokers.items()}
     older, younger = _read(instance_id)
     rates = between(older, now)
@@ -72,18 +72,18 @@ def between(before: Mapping[int, Look], now: Mapping[int, Look]) -> Rates:
     """Sums over brokers that were looked at twice, or have started since. Pure."""
     sums: dict[str, list[float]] = {}
     spans_s: list[float] = []
-    for number, look in now.items():
+    for number, sample in now.items():
         earlier = before.get(number)
         if earlier is None:
             continue
-        is_same_process = earlier.alive_since_ms == look.alive_since_ms
-        since_ms = earlier.at_ms if is_same_process else look.alive_since_ms
-        span_s = (look.at_ms - since_ms) / MS_PER_S
+        is_same_process = earlier.alive_since_ms == sample.alive_since_ms
+        since_ms = earlier.at_ms if is_same_process else sample.alive_since_ms
+        span_s = (sample.at_ms - since_ms) / MS_PER_S
         if not TOPIC_RATE_OVER_MIN_S <= span_s <= TOPIC_RATE_OVER_MAX_S:
             continue
         spans_s.append(span_s)
         then = earlier.counters if is_same_process else {}
-        for topic, (produced, consumed) in look.counters.items():
+        for topic, (produced, consumed) in sample.counters.items():
             produced_then, consumed_then = then.get(topic, (0, 0))
             total = sums.setdefault(topic, [0.0, 0.0])
             total[0] += max(0, produced - produced_then) / span_s
@@ -94,8 +94,8 @@ def between(before: Mapping[int, Look], now: Mapping[int, Look]) -> Rates:
 
 
 def _age_s(before: Mapping[int, Look], now: Mapping[int, Look]) -> float:
-    """Age of an earlier look, by the clock of a broker that is in both."""
-    ages = [(look.at_ms - before[number].at_ms) / MS_PER_S for number, look in now.items() if number in before]
+    """Age of an earlier sample, by the clock of a broker that is in both."""
+    ages = [(sample.at_ms - before[number].at_ms) / MS_PER_S for number, sample in now.items() if number in before]
     return max(ages, default=float("inf"))
 
 
@@ -116,7 +116,7 @@ def _looks(parts: Mapping[str, Any]) -> dict[int, Look]:
 
 def _write(instance_id: str, older: Mapping[int, Look], younger: Mapping[int, Look]) -> None:
     body = [
-        {number: (look.at_ms, look.alive_since_ms, dict(look.counters)) for number, look in looks.items()}
+        {number: (sample.at_ms, sample.alive_since_ms, dict(sample.counters)) for number, sample in looks.items()}
         for looks in (older, younger)
     ]
     packed = base64.b64encode(zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)).decode()

@@ -18,7 +18,7 @@ from brokers.engine.network.listener import Listeners
 CONNECTIONS_PER_PAGE: Final = 500
 # Of a connection: number, address, user, client id, software and its version, route, ms since it came, requests, and 1
 # while nobody has signed in on it.
-Line = list[Any]
+ConnectionRow = list[Any]
 
 
 def connections_page(
@@ -67,7 +67,7 @@ def _number(connection: Connection) -> int:
     return connection.number
 
 
-def _line(connection: Connection, now_s: float) -> Line:
+def _line(connection: Connection, now_s: float) -> ConnectionRow:
     session = connection.session
     user = client_id = software = version = route = ""
     is_unknown = 1

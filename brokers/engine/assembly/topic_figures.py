@@ -24,13 +24,13 @@ _CLEANUP: Final = "cleanup.policy"
 
 # Of a topic: name, id, partitions, replicas of one, retention.ms, cleanup.policy, and of the partitions led here: how
 # many, bytes, messages, bytes produced and consumed.
-Line = list[Any]
+TopicRow = list[Any]
 
 
 def topic_figures(engine: Engine, instance_id: str, started_at_ms: int, *, after: str) -> dict[str, Any]:
     """Lines of the topics with names behind `after`, in order. `next` is the last one's name where there are more."""
     instance = engine.current.image.instances[instance_id]
-    lines: list[Line] = []
+    lines: list[TopicRow] = []
     weight, following = 0, None
     names = instance.sorted_names
     for name in islice(names, bisect_right(names, after), None):
@@ -56,7 +56,7 @@ def _refused(engine: Engine, instance_id: str) -> list[dict[str, Any]]:
     return [] if accounting is None else accounting.refused_topics.as_json(engine.clock.now_ms())
 
 
-def _line(engine: Engine, topic: TopicImage) -> Line:
+def _line(engine: Engine, topic: TopicImage) -> TopicRow:
     led = size_bytes = messages = replicas = 0
     for wanted in topic.partitions:
         replicas = max(replicas, len(wanted.target))
@@ -75,7 +75,7 @@ def _in_force(engine: Engine, topic: TopicImage, name: str) -> str:
     return topic.config.get(name) or engine.topic_defaults.get(name) or SETTINGS[name].default
 
 
-def _add_traffic(engine: Engine, instance_id: str, lines: list[Line]) -> None:
+def _add_traffic(engine: Engine, instance_id: str, lines: list[TopicRow]) -> None:
     accounting = engine.accountings.get(instance_id)
     if accounting is None:
         return

@@ -192,7 +192,6 @@ class Engine:
     leadership_checks: LeadershipChecks = field(default_factory=LeadershipChecks)
     # What this leader sends to replicas that their topics want to be copied slowly.
     replication_throttle: ReplicationThrottle = field(default_factory=ReplicationThrottle)
-    # Whoever appends for a client looks here first.
     stall_detector: StallDetector = field(default_factory=lambda: StallDetector(0, NEVER_MS))
     # Parts of the event loop that instances and tenants have while others want it.
     loop_weights: LoopWeights = field(default_factory=LoopWeights)
@@ -246,7 +245,7 @@ class Engine:
         self.converter_places = DecodedPlaces(self.loop, bytes_max=0)
         self.starts = DurableLogStartOffsets(self.table, self.spawn)
         self.deadlines = Deadlines(self.loop, self.clock)
-        # LoopShare of their own: an instance that owes time does not keep rights for it that it has taken away.
+        # A queue of its own: an instance that owes time does not keep rights that were taken away.
         self.waiting_calls = WaitingCalls(
             RequestTurns(self.loop, tenant_of=self._tenant_of, weights_of=self._weights_of),
             self.spawn,

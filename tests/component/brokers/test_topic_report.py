@@ -98,8 +98,8 @@ def test_pages_hold_every_topic_once_and_a_broker_that_stops_between_them_is_sil
 def test_one_topic_alone_is_told_of_without_the_others(engines: EngineCluster) -> None:
     name = f"alone-{uuid.uuid4().hex[:6]}"
     create(engines, [NewTopic(name, 2, 1)])
-    told = [broker.admin(f"/v1/instances/{INSTANCE_ID}/topics?name={name}")["topics"] for broker in engines.brokers]
-    assert sorted(line["partition"] for topics in told for line in topics.get(name, ())) == [0, 1]
-    assert all(set(topics) <= {name} for topics in told)
+    reports = [broker.admin(f"/v1/instances/{INSTANCE_ID}/topics?name={name}")["topics"] for broker in engines.brokers]
+    assert sorted(line["partition"] for topics in reports for line in topics.get(name, ())) == [0, 1]
+    assert all(set(topics) <= {name} for topics in reports)
     nothing = engines.brokers[0].admin(f"/v1/instances/{INSTANCE_ID}/topics?name=none")
     assert nothing["topics"] == {}
