@@ -156,9 +156,10 @@ class TaxChangeDetail(OperatorMoneyView):
     may_write = "billing.change_billingprofile"
 
     @endpoint("delete_tax_change", Scope.OPERATOR, status=204, errors=(404, 409))
-    def delete(self, request: Request, tenant_id: str, change_id: int) -> Response:
+    def delete(self, request: Request, tenant_id: str, change_id: str) -> Response:
         """Take a rate of tax back, as long as none of its hours was invoiced."""
-        found = tax.changes_of(tenant_or_404(tenant_id)).filter(pk=change_id).first()
+        number = int(change_id) if change_id.isascii() and change_id.isdigit() else None
+        found = tax.changes_of(tenant_or_404(tenant_id)).filter(pk=number).first()
         if found is None:
             raise NotFound()
         tax.remove(acting=self.actor, change=found)

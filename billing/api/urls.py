@@ -21,7 +21,7 @@ urlpatterns = [
     path("operator/plans/<str:plan>/prices", pricing.PlanPriceCollection.as_view()),
     path("operator/tenants/<str:tenant_id>/currency", pricing.TenantCurrency.as_view()),
     path("operator/tenants/<str:tenant_id>/tax-changes", pricing.TaxChangeCollection.as_view()),
-    path("operator/tenants/<str:tenant_id>/tax-changes/<int:change_id>", pricing.TaxChangeDetail.as_view()),
+    path("operator/tenants/<str:tenant_id>/tax-changes/<str:change_id>", pricing.TaxChangeDetail.as_view()),
     path("operator/tenants/<str:tenant_id>/ledger", operator_ledger.OperatorLedgerCollection.as_view()),
     path("operator/tenants/<str:tenant_id>/ledger/balances", operator_ledger.OperatorBalanceCollection.as_view()),
     path("operator/tenants/<str:tenant_id>/refunds", operator_ledger.RefundCollection.as_view()),

@@ -38,7 +38,6 @@ EMBEDDED: Final = (
     _embedded("Noto Sans Arabic", "fontpkg_noto_sans_arabic", "NotoSansArabic[wdth,wght].ttf"),
     _embedded("Heebo", "fontpkg_heebo", "Heebo[wght].ttf"),
     _embedded("Noto Sans Thai", "fontpkg_noto_sans_thai", "NotoSansThai[wdth,wght].ttf"),
-    _embedded("Noto Sans Devanagari", "fontpkg_noto_sans_devanagari", "NotoSansDevanagari[wdth,wght].ttf"),
 )
 for _name in (CHINESE, HANGUL):
     pdfmetrics.registerFont(UnicodeCIDFont(_name))

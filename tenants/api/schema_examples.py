@@ -26,6 +26,7 @@ KNOWN: Final[Mapping[str, Any]] = {
     "role": "developer",
     "security": "sasl_tls",
     "time": "2027-01-31T12:00:00Z",
+    "before": {"0": 1_000, "1": -1},
     "limits": {"producer_byte_rate": 1_000_000},
     "entity": {"user": "etl"},
     "legal_name": "Halvorsen Freight AS",

@@ -378,7 +378,7 @@ def test_an_archive_is_made_paused_resumed_and_deleted_on_the_page(
     assert (archive.interval_minutes, archive.on_gap, archive.on_bad_record) == (5, "skip", "fail")
     assert (archive.value_schema, archive.bytes_per_s_max) == ([{"name": "id", "type": "integer"}], 3_000_000)
     for act, state in (("pause", "paused"), ("run", "paused"), ("resume", "active"), ("delete", "deleting")):
-        assert pages.post(reverse("page-archive-act", args=[archive.pk, act])).status_code == 302
+        assert pages.post(reverse("page-archive-act", args=[archive.pk, act]), {"confirmed": "yes"}).status_code == 302
         archive.refresh_from_db()
         assert archive.state == state
 

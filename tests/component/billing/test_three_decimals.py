@@ -8,6 +8,7 @@ from io import BytesIO
 from typing import Any
 
 import pytest
+import time_machine
 from django.test import Client
 from django.urls import reverse
 from hypothesis import given, settings
@@ -60,7 +61,9 @@ def tenant(operator: Api) -> Tenant:
         "currency": "KWD", "effective_from": "2026-01-01T00:00:00Z", "base_per_hour": "0.003", "per_mb_s_hour": "0",
         "per_gb_hour": "0", "components": [{"meter": "bytes_in", "tiers": [[None, "0.0155", "0"]]}],
     }  # fmt: skip
-    added = operator.post("/operator/plans/brook/prices", price)
+    # Metered prices are entered before they begin.
+    with time_machine.travel(datetime(2025, 12, 1, tzinfo=UTC)):
+        added = operator.post("/operator/plans/brook/prices", price)
     assert added.status_code == 201, added.content
     tenant = make_member().tenant
     set_ = operator.put(f"/operator/tenants/{tenant.pk}/currency", {"currency": "KWD"})

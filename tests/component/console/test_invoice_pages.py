@@ -79,7 +79,7 @@ def test_pages_say_how_many_hours_of_the_month_a_line_and_a_cost_are_for(ida: Cl
     assert words in opened and words in line and words in costs
     # All decimals of quantity and price: their product is the amount.
     assert "€ 0.000142" in opened and "€ 0.000142" in line
-    assert file.splitlines()[2].endswith(f",24,{month}")
+    assert file.splitlines()[2].endswith(f",24,{month},0.00")
 
 
 def test_recompute_says_equal_to_the_cent_or_names_what_came_late(ida: Client, invoice: Invoice) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -86,7 +87,7 @@ def test_a_quota_goes_after_a_question(
 
 
 def test_a_budget_and_an_alert_rule_go_after_a_question(ida: Client, owner: Member, instance: Instance) -> None:
-    budget = budgets.create_budget(acting=member_actor(owner), name="all", amount=10, instance_id="")
+    budget = budgets.create_budget(acting=member_actor(owner), name="all", amount=Decimal(10), instance_id="")
     asked_then_done(ida, reverse("page-budget-delete", args=[budget.pk]), {}, lambda: not Budget.objects.exists())
     rule = alerts.create_rule(
         acting=member_actor(owner), instance=instance, name="full", kind="storage_used", threshold=80

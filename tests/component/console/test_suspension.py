@@ -23,7 +23,7 @@ def read(ida: Client, instance: Instance, page: str) -> str:
     return html.unescape(ida.get(reverse(page, args=[instance.pk])).content.decode())
 
 
-@pytest.mark.parametrize("page", ["page-instance", "page-why", "page-throttle"])
+@pytest.mark.parametrize("page", ["page-instance", "page-throttle"])
 def test_a_suspended_tenant_reads_reason_and_words_of_the_operator(ida: Client, instance: Instance, page: str) -> None:
     tenant_services.suspend_tenant(
         acting=PLATFORM, tenant=instance.tenant, reason=SuspensionReason.ABUSE, note=f"  {NOTE} "
@@ -37,7 +37,7 @@ def test_a_suspended_tenant_reads_reason_and_words_of_the_operator(ida: Client, 
 
 def test_an_instance_suspended_alone_says_so_and_its_note(ida: Client, instance: Instance) -> None:
     services.suspend_instance(acting=PLATFORM, instance=instance, note=NOTE)
-    shown = read(ida, instance, "page-why")
+    shown = read(ida, instance, "page-throttle")
     assert ": Suspended by the operator." in shown
     assert NOTE in shown
 

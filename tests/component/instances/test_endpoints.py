@@ -266,6 +266,7 @@ class TestQuickstart(EndpointCases):
         return {"instance": instance.pk}
 
 
+@pytest.mark.django_db
 class TestUsers(EndpointCases):
     cases = (
         Case("GET", "/instances/{instance}/users", Scope.USERS_READ),

@@ -11,7 +11,7 @@ from django.core.cache import cache
 
 from instances import interfaces, services
 from instances.messages.interfaces import message_admin_client
-from instances.models import Instance, Route
+from instances.models import Instance, Route, default_settings
 from instances.naming import DEMO_CLIENT_ID
 from instances.quickstart import runs
 from instances.quickstart.limits import (
@@ -49,7 +49,7 @@ def queued() -> Iterator[list[tuple[str, str, str]]]:
 
 @pytest.fixture()
 def instance(owner: Member) -> Instance:
-    made = make_running(owner.tenant, settings={"allow_everyone_if_no_acl": False})
+    made = make_running(owner.tenant, settings=default_settings())
     Route.objects.create(
         instance=made, name="main", security="sasl_plaintext", endpoints={"1": "kafka.example:19000"}
     )  # fmt: skip

@@ -16,7 +16,7 @@ from moto.server import ThreadedMotoServer
 from pyarrow import parquet
 
 from billing import dsn
-from billing.lake import files, replay, upkeep
+from billing.lake import files, merging, replay, upkeep
 from billing.lake.address import LakePlace, open_lake
 from billing.models import LakeFile, UsageHour
 from billing.pipeline import sink
@@ -167,12 +167,12 @@ def test_files_that_are_merged_while_they_are_read_are_read_again(
         keep(place, reports((number + 1, NOON, 10 * (number + 1), 10)), number, number + 1)
     plain, merged = replay.checked, []
 
-    def merging(where: LakePlace, file: LakeFile) -> pa.Table:
+    def merge_first(where: LakePlace, file: LakeFile) -> pa.Table:
         if not merged:
             merged.append(upkeep.merge_days(place, DAY + timedelta(days=1)))
         return plain(where, file)
 
-    monkeypatch.setattr(replay, "checked", merging)
+    monkeypatch.setattr(replay, "checked", merge_first)
 
     assert total(place) == 30 and merged == [2]
 
@@ -182,7 +182,7 @@ def test_a_file_that_was_written_while_a_day_was_merged_is_read_before_it_and_al
     for number in range(2):
         keep(place, reports((number + 1, NOON, 10 * (number + 1), 10)), number, number + 1)
     old = list(LakeFile.objects.order_by("id"))
-    merged = files.merge(place, CLUSTER, DAY, [each.path for each in old])
+    merged = merging.merge(place, CLUSTER, DAY, old)
     keep(place, reports((3, NOON, 30, 10)), 2, 3)
     LakeFile.objects.filter(pk__in=[each.pk for each in old]).delete()
     LakeFile.objects.create(
