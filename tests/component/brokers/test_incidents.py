@@ -92,7 +92,7 @@ def test_many_are_named_up_to_a_bound_and_listed_by_pages(
 ) -> None:
     served(cluster, 3, 55)
     cluster.brokers.update(process_state=ProcessState.BACKING_OFF)
-    with django_assert_max_num_queries(24):
+    with django_assert_max_num_queries(25):
         page = first_page(panel)
     assert f"and {55 - AFFECTED_NAMED_MAX} more." in page
     assert page.count("(orders-") == AFFECTED_NAMED_MAX

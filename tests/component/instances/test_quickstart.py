@@ -81,7 +81,7 @@ def test_everything_for_a_first_message_is_made(
 
 def test_a_repeated_answer_has_no_secret(api: Api, instance: Instance) -> None:
     path = f"/instances/{instance.pk}/quickstart"
-    first, second = (api.post(path, {}, HTTP_IDEMPOTENCY_KEY="once") for _ in range(2))
+    first, second = (api.post(path, {}, Idempotency_Key="once") for _ in range(2))
     made, again = json.loads(first.content), json.loads(second.content)
     assert made["password"]
     assert (again["password"], again["code"]) == (None, None)
