@@ -144,12 +144,14 @@ class Client:
     def remember_delay(self, limiter: Limiter, delay_ms: int, now_ms: int) -> None:
         """Writes down why this client is made to wait (`now_ms` is wall time)."""
         self._engine.totals.delays += 1
-        if self.accounting is not None:
-            self.accounting.traffic.delayed(delay_ms, now_ms)
+        # The demo client is there to be seen in the ledger.
+        accounting = self.charged if self.client_id == DEMO_CLIENT_ID else self.accounting
+        if accounting is not None:
+            accounting.traffic.delayed(delay_ms, now_ms)
             if limiter.share_key:
-                self.accounting.client_shares.on_delay(limiter, self._engine.clock.monotonic_ms())
+                accounting.client_shares.on_delay(limiter, self._engine.clock.monotonic_ms())
             limit_per_s = limiter.limit_per_s if limiter.pool is None else limiter.whole_limit_per_s
-            self.accounting.ledger.record(
+            accounting.ledger.record(
                 limiter.rule, limit_per_s, self.user, self.client_id, delay_ms, now_ms,
                 limiter.whole_limit_per_s,
             )  # fmt: skip
