@@ -18,7 +18,7 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 HOST = "127.0.0.1"
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 _SIZE = Struct(">i")
 
 

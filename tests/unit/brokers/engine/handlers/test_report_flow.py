@@ -70,9 +70,10 @@ async def test_it_is_said_what_this_broker_has_of_an_instance(house: House) -> N
     await house.topic()
     broker, epoch = house.broker.broker, await elected(house)
     await house.broker.until(lambda: bool(broker.bandwidth.layouts[MINE].leaders))
-    shown = bandwidth_report.of_instance(broker.engine, MINE)
+    shown = bandwidth_report.of_instance(broker.engine, MINE, 7)
     assert shown["produce"]["bought_bps"] == shown["produce"]["share_bps"]
     assert shown["produce"]["leaders"] == 1
+    assert shown["loop_used_ms"] == 7
     assert (shown["policy"], shown["reason"]) == ("adaptive", "static"), "one broker leads all of it"
     assert shown["flow_master"] == {"broker_id": 1, "epoch": epoch}
     names = {sample.name for sample in bandwidth_report.samples(broker.flow)}
