@@ -20,8 +20,8 @@ def flow_master(image: ClusterImage) -> dict[str, int]:
 
 
 def of_instance(engine: Engine, instance_id: str, loop_used_ms: int) -> dict[str, Any]:
-    """Of one that the image has. A broker that leads nothing of it has no share. `loop_used_ms`: time of the event loop
-    that was charged to it.
+    """Returns the bandwidth of an instance that the image has, on this broker. A broker that leads nothing of it has no
+    share. `loop_used_ms`: time of the event loop that was charged to it.
     """
     image = engine.current.image
     document = image.instances[instance_id].document

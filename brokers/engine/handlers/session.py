@@ -200,19 +200,8 @@ class Session:
         if spent_s >= LONG_TURN_S:
             self.engine.loop_turns.record(api_key, self.principal.instance_id, spent_s)
 
-    def in_turn(self, work: Callable[[], object]) -> None:
-        """Runs a later part of a Produce or Fetch, whose time is charged to the client's request quota."""
-        client = self._client
-        if client is None or client.request_limiter is None:
-            work()
-            return
-        self._uncharged_since_s = perf_counter()
-        work()
-        self._end_turn(client.request_limiter, perf_counter())
-        self._uncharged_since_s = 0.0
-
     def begin_turn(self) -> None:
-        """Charges a later part of a Produce to the client's request quota, until `end_turn`."""
+        """Charges a later part of a Produce or Fetch to the client's request quota, until `end_turn`."""
         if self._client is not None and self._client.request_limiter is not None:
             self._uncharged_since_s = perf_counter()
 

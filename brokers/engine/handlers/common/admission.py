@@ -7,7 +7,6 @@ Requests of one limiter are admitted in the order in which they came.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from time import perf_counter
 
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.session import Session
@@ -17,49 +16,6 @@ from brokers.engine.throttling.waits import queue_of
 
 # The limiters that a request is charged to, for its client as the cluster is at that moment.
 LimitersOf = Callable[[Client], Iterable[Limiter]]
-
-
-class Admission:
-    """One request that waits. `on_admitted` runs in a turn of its own, as part of a call of `api_key`."""
-
-    __slots__ = ("_api_key", "_client_id", "_limiters_of", "_on_admitted", "_session")
-
-    def __init__(
-        self,
-        session: Session,
-        api_key: int,
-        client_id: str | None,
-        limiters_of: LimitersOf,
-        on_admitted: Callable[[], object],
-    ) -> None:
-        self._session = session
-        self._api_key = api_key
-        self._client_id = client_id
-        self._limiters_of = limiters_of
-        self._on_admitted = on_admitted
-
-    def wait_for(self, limiter: Limiter) -> None:
-        session, now_ms = self._session, self._session.engine.clock.monotonic_ms()
-        debt_ms = limiter.debt_ms(now_ms)
-        if debt_ms:
-            limiter.note_wait(debt_ms, now_ms)
-            session.client(self._client_id).remember_delay(limiter, debt_ms, session.engine.clock.now_ms())
-        queue = queue_of(limiter, session.engine.loop_clock)
-        session.cancel = queue.admit(self._on_turn, session.channel.turns).cancel
-
-    def _on_turn(self) -> None:
-        session = self._session
-        session.cancel = None
-        began_s = perf_counter()
-        try:
-            limiter = limiter_in_debt(session, self._client_id, self._limiters_of)
-            if limiter is not None:
-                self.wait_for(limiter)
-            else:
-                session.in_turn(self._on_admitted)
-        except Exception as error:  # one tenant's request must not take the others' broker down
-            session.channel.fail(error)
-        session.engine.loop_turns.record(self._api_key, session.principal.instance_id, perf_counter() - began_s)
 
 
 def limiter_in_debt(session: Session, client_id: str | None, limiters_of: LimitersOf) -> Limiter | None:
