@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from brokers.engine.scheduling.fair_queue import FairQueue, InstanceQueue, TenantAccount
+from brokers.engine.scheduling.accounts import InstanceAccounts, Ownership
+from brokers.engine.scheduling.fair_queue import FairQueue, InstanceQueue
 
 # Of the requests of an instance that are decoded at the same time, as they were received.
 DECODED_BYTES_PER_INSTANCE_MAX: Final = 256 * 1024
@@ -23,61 +24,31 @@ def _owes_nothing(instance_id: str) -> int:
     return 0
 
 
-def _is_its_own_tenant(instance_id: str) -> str:
-    return instance_id
-
-
-def _weigh_the_same(instance_id: str, tenant_id: str) -> tuple[float, float]:
-    return 1.0, 1.0
-
-
 class RequestTurns:
     """The queue of all long requests: `await turns.take(instance_id)` before each piece.
 
-    `debt_ms` returns how long an instance has to wait before anything more is done for it, `tenant_of` the id of its
-    tenant, `weights_of` the weights of an instance and of its tenant.
+    `debt_ms` returns how long an instance has to wait before anything more is done for it.
     """
 
-    __slots__ = ("_debt_ms", "_instances", "_is_due", "_loop", "_queue", "_tenant_of", "_tenants", "_weights_of")
+    __slots__ = ("_accounts", "_debt_ms", "_is_due", "_loop", "_queue")
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         debt_ms: Callable[[str], int] = _owes_nothing,
-        tenant_of: Callable[[str], str] = _is_its_own_tenant,
-        weights_of: Callable[[str, str], tuple[float, float]] = _weigh_the_same,
+        ownership: Ownership | None = None,
     ) -> None:
         self._loop = loop
         self._debt_ms = debt_ms
-        self._tenant_of = tenant_of
-        self._weights_of = weights_of
         self._queue: FairQueue[asyncio.Future[None]] = FairQueue(PIECE)
-        # Instances and tenants that took turns since the queue was empty, and instances that pause.
-        self._instances: dict[str, InstanceQueue[asyncio.Future[None]]] = {}
-        self._tenants: dict[str, TenantAccount] = {}
+        self._accounts: InstanceAccounts[asyncio.Future[None]] = InstanceAccounts(PIECE, ownership or Ownership())
         self._is_due = False
 
     def take(self, instance_id: str) -> asyncio.Future[None]:
         turn: asyncio.Future[None] = self._loop.create_future()
-        instance = self._instances.get(instance_id)
-        if instance is None:
-            instance = self._instances[instance_id] = InstanceQueue(self._tenant(instance_id), instance_id)
-        if not instance.items:
-            instance.tenant = self._tenant(instance_id)
-            self._weigh(instance)
-        self._queue.enqueue(instance, turn)
+        self._queue.enqueue(self._accounts.to_enqueue(instance_id), turn)
         self._schedule()
         return turn
-
-    def _tenant(self, instance_id: str) -> TenantAccount:
-        tenant_id = self._tenant_of(instance_id)
-        tenant = self._tenants.get(tenant_id)
-        if tenant is None:
-            tenant = self._tenants[tenant_id] = TenantAccount(PIECE, tenant_id)
-        return tenant
-
-    def _weigh(self, instance: InstanceQueue[asyncio.Future[None]]) -> None:
-        instance.weight, instance.tenant.weight = self._weights_of(instance.key, instance.tenant.key)
 
     def _schedule(self) -> None:
         if not self._is_due and len(self._queue):
@@ -100,18 +71,11 @@ class RequestTurns:
                 turn.set_result(None)
             if not is_cancelled:
                 break
-        if not len(queue):
-            self._forget()
+        self._accounts.forget_idle(queue)
         self._schedule()
 
-    def _forget(self) -> None:
-        """Forgets the accounts of those that do not pause. Before, their debts count in the rounds of the others."""
-        self._instances = {key: instance for key, instance in self._instances.items() if instance.items}
-        self._tenants.clear()
-
     def _resume(self, instance: InstanceQueue[asyncio.Future[None]]) -> None:
-        instance.tenant = self._tenant(instance.key)
-        self._weigh(instance)
+        self._accounts.renew(instance)
         self._queue.resume(instance)
         self._schedule()
 

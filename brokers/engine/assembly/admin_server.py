@@ -57,7 +57,7 @@ class AdminServer:
         self._open: dict[OwnedConnection | _Question, None] = {}
 
     @property
-    def group(self) -> object:
+    def group(self) -> AdminServer:
         return self
 
     async def start(self, host: str, port: int) -> None:

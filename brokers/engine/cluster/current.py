@@ -38,6 +38,11 @@ class CurrentImage:
         self._subscriptions: list[_Subscription] = []
         self._waiting: dict[asyncio.Future[None], Callable[[ClusterImage], bool]] = {}
 
+    def tenant_of(self, instance_id: str) -> str:
+        """Returns the id of an instance's tenant; an unknown instance is its own tenant."""
+        instance = self.image.instances.get(instance_id)
+        return instance_id if instance is None else instance.document.tenant_of(instance_id)
+
     def subscribe(self, subscriber: Subscriber) -> None:
         self._subscriptions.append(_Subscription(subscriber, self.image))
 

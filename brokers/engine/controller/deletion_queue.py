@@ -1,35 +1,50 @@
-"""Topics to be deleted, an instance's after another's: who deletes a thousand is not before somebody who deletes one.
+"""Topics to be deleted, by tenant, then by instance: a thousand deletions of one do not delay the one of another.
 
 Pure.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Callable
+from typing import Final
 
 from brokers.engine.cluster.image import TopicImage
+from brokers.engine.scheduling.accounts import InstanceAccounts, Ownership
+from brokers.engine.scheduling.fair_queue import FairQueue
+
+# The cost of a deletion, and what a tenant, and one of its instances, is granted in each round.
+DELETION: Final = 1.0
+# The account of the cluster's own topics.
+CLUSTER: Final = ""
 
 
 class DeletionQueue:
-    """First in, first out within an instance (None: the cluster's own); the instances take turns."""
+    """Deletions in the order in which they are carried out; first in, first out within an instance."""
 
-    def __init__(self) -> None:
-        self._of: dict[str | None, deque[TopicImage]] = {}
+    def __init__(self, tenant_of: Callable[[str], str]) -> None:
+        self._ownership = Ownership(tenant_of)
+        self.clear()
 
     def __bool__(self) -> bool:
-        return bool(self._of)
+        return bool(self._topics)
 
     def put(self, topic: TopicImage) -> None:
-        self._of.setdefault(topic.instance_id, deque()).append(topic)
+        """Appends a topic, unless one of its name is queued."""
+        if topic.name not in self._topics:
+            self._topics[topic.name] = topic
+            self._queue.enqueue(self._accounts.to_enqueue(topic.instance_id or CLUSTER), topic.name)
 
     def pop(self) -> TopicImage:
-        """Raises StopIteration when it is empty."""
-        instance_id = next(iter(self._of))
-        topics = self._of.pop(instance_id)
-        topic = topics.popleft()
-        if topics:
-            self._of[instance_id] = topics  # behind the others
-        return topic
+        """Removes and returns the topic whose turn it is. The queue must not be empty."""
+        instance = self._queue.next_instance()
+        assert instance is not None, "it is empty"
+        name = self._queue.pop(instance)
+        self._queue.charge(instance, DELETION)
+        self._accounts.forget_idle(self._queue)
+        return self._topics.pop(name)
 
     def clear(self) -> None:
-        self._of.clear()
+        """Removes all topics."""
+        self._queue: FairQueue[str] = FairQueue(DELETION)
+        self._accounts: InstanceAccounts[str] = InstanceAccounts(DELETION, self._ownership)
+        self._topics: dict[str, TopicImage] = {}

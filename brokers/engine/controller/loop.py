@@ -78,7 +78,7 @@ class ControllerLoop:
         self._unsure = False
         self._next_cleaning_s = self._next_balance_s = math.inf
         # What takes long and can wait, done one at a time between images.
-        self._deletions = DeletionQueue()
+        self._deletions = DeletionQueue(current.tenant_of)
         self._wake = asyncio.Event()
         self._wake.set()
         current.subscribe(self._on_image)

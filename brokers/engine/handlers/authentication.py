@@ -22,10 +22,13 @@ from brokers.engine.access.authorizer import Address
 from brokers.engine.clock import Clock
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.handlers.hashing_turns import HashingTurns
 from brokers.engine.handlers.logins import Logins
 from brokers.engine.handlers.token_authentication import TokenAuthentication
+from brokers.engine.scheduling.accounts import Ownership
+from brokers.engine.scheduling.permits import Permits
 
+# Connections of one instance that wait to have a password or a token looked at.
+QUEUED_PER_INSTANCE_MAX: Final = 1_000
 # The thread that hashes gives way to the loop.
 HASHING_NICENESS: Final = 10
 _PROVEN_KEY_BYTES: Final = 32
@@ -59,7 +62,8 @@ class Authentication:
         self.max_reauth_ms = 0
         self.logins = Logins(loop, clock.now_ms)
         self.proven = passwords.ProvenPasswords(os.urandom(_PROVEN_KEY_BYTES))
-        self.turns = HashingTurns()
+        # One password or token is looked at at a time, and tenants take turns.
+        self.hashing_permits = Permits(1, Ownership(current.tenant_of), queued_per_instance_max=QUEUED_PER_INSTANCE_MAX)
         self.hasher: Executor = ThreadPoolExecutor(1, "password", _give_way)
         self._current = current
         self._of: dict[str, _OfInstance] = {}
@@ -88,10 +92,10 @@ class Authentication:
         """The secret that is this password. It waits for its turn, and costs a thread some milliseconds.
 
         Raises:
-            TooManyWait: of the instance.
+            QueueFull: too many connections of the instance wait.
             AttemptRefused: too many were wrong; this one was not looked at.
         """
-        async with self.turns.turn(instance_id):
+        async with self.hashing_permits.hold(instance_id):
             # Others of the same user may have been proven meanwhile, or too many wrong.
             secret = self.find_proven(instance_id, name, password, address)
             if secret is not None:

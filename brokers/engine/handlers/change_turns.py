@@ -1,8 +1,7 @@
-"""Changes of what is in ZooKeeper: one at a time for each instance, and a few at a time for all of them. An instance
-with a thousand changes is before nobody who has one.
+"""Changes of what is in ZooKeeper: one at a time for each instance, and a few at a time for all of them, by tenant.
 
-Whose turn it is first waits until its instance has paid for what it changed before, then for a place among all
-instances. Each instance asks for one place at a time, so places go round.
+A request waits for the requests of its instance that came before it, then until its instance has paid for what it
+changed, then for a permit.
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ from typing import Final
 
 from brokers.contract.instance_limits import CHANGES_PER_S_MAX
 from brokers.engine.cluster.errors import TooManyChanges
+from brokers.engine.scheduling.accounts import Ownership
+from brokers.engine.scheduling.permits import Permits
 from brokers.engine.throttling.change_rate import ChangeRate
 from instances.naming import split_internal
 
@@ -24,8 +25,8 @@ CHANGES_AT_ONCE_MAX: Final = 4
 REQUESTS_WAITING_MAX: Final = 500
 
 
-class _Lane:
-    """Of one instance."""
+class _InstanceChanges:
+    """Requests of one instance that change something: one holds `lock`, `waiting` counts all of them."""
 
     __slots__ = ("lock", "waiting")
 
@@ -35,11 +36,11 @@ class _Lane:
 
 
 class ChangeTurns:
-    """Of one broker."""
+    """Turns of instances to change something in ZooKeeper through one broker."""
 
-    def __init__(self) -> None:
-        self._lanes: dict[str, _Lane] = {}
-        self._places = asyncio.Semaphore(CHANGES_AT_ONCE_MAX)
+    def __init__(self, ownership: Ownership | None = None) -> None:
+        self._instances: dict[str, _InstanceChanges] = {}
+        self._permits = Permits(CHANGES_AT_ONCE_MAX, ownership)
 
     @asynccontextmanager
     async def turn(
@@ -51,19 +52,20 @@ class ChangeTurns:
         until_ms: int,
         until_ready: Callable[[float], Awaitable[object]] | None = None,
     ) -> AsyncIterator[None]:
-        """A turn of the instance. `until_ready` is given the seconds left, and awaited when the instance has paid.
+        """Holds the turn of an instance within the block. `until_ready` is given the seconds left, and awaited when the
+        instance has paid.
 
         Raises:
-            TooManyChanges: not until `until_ms` (monotonic), or too many wait already.
+            TooManyChanges: the turn would come after `until_ms` (monotonic), or too many requests wait already.
         """
-        lane = self._lanes.get(instance_id)
-        if lane is None:
-            lane = self._lanes[instance_id] = _Lane()
-        if lane.waiting >= REQUESTS_WAITING_MAX:
+        changes = self._instances.get(instance_id)
+        if changes is None:
+            changes = self._instances[instance_id] = _InstanceChanges()
+        if changes.waiting >= REQUESTS_WAITING_MAX:
             raise too_many(0)
-        lane.waiting += 1
+        changes.waiting += 1
         try:
-            await _acquire(lane.lock, (until_ms - now_ms()) / 1000)
+            await _acquire(changes.lock, (until_ms - now_ms()) / 1000)
             try:
                 wait_ms = rate.wait_ms(now_ms())
                 if now_ms() + wait_ms > until_ms:
@@ -72,28 +74,42 @@ class ChangeTurns:
                     await asyncio.sleep(wait_ms / 1000)
                 if until_ready is not None:
                     await until_ready(max(0.0, (until_ms - now_ms()) / 1000))
-                await _acquire(self._places, (until_ms - now_ms()) / 1000)
+                await self._acquire_permit(instance_id, (until_ms - now_ms()) / 1000)
                 began_ms = now_ms()
                 try:
                     yield
                 finally:
-                    self._places.release()
+                    self._permits.release()
                     await asyncio.sleep(rate.rest_ms(began_ms, now_ms()) / 1000)
             finally:
-                lane.lock.release()
+                changes.lock.release()
         finally:
-            lane.waiting -= 1
-            if not lane.waiting:
-                del self._lanes[instance_id]
+            changes.waiting -= 1
+            if not changes.waiting:
+                del self._instances[instance_id]
+
+    async def _acquire_permit(self, instance_id: str, timeout_s: float) -> None:
+        if self._permits.would_wait():
+            async with _within(timeout_s):
+                await self._permits.acquire(instance_id)
+        else:
+            await self._permits.acquire(instance_id)
 
 
-async def _acquire(gate: asyncio.Lock | asyncio.Semaphore, timeout_s: float) -> None:
-    if not gate.locked():
-        await gate.acquire()  # at once
-        return
+async def _acquire(lock: asyncio.Lock, timeout_s: float) -> None:
+    if lock.locked():
+        async with _within(timeout_s):
+            await lock.acquire()
+    else:
+        await lock.acquire()
+
+
+@asynccontextmanager
+async def _within(timeout_s: float) -> AsyncIterator[None]:
+    """Raises `TooManyChanges` if the block takes longer than `timeout_s`."""
     try:
         async with asyncio.timeout(timeout_s):
-            await gate.acquire()
+            yield
     except TimeoutError:
         raise too_many(0) from None
 

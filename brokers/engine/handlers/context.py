@@ -49,6 +49,7 @@ from brokers.engine.protocol.messages.flow import ReportFlowRequest, ReportFlowR
 from brokers.engine.protocol.messages.pools import ChargePoolsRequest, ChargePoolsResponse
 from brokers.engine.protocol.messages.storage import AllotStorageRequest, AllotStorageResponse
 from brokers.engine.request_turns import DecodedPlaces, RequestTurns
+from brokers.engine.scheduling.accounts import Ownership
 from brokers.engine.scheduling.weights import LoopWeights
 from brokers.engine.stall_detector import StallDetector
 from brokers.engine.throttling.accounting import AccountingRegistry
@@ -184,7 +185,7 @@ class Engine:
     state_write_queues: WeakValueDictionary[str, Any] = field(default_factory=WeakValueDictionary)
     creating: TopicsBeingCreated = field(default_factory=TopicsBeingCreated)
     # Whose turn it is to change something in ZooKeeper.
-    change_turns: ChangeTurns = field(default_factory=ChangeTurns)
+    change_turns: ChangeTurns = field(init=False)
     # Each follower's fetches from this broker, by its id.
     followers: dict[int, FollowerSession] = field(default_factory=dict)
     sessions_made: int = 0
@@ -240,14 +241,16 @@ class Engine:
         self.authentication = Authentication(self.loop, self.clock, self.current)
         self.loop_clock = LoopClock(self.loop, self.clock)
         self.own_turns = OwnTurns(self.loop)
-        self.request_turns = RequestTurns(self.loop, self._request_time_debt_ms, self._tenant_of, self._weights_of)
+        ownership = Ownership(self.current.tenant_of, self._weights_of)
+        self.request_turns = RequestTurns(self.loop, self._request_time_debt_ms, ownership)
+        self.change_turns = ChangeTurns(Ownership(self.current.tenant_of))
         self.decoded_places = DecodedPlaces(self.loop)
         self.converter_places = DecodedPlaces(self.loop, bytes_max=0)
         self.starts = DurableLogStartOffsets(self.table, self.spawn)
         self.deadlines = Deadlines(self.loop, self.clock)
         # A queue of its own: an instance that owes time does not keep rights that were taken away.
         self.waiting_calls = WaitingCalls(
-            RequestTurns(self.loop, tenant_of=self._tenant_of, weights_of=self._weights_of),
+            RequestTurns(self.loop, ownership=ownership),
             self.spawn,
             self._charge_request_time,
         )
@@ -263,10 +266,6 @@ class Engine:
 
     def _request_time_debt_ms(self, instance_id: str) -> int:
         return self.accountings.of(instance_id).request_time.debt_ms(self.clock.monotonic_ms())
-
-    def _tenant_of(self, instance_id: str) -> str:
-        instance = self.current.image.instances.get(instance_id)
-        return instance_id if instance is None else instance.document.tenant_of(instance_id)
 
     def bump_metadata_version(self) -> None:
         self.metadata_version = object()

@@ -16,7 +16,7 @@ from brokers.engine.clock import Clock
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.handlers.hashing_turns import HashingTurns
+from brokers.engine.scheduling.permits import Permits
 
 # Writes the wish down where the control plane looks.
 RequestKeys = Callable[[str], Awaitable[object]]
@@ -25,10 +25,10 @@ _NOBODY: Final = None
 
 
 class SharedWithPasswords(Protocol):
-    """The thread, the turns and the limits of attempts; `authentication.Authentication` fits."""
+    """The thread, its permit and the limits of attempts; `authentication.Authentication` fits."""
 
     loop: asyncio.AbstractEventLoop
-    turns: HashingTurns
+    hashing_permits: Permits
     hasher: Executor
 
     def check_attempt(self, instance_id: str, name: str | None, address: Address) -> None: ...
@@ -86,10 +86,10 @@ class TokenAuthentication:
 
         Raises:
             TokenRefused: it proves nobody.
-            TooManyWait: of the instance.
+            QueueFull: too many connections of the instance wait.
             AttemptRefused: too many were wrong; this one was not looked at.
         """
-        async with self._shared.turns.turn(instance_id):
+        async with self._shared.hashing_permits.hold(instance_id):
             known = self.find_proven(instance_id, token, address)
             if known is not None:
                 return known

@@ -17,7 +17,7 @@ from brokers.contract.connections import HANDSHAKE_MS_MAX, PROXY_HEADER_MS_MAX
 from brokers.engine.network import endings
 from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
 from brokers.engine.network.fair_turns import InstanceTurns
-from brokers.engine.network.handshakes import Handshakes
+from brokers.engine.network.handshakes import HandshakeGroup, Handshakes
 from brokers.engine.network.in_clear import IN_CLEAR, is_loopback, plain_socket
 from brokers.engine.network.interfaces import OwnedConnection
 from brokers.engine.network.listener_rules import ListenerRules, MakeSession
@@ -35,8 +35,8 @@ class EntryOwner(Protocol):
     rules: ListenerRules
 
     @property
-    def group(self) -> object:
-        """The same for all listeners of an instance."""
+    def group(self) -> HandshakeGroup:
+        """One value for all listeners of an instance."""
 
     @property
     def turns(self) -> InstanceTurns: ...

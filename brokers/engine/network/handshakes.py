@@ -1,7 +1,8 @@
-"""Threads for the arithmetic of TLS handshakes: few, one at a time for each instance, and of an instance one address of
-its clients after the other (CKA-4).
+"""Threads for the arithmetic of TLS handshakes, shared by tenant, then by instance (CKA-4).
 
-A step is tried when the peer has sent something, so that a thread never waits for a peer.
+An instance has one step in a thread at a time, and the addresses of its clients take turns. Tenants are charged with
+the processor time of the threads. A step is tried when the peer has sent something, so that a thread never waits for a
+peer.
 """
 
 from __future__ import annotations
@@ -10,12 +11,17 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from time import thread_time
+from typing import Final, Protocol
 
 from brokers.contract.connections import HANDSHAKES_PER_ADDRESS_MAX, HANDSHAKES_PER_INSTANCE_MAX
 from brokers.engine.network.entry_queue import network_of
+from brokers.engine.network.fair_turns import InstanceTurns
+from brokers.engine.scheduling.fair_queue import FairQueue, InstanceQueue, TenantAccount
 
 HANDSHAKE_THREADS: Final = 2
+# Seconds of a thread that one tenant, and one of its instances, is granted in each round, and the least a step costs.
+QUANTUM_S: Final = 0.0005
 
 Step = Callable[[], object]
 OnStep = Callable[[BaseException | None], object]
@@ -51,22 +57,57 @@ class Begun:
         next(iter(self._by_network[network].values()))()
 
 
+class HandshakeGroup(Protocol):
+    """The listeners of one instance, or others that are served as one."""
+
+    @property
+    def turns(self) -> InstanceTurns: ...
+
+
+class GroupSteps(InstanceQueue[None]):
+    """Steps of one group that wait for a thread, by the address of the client, in the order in which they are served.
+
+    The group itself is the only item that it queues, while steps wait and none is in a thread.
+    """
+
+    __slots__ = ("by_network", "running")
+
+    def __init__(self, tenant: TenantAccount) -> None:
+        super().__init__(tenant)
+        self.by_network: dict[str, deque[tuple[Step, OnStep]]] = {}
+        # Receives the end of the step that is in a thread.
+        self.running: OnStep | None = None
+
+    def add(self, network: str, step: Step, on_step: OnStep) -> None:
+        self.by_network.setdefault(network, deque()).append((step, on_step))
+
+    def take(self) -> tuple[Step, OnStep]:
+        """Removes and returns the next step. There must be one."""
+        network = next(iter(self.by_network))
+        steps = self.by_network.pop(network)
+        taken = steps.popleft()
+        if steps:
+            self.by_network[network] = steps  # behind the other addresses
+        return taken
+
+
 class Handshakes:
-    """`submit` runs a step in a thread and calls back in the loop, with the error if there was one."""
+    """Runs steps in threads. `submit` calls back in the loop, with the error if there was one."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: int = HANDSHAKE_THREADS) -> None:
         self._loop = loop
         self._threads = threads
         self._executor: ThreadPoolExecutor | None = None
         self._closed = False
-        # By instance and address, in the order in which they are served.
-        self._waiting: dict[object, dict[str, deque[tuple[Step, OnStep]]]] = {}
-        # Of instances with a step in a thread: who waits for its end.
-        self._running: dict[object, OnStep] = {}
+        self._queue: FairQueue[None] = FairQueue(QUANTUM_S)
+        # Kept while steps wait or run: debts count in the rounds of the others.
+        self._groups: dict[HandshakeGroup, GroupSteps] = {}
+        self._tenants: dict[object, TenantAccount] = {}
+        self._running = 0
         # Handshakes that have begun, by instance: how each is dropped.
         self._begun: dict[object, Begun] = {}
 
-    def begin(self, group: object, address: str, who: object, drop: Callable[[], object]) -> None:
+    def begin(self, group: HandshakeGroup, address: str, who: object, drop: Callable[[], object]) -> None:
         """Registers a handshake that will submit steps until `end`; `drop` ends it."""
         network = network_of(address)
         begun = self._begun.get(group)
@@ -74,60 +115,77 @@ class Handshakes:
             begun.make_room(network)
         self._begun.setdefault(group, Begun()).add(network, who, drop)
 
-    def end(self, group: object, address: str, who: object) -> None:
+    def end(self, group: HandshakeGroup, address: str, who: object) -> None:
         begun = self._begun.get(group)
         if begun is not None:
             begun.remove(network_of(address), who)
             if not begun.count:
                 del self._begun[group]
 
-    def submit(self, group: object, address: str, step: Step, on_step: OnStep) -> None:
-        of_group = self._waiting.setdefault(group, {})
-        of_group.setdefault(network_of(address), deque()).append((step, on_step))
+    def submit(self, group: HandshakeGroup, address: str, step: Step, on_step: OnStep) -> None:
+        steps = self._groups.get(group)
+        if steps is None:
+            steps = self._groups[group] = GroupSteps(self._tenant(group))
+        steps.add(network_of(address), step, on_step)
+        if steps.running is None:
+            self._queue.enqueue(steps, None)
         self._serve()
 
+    def _tenant(self, group: HandshakeGroup) -> TenantAccount:
+        tenant = self._tenants.get(group.turns.tenant)
+        if tenant is None:
+            tenant = self._tenants[group.turns.tenant] = TenantAccount(QUANTUM_S)
+        return tenant
+
     def _serve(self) -> None:
-        while len(self._running) < self._threads and not self._closed:
-            group = next((group for group in self._waiting if group not in self._running), None)
-            if group is None:
+        while self._running < self._threads and not self._closed:
+            steps = self._queue.next_instance()
+            if steps is None:
                 return
-            of_group = self._waiting.pop(group)
-            network = next(iter(of_group))
-            steps = of_group.pop(network)
-            step, on_step = steps.popleft()
-            if steps:
-                of_group[network] = steps  # behind the other addresses
-            if of_group:
-                self._waiting[group] = of_group  # behind the other instances
-            self._running[group] = on_step
+            assert isinstance(steps, GroupSteps)
+            self._queue.pop(steps)
+            step, steps.running = steps.take()
+            self._running += 1
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self._threads, "tls-handshake")
-            self._executor.submit(self._run, group, step)
+            self._executor.submit(self._run, steps, step)
 
-    def _run(self, group: object, step: Step) -> None:
+    def _run(self, steps: GroupSteps, step: Step) -> None:
         error: BaseException | None = None
+        began_s = thread_time()
         try:
             step()
         except Exception as failure:  # the loop judges it
             error = failure
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._over, group, error)
+            self._loop.call_soon_threadsafe(self._over, steps, thread_time() - began_s, error)
 
-    def _over(self, group: object, error: BaseException | None) -> None:
-        on_step = self._running.pop(group, None)
-        if on_step is not None:  # else the broker stopped meanwhile
-            on_step(error)
-            self._serve()
+    def _over(self, steps: GroupSteps, used_s: float, error: BaseException | None) -> None:
+        on_step, steps.running = steps.running, None
+        if on_step is None:
+            return  # the broker stopped meanwhile
+        self._running -= 1
+        self._queue.charge(steps, max(used_s, QUANTUM_S))
+        if steps.by_network:
+            self._queue.enqueue(steps, None)
+        on_step(error)
+        self._serve()
+        if not self._running and not len(self._queue):
+            self._groups.clear()
+            self._tenants.clear()
 
     def close(self) -> None:
-        """The broker stops, and has closed its connections: nothing more begins, and who waits for a step is told.
-        Steps that are in a thread end first, for they hold their sockets; they wait for no peer.
+        """Ends the service of a broker that stops, and has closed its connections: all steps that wait fail. Steps that
+        are in a thread end first, for they hold their sockets; they wait for no peer.
         """
         self._closed = True
         if self._executor is not None:
             self._executor.shutdown(wait=True, cancel_futures=True)
-        waiting = [steps for of_group in self._waiting.values() for steps in of_group.values()]
-        ended = [*self._running.values(), *(on_step for steps in waiting for _, on_step in steps)]
-        self._running, self._waiting = {}, {}
+        groups = list(self._groups.values())
+        ended = [steps.running for steps in groups if steps.running is not None]
+        ended += [on_step for steps in groups for queue in steps.by_network.values() for _, on_step in queue]
+        for steps in groups:
+            steps.running = None
+        self._groups.clear()
         for on_step in ended:
             on_step(ConnectionAbortedError(0, "the broker stops"))

@@ -47,7 +47,7 @@ class Mechanism(Protocol):
         """
         Raises:
             SaslFailed: nobody is proven, and it is over. So may what takes a while.
-            AttemptRefused, TooManyWait: nothing was looked at.
+            AttemptRefused, QueueFull: nothing was looked at.
         """
 
 

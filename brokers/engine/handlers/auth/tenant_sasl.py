@@ -24,7 +24,6 @@ from brokers.engine.handlers.auth.mechanisms import Mechanism, Outcome, Proof, P
 from brokers.engine.handlers.authentication import AttemptRefused
 from brokers.engine.handlers.cluster import api_versions
 from brokers.engine.handlers.context import Channel, Engine
-from brokers.engine.handlers.hashing_turns import TooManyWait
 from brokers.engine.handlers.logins import Login
 from brokers.engine.handlers.raw_request import RawRequest
 from brokers.engine.handlers.session import DispatchTable, FastCodec, Session, decode_api_versions, software_of
@@ -34,6 +33,7 @@ from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.framing import UNAUTHENTICATED_FRAME_BYTES_MAX
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 from brokers.engine.protocol.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+from brokers.engine.scheduling.fair_queue import QueueFull
 
 # Kafka's, where nothing is wrong.
 NO_MESSAGE: Final = ""
@@ -193,7 +193,7 @@ class TenantSaslSession:
         assert self._mechanism is not None, "there was a handshake"
         try:
             outcome = self._mechanism.take(token)
-        except (SaslFailed, AttemptRefused, TooManyWait) as error:
+        except (SaslFailed, AttemptRefused, QueueFull) as error:
             self._refuse(error, reply)
             return
         if isinstance(outcome, Outcome):
@@ -204,7 +204,7 @@ class TenantSaslSession:
     async def _later(self, proving: Proving, reply: Reply) -> None:
         try:
             outcome = await proving()
-        except (SaslFailed, AttemptRefused, TooManyWait) as error:
+        except (SaslFailed, AttemptRefused, QueueFull) as error:
             self._in_turn(partial(self._refuse, error, reply))
             return
         except Exception as error:  # one tenant's request must not take the others' broker down
@@ -304,7 +304,7 @@ class TenantSaslSession:
         delay_ms, message = FAILED_AUTHENTICATION_DELAY_MS, str(error)
         reason = error.reason if isinstance(error, SaslFailed) else ""
         authentication, instance_id = self._engine.authentication, self._route.instance_id
-        if not isinstance(error, TooManyWait):
+        if not isinstance(error, QueueFull):
             self._tell_audit(is_refused=isinstance(error, AttemptRefused))
         if isinstance(error, AttemptRefused):
             delay_ms = max(delay_ms, error.delay_ms)
@@ -312,7 +312,7 @@ class TenantSaslSession:
             self._engine.accountings.of(instance_id).remember_refused_attempt(
                 "" if user is None else user.name, delay_ms, self._engine.clock.now_ms()
             )
-        elif isinstance(error, TooManyWait):
+        elif isinstance(error, QueueFull):
             message = "too many connections authenticate at once; try again later"
         else:
             authentication.failed(instance_id)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.engine.request_turns import DecodedPlaces, RequestTurns
+from brokers.engine.scheduling.accounts import Ownership
 
 
 async def test_in_each_round_of_the_loop_one_piece_of_all_requests_is_handled() -> None:
@@ -86,7 +87,7 @@ async def test_an_instance_that_owes_time_pauses_and_others_do_not_wait_for_it()
 
 async def test_a_tenant_with_many_instances_waits_as_long_as_one_with_a_single_one() -> None:
     loop, order = asyncio.get_running_loop(), []
-    turns = RequestTurns(loop, tenant_of=lambda instance_id: instance_id.partition(".")[0])
+    turns = RequestTurns(loop, ownership=Ownership(lambda instance_id: instance_id.partition(".")[0]))
 
     async def long_request(instance_id: str, pieces: int) -> None:
         for _ in range(pieces):
@@ -98,12 +99,14 @@ async def test_a_tenant_with_many_instances_waits_as_long_as_one_with_a_single_o
     first = order[:20]
     assert 9 <= first.count("one") <= 11
     assert len({instance_id for instance_id in first if instance_id != "one"}) == 8, "its instances take turns too"
-    assert not turns._instances and not turns._tenants
+    assert not len(turns._accounts)
 
 
 async def test_an_instance_that_owes_time_keeps_no_other_of_its_tenant_waiting() -> None:
     turns = RequestTurns(
-        asyncio.get_running_loop(), lambda instance_id: 50 if instance_id == "owes" else 0, lambda _: "tenant"
+        asyncio.get_running_loop(),
+        lambda instance_id: 50 if instance_id == "owes" else 0,
+        Ownership(lambda _: "tenant"),
     )
     waiting = turns.take("owes")
     for _ in range(5):

@@ -12,7 +12,7 @@ from brokers.engine.controller.deletion_queue import DeletionQueue
 from tests.testkit.cluster import Member
 from tests.testkit.fake_store import FakeEnsemble
 
-HOSTILE, NEIGHBOUR = "ins-aaaaaaaa", "ins-bbbbbbbb"
+HOSTILE, NEIGHBOUR, TWIN = "ins-aaaaaaaa", "ins-bbbbbbbb", "ins-aaaaaaab"
 TOPICS = 200
 
 
@@ -20,18 +20,20 @@ def topic(instance_id: str | None, name: str) -> TopicImage:
     return TopicImage(f"{instance_id}.{name}", name, instance_id, bytes(16), (), {}, deleting=True)
 
 
-def test_instances_take_turns_whoever_has_how_many() -> None:
-    queue = DeletionQueue()
+def test_tenants_take_turns_then_their_instances() -> None:
+    queue = DeletionQueue(lambda instance_id: "tenant" if instance_id in (HOSTILE, TWIN) else instance_id)
     for number in range(3):
         queue.put(topic(HOSTILE, f"h{number}"))
-    queue.put(topic(NEIGHBOUR, "n0"))
+    queue.put(topic(TWIN, "t0"))
+    for number in range(2):
+        queue.put(topic(NEIGHBOUR, f"n{number}"))
     queue.put(topic(None, "own"))
 
     order = []
     while queue:
         order.append(queue.pop().user_name)
 
-    assert order == ["h0", "n0", "own", "h1", "h2"]
+    assert order == ["h0", "n0", "own", "t0", "n1", "h1", "h2"]
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 from brokers.engine.cluster.errors import TooManyChanges
 from brokers.engine.handlers import change_turns
 from brokers.engine.handlers.change_turns import ChangeTurns, TopicsBeingCreated
+from brokers.engine.scheduling.accounts import Ownership
 from brokers.engine.throttling.change_rate import ChangeRate
 
 HOSTILE, NEIGHBOUR = "ins-aaaaaaaa", "ins-bbbbbbbb"
@@ -53,7 +54,7 @@ async def test_one_change_of_a_neighbour_is_among_the_first_beside_hundreds_of_a
     await asyncio.gather(neighbour, *hostile)
 
     assert changes.order.index(NEIGHBOUR) == 1
-    assert not changes.turns._lanes
+    assert not changes.turns._instances
 
 
 async def test_places_go_round_among_instances_that_all_want_more() -> None:
@@ -64,7 +65,19 @@ async def test_places_go_round_among_instances_that_all_want_more() -> None:
     changes.may_end.set()
     await asyncio.gather(*tasks)
 
-    assert sorted(changes.order[:10]) == names
+    assert set(changes.order[: len(names) + change_turns.CHANGES_AT_ONCE_MAX - 1]) == set(names)
+
+
+async def test_one_change_of_a_tenant_goes_before_those_of_eight_instances_of_another() -> None:
+    changes = Changes(ChangeTurns(Ownership(lambda name: "honest" if name == NEIGHBOUR else "hostile")))
+    hostile = [asyncio.create_task(changes.change(f"ins-{number:08}")) for number in range(9)]
+    await until(lambda: changes.running == change_turns.CHANGES_AT_ONCE_MAX)
+    neighbour = asyncio.create_task(changes.change(NEIGHBOUR))
+    await until(lambda: changes.turns._permits.queued(NEIGHBOUR) == 1)
+    changes.may_end.set()
+    await asyncio.gather(neighbour, *hostile)
+
+    assert changes.order.index(NEIGHBOUR) <= change_turns.CHANGES_AT_ONCE_MAX + 1
 
 
 async def test_requests_beyond_those_that_may_wait_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +99,7 @@ async def test_who_would_have_to_wait_too_long_is_told_when_to_come_again() -> N
 
     with pytest.raises(TooManyChanges, match="try again in 30 s"):
         await changes.change(HOSTILE, until_ms=20_000)
-    assert changes.order == [] and not changes.turns._lanes
+    assert changes.order == [] and not changes.turns._instances
 
 
 async def test_a_turn_that_is_given_up_goes_to_the_next() -> None:

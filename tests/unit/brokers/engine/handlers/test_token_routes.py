@@ -328,7 +328,7 @@ async def test_a_configuration_that_goes_while_a_token_is_looked_at_lets_nobody_
     monkeypatch.setattr(type(verifier), "verify", held)
     client = await house.connect()
     bringing = asyncio.create_task(bring(client, issuer.token()))
-    await house.broker.until(lambda: house.broker.broker.engine.authentication.turns._is_taken)
+    await house.broker.until(lambda: house.broker.broker.engine.authentication.hashing_permits.would_wait())
     await house.configure(None)
     may_go_on.set()
     assert (await bringing).error_code == FAILED

@@ -16,6 +16,7 @@ import pytest
 from brokers.contract.connections import HANDSHAKES_PER_ADDRESS_MAX, HANDSHAKES_PER_INSTANCE_MAX
 from brokers.contract.routes import RouteDocument
 from brokers.engine.network import handshakes
+from brokers.engine.network.fair_turns import InstanceTurns, TenantTurns
 from brokers.engine.network.handshakes import Handshakes
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_request
@@ -222,9 +223,16 @@ async def test_of_many_handshakes_that_stand_still_the_oldest_makes_room(
     assert broker.broker.listeners.counters.ended == {"handshake": 2}
 
 
+class Group:
+    """Listeners of one instance."""
+
+    def __init__(self, tenant: TenantTurns | None = None) -> None:
+        self.turns = InstanceTurns(None, tenant)
+
+
 async def test_who_waits_for_a_step_when_the_broker_stops_is_told_once() -> None:
     """A step in a thread holds its socket, which nobody would close."""
-    pool = Handshakes(asyncio.get_running_loop())
+    pool, instance = Handshakes(asyncio.get_running_loop()), Group()
     begun, may_end = threading.Event(), threading.Event()
     ends: list[str] = []
 
@@ -233,7 +241,7 @@ async def test_who_waits_for_a_step_when_the_broker_stops_is_told_once() -> None
         may_end.wait(10)
 
     for number in range(3):
-        pool.submit("instance", "192.0.2.1", slow, lambda _error, n=number: ends.append(f"step {n}"))
+        pool.submit(instance, "192.0.2.1", slow, lambda _error, n=number: ends.append(f"step {n}"))
     await asyncio.to_thread(begun.wait, 10)
     asyncio.get_running_loop().call_soon(may_end.set)
     await asyncio.sleep(0)
@@ -245,7 +253,7 @@ async def test_who_waits_for_a_step_when_the_broker_stops_is_told_once() -> None
 
 async def test_one_instance_has_one_handshake_in_a_thread_and_others_are_served_beside_it() -> None:
     loop = asyncio.get_running_loop()
-    pool = Handshakes(loop)
+    pool, hostile, honest = Handshakes(loop), Group(), Group()
     order: list[str] = []
     gate = loop.create_future()
     released = asyncio.Event()
@@ -260,9 +268,9 @@ async def test_one_instance_has_one_handshake_in_a_thread_and_others_are_served_
 
     for number in range(3):
         pool.submit(
-            "hostile", "192.0.2.1", slow if number == 0 else lambda: None, lambda _error, n=number: over(f"hostile {n}")
+            hostile, "192.0.2.1", slow if number == 0 else lambda: None, lambda _error, n=number: over(f"hostile {n}")
         )
-    pool.submit("honest", "192.0.2.1", lambda: None, lambda _error: (over("honest"), released.set()))
+    pool.submit(honest, "192.0.2.1", lambda: None, lambda _error: (over("honest"), released.set()))
     async with asyncio.timeout(10):
         await gate
     assert order == ["honest", "hostile 0", "hostile 1", "hostile 2"]
@@ -271,7 +279,7 @@ async def test_one_instance_has_one_handshake_in_a_thread_and_others_are_served_
 
 async def test_addresses_of_one_instance_come_one_after_the_other() -> None:
     loop = asyncio.get_running_loop()
-    pool = Handshakes(loop, threads=1)
+    pool, instance = Handshakes(loop, threads=1), Group()
     order: list[str] = []
     over = asyncio.Event()
     gate = threading.Event()
@@ -281,11 +289,11 @@ async def test_addresses_of_one_instance_come_one_after_the_other() -> None:
         if len(order) == 7:
             over.set()
 
-    pool.submit("instance", "192.0.2.1", lambda: gate.wait(10), partial(on_step, "first"))
+    pool.submit(instance, "192.0.2.1", lambda: gate.wait(10), partial(on_step, "first"))
     for number in range(4):
-        pool.submit("instance", "192.0.2.1", lambda: None, partial(on_step, f"stranger {number}"))
-    pool.submit("instance", "192.0.2.2", lambda: None, partial(on_step, "honest"))
-    pool.submit("instance", "2001:db8::1", lambda: None, partial(on_step, "of six"))
+        pool.submit(instance, "192.0.2.1", lambda: None, partial(on_step, f"stranger {number}"))
+    pool.submit(instance, "192.0.2.2", lambda: None, partial(on_step, "honest"))
+    pool.submit(instance, "2001:db8::1", lambda: None, partial(on_step, "of six"))
     gate.set()
     async with asyncio.timeout(10):
         await over.wait()
@@ -293,17 +301,41 @@ async def test_addresses_of_one_instance_come_one_after_the_other() -> None:
     pool.close()
 
 
+async def test_eight_instances_of_a_tenant_delay_the_handshakes_of_another_no_longer_than_one_does() -> None:
+    pool, tenant, honest = Handshakes(asyncio.get_running_loop(), threads=1), TenantTurns("hostile"), Group()
+    order: list[str] = []
+    gate, over = threading.Event(), asyncio.Event()
+
+    def on_step(name: str, _error: BaseException | None) -> None:
+        order.append(name)
+        if len(order) == 19:
+            over.set()
+
+    pool.submit(Group(tenant), "192.0.2.1", lambda: gate.wait(10), partial(on_step, "first"))
+    for group in [Group(tenant) for _ in range(8)]:
+        for _ in range(2):
+            pool.submit(group, "192.0.2.1", lambda: None, partial(on_step, "hostile"))
+    for _ in range(2):
+        pool.submit(honest, "192.0.2.2", lambda: None, partial(on_step, "honest"))
+    gate.set()
+    async with asyncio.timeout(10):
+        await over.wait()
+    pool.close()
+    assert order.index("honest") <= 2, "it waits for the step that runs and one more"
+    assert order[::-1].index("honest") >= 10, "its second one as well"
+
+
 @pytest.mark.parametrize("others", [0, 100])
 async def test_an_address_that_begins_too_many_handshakes_loses_its_own(others: int) -> None:
-    pool = Handshakes(asyncio.get_running_loop())
+    pool, instance = Handshakes(asyncio.get_running_loop()), Group()
     dropped: list[str] = []
 
     def begin(address: str, name: str) -> None:
         def drop() -> None:
             dropped.append(name)
-            pool.end("instance", address, name)
+            pool.end(instance, address, name)
 
-        pool.begin("instance", address, name, drop)
+        pool.begin(instance, address, name, drop)
 
     for number in range(others):
         begin(f"198.51.100.{number}", f"honest {number}")

@@ -1,0 +1,79 @@
+"""Accounts of instances that queue at one `FairQueue`, and of their tenants.
+
+An account is made when its instance queues for the first time, and kept while anything is queued: a debt has to count
+in the rounds of the others. Nothing is kept about instances that do not queue, so the memory is bounded by what queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from brokers.engine.scheduling.fair_queue import FairQueue, InstanceQueue, TenantAccount
+
+T = TypeVar("T")
+
+
+def _is_its_own_tenant(instance_id: str) -> str:
+    return instance_id
+
+
+def _weigh_the_same(instance_id: str, tenant_id: str) -> tuple[float, float]:
+    return 1.0, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Tenants of instances: `tenant_of` returns the id of an instance's tenant, `weights_of` the weights of an instance
+    and of its tenant.
+    """
+
+    tenant_of: Callable[[str], str] = _is_its_own_tenant
+    weights_of: Callable[[str, str], tuple[float, float]] = _weigh_the_same
+
+
+class InstanceAccounts(Generic[T]):
+    """The accounts of those that queue at one queue whose rounds grant `quantum`."""
+
+    __slots__ = ("_instances", "_ownership", "_quantum", "_tenants")
+
+    def __init__(self, quantum: float, ownership: Ownership) -> None:
+        self._quantum = quantum
+        self._ownership = ownership
+        self._instances: dict[str, InstanceQueue[T]] = {}
+        self._tenants: dict[str, TenantAccount] = {}
+
+    def __len__(self) -> int:
+        return len(self._instances)
+
+    def get(self, instance_id: str) -> InstanceQueue[T] | None:
+        """Returns the account of an instance if there is one."""
+        return self._instances.get(instance_id)
+
+    def to_enqueue(self, instance_id: str) -> InstanceQueue[T]:
+        """Returns the account of an instance, with its present tenant and weights unless it is queued already."""
+        instance = self._instances.get(instance_id)
+        if instance is None:
+            instance = self._instances[instance_id] = InstanceQueue(self._tenant(instance_id), instance_id)
+        if not instance.items:
+            self.renew(instance)
+        return instance
+
+    def renew(self, instance: InstanceQueue[T]) -> None:
+        """Gives an account that is not in the queue its present tenant and weights."""
+        tenant = instance.tenant = self._tenant(instance.key)
+        instance.weight, tenant.weight = self._ownership.weights_of(instance.key, tenant.key)
+
+    def forget_idle(self, queue: FairQueue[T]) -> None:
+        """Forgets the accounts without queued items once nothing is queued."""
+        if not len(queue):
+            self._instances = {key: instance for key, instance in self._instances.items() if instance.items}
+            self._tenants.clear()
+
+    def _tenant(self, instance_id: str) -> TenantAccount:
+        tenant_id = self._ownership.tenant_of(instance_id)
+        tenant = self._tenants.get(tenant_id)
+        if tenant is None:
+            tenant = self._tenants[tenant_id] = TenantAccount(self._quantum, tenant_id)
+        return tenant

@@ -1,0 +1,86 @@
+"""A bounded number of permits for work that many instances have, granted fairly.
+
+`Permits` is a semaphore whose waiters are served by tenant, then by instance, whatever the number of their requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from brokers.engine.scheduling.accounts import InstanceAccounts, Ownership
+from brokers.engine.scheduling.fair_queue import UNBOUNDED, FairQueue
+
+# The cost of a permit, and what one tenant, and one of its instances, of weight one is granted in each round.
+PERMIT: Final = 1.0
+
+
+class Permits:
+    """A semaphore of `permits_max` permits. Waiters of one instance are served in the order in which they came.
+
+    Tenants and instances have the same weight, unless `ownership` says otherwise.
+    """
+
+    __slots__ = ("_accounts", "_free", "_queue")
+
+    def __init__(
+        self, permits_max: int, ownership: Ownership | None = None, *, queued_per_instance_max: int = UNBOUNDED
+    ) -> None:
+        self._free = permits_max
+        self._queue: FairQueue[asyncio.Future[None]] = FairQueue(PERMIT, queued_per_instance_max)
+        self._accounts: InstanceAccounts[asyncio.Future[None]] = InstanceAccounts(PERMIT, ownership or Ownership())
+
+    def queued(self, instance_id: str) -> int:
+        """Returns the number of waiters of an instance."""
+        instance = self._accounts.get(instance_id)
+        return 0 if instance is None else len(instance)
+
+    def would_wait(self) -> bool:
+        """Returns True if `acquire` would not return at once."""
+        return not self._free
+
+    async def acquire(self, instance_id: str) -> None:
+        """Takes a permit, which `release` gives back.
+
+        Raises:
+            QueueFull: the instance has as many waiters as it may have.
+        """
+        if self._free:
+            self._free -= 1
+            return
+        instance = self._accounts.to_enqueue(instance_id)
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.enqueue(instance, granted)
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled():
+                self.release()
+            else:
+                self._queue.cancel(instance, granted)
+                self._accounts.forget_idle(self._queue)
+            raise
+
+    def release(self) -> None:
+        """Gives a permit back, to the waiter whose turn it is."""
+        queue = self._queue
+        while (instance := queue.next_instance()) is not None:
+            granted = queue.pop(instance)
+            if not granted.done():
+                queue.charge(instance, PERMIT)
+                granted.set_result(None)
+                break
+        else:
+            self._free += 1
+        self._accounts.forget_idle(queue)
+
+    @asynccontextmanager
+    async def hold(self, instance_id: str) -> AsyncIterator[None]:
+        """Holds a permit within the block. Raises `QueueFull` as `acquire` does."""
+        await self.acquire(instance_id)
+        try:
+            yield
+        finally:
+            self.release()
