@@ -17,7 +17,7 @@ from tenants.choices import Scope
 from tenants.errors import FieldError, Invalid
 from tenants.models import Tenant
 
-FIELDS = ("legal_name", "address", "tax_id", "email", "purchase_order")
+FIELDS = ("legal_name", "address", "country", "tax_id", "email", "purchase_order")
 
 
 @transaction.atomic

@@ -9,6 +9,7 @@ from billing.invoices import printing
 from billing.models import Invoice
 
 PDF = "application/pdf"
+XML = "application/xml"
 
 
 def invoice_pdf(invoice: Invoice, language: str) -> HttpResponse:
@@ -20,4 +21,17 @@ def invoice_pdf(invoice: Invoice, language: str) -> HttpResponse:
     call_limits.charge_pdf(invoice.tenant)
     answer = HttpResponse(printing.as_pdf(invoice, language), content_type=PDF)
     answer.headers["Content-Disposition"] = f'attachment; filename="{invoice.number}.pdf"'
+    return answer
+
+
+def invoice_xml(invoice: Invoice) -> HttpResponse:
+    """Returns the invoice by EN 16931 as a file that is called by its number.
+
+    Raises:
+        Conflict: it lacks what EN 16931 wants, or the standard has no place for it.
+        RateLimited: the tenant had too many printed in this minute.
+    """
+    call_limits.charge_pdf(invoice.tenant)
+    answer = HttpResponse(printing.as_xml(invoice), content_type=XML)
+    answer.headers["Content-Disposition"] = f'attachment; filename="{invoice.number}.xml"'
     return answer

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from django import forms
 from django.utils.translation import gettext_lazy as _
+from django_countries import countries
 
 from billing.alerts.limits import (
     FOR_MINUTES,
@@ -156,6 +157,11 @@ class BudgetForm(forms.Form):
         chosen.choices = [("", _("All instances")), *sorted(instances.items(), key=lambda item: item[1])]
 
 
+def countries_to_choose() -> list[tuple[str, str]]:
+    """Returns the codes of all countries with their names in the reader's language, after an empty choice."""
+    return [("", "—"), *((country.code, country.name) for country in countries)]
+
+
 class BillingDetailsForm(forms.Form):
     """Billing details of a tenant."""
 
@@ -165,6 +171,10 @@ class BillingDetailsForm(forms.Form):
     address = forms.CharField(
         label=_("Address"), max_length=ADDRESS_CHARS_MAX, required=False, widget=forms.Textarea(attrs={"rows": 5}),
         validators=(validate_address,),
+    )  # fmt: skip
+    country = forms.ChoiceField(
+        label=_("Country"), required=False, choices=countries_to_choose,
+        help_text=_("Electronic invoices need it."),
     )  # fmt: skip
     tax_id = forms.CharField(
         label=_("Tax id"), max_length=TAX_ID_CHARS_MAX, required=False, validators=(validate_line,)

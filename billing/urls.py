@@ -60,6 +60,7 @@ urlpatterns = [
     path("invoices/<str:invoice_id>/", invoices.invoice_page, name="page-invoice"),
     path("invoices/<str:invoice_id>/lines.csv", invoices.invoice_csv, name="page-invoice-csv"),
     path("invoices/<str:invoice_id>/invoice.pdf", invoices.invoice_pdf, name="page-invoice-pdf"),
+    path("invoices/<str:invoice_id>/invoice.xml", invoices.invoice_xml, name="page-invoice-xml"),
     path("invoices/<str:invoice_id>/lines/<int:position>/", invoices.line_page, name="page-invoice-line"),
     path("instances/<str:instance_id>/resize/", buying.resize_page, name="page-instance-resize"),
     path("instances/<str:instance_id>/cost/", buying.cost_part, name="page-cost-part"),

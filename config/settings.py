@@ -68,6 +68,7 @@ INSTALLED_APPS = [
     "brokers",
     "billing",
     "config",
+    "django_countries",
     "unfold",
     "django.contrib.admin",
     "django.contrib.auth",

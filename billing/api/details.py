@@ -16,6 +16,7 @@ from billing.models import BillingProfile
 from billing.models.agreements import (
     ADDRESS_CHARS_MAX,
     ADDRESS_LINES_MAX,
+    COUNTRY_CHARS,
     EMAIL_CHARS_MAX,
     EMAILS_MAX,
     NAME_CHARS_MAX,
@@ -38,7 +39,16 @@ class BillingDetailsOut(serializers.ModelSerializer[BillingProfile]):
 
     class Meta:
         model = BillingProfile
-        fields = ("legal_name", "address", "tax_id", "emails", "purchase_order", "tax_percent", "reverse_charge")
+        fields = (
+            "legal_name",
+            "address",
+            "country",
+            "tax_id",
+            "emails",
+            "purchase_order",
+            "tax_percent",
+            "reverse_charge",
+        )
 
     @extend_schema_field(serializers.DecimalField(5, 2))
     def get_tax_percent(self, profile: BillingProfile) -> str:
@@ -49,6 +59,9 @@ class BillingDetailsChange(StrictSerializer):
     legal_name = Text(max_length=NAME_CHARS_MAX, required=False, allow_blank=True)
     address = Text(
         max_length=ADDRESS_CHARS_MAX, required=False, allow_blank=True, help_text=f"At most {ADDRESS_LINES_MAX} lines."
+    )
+    country = Text(
+        max_length=COUNTRY_CHARS, required=False, allow_blank=True, help_text="ISO 3166-1 alpha-2, such as `DE`."
     )
     tax_id = Text(max_length=TAX_ID_CHARS_MAX, required=False, allow_blank=True)
     emails = serializers.ListField(

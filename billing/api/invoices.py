@@ -142,6 +142,30 @@ class InvoicePdf(ApiView):
         return downloads.invoice_pdf(access.invoice(self.actor, invoice_id), self.query["language"])
 
 
+class XmlRenderer(BaseRenderer):
+    """Lets a caller ask for XML alone; the view answers by itself."""
+
+    media_type = downloads.XML
+    format = "xml"
+
+    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
+        return str(data).encode()
+
+
+class InvoiceXml(ApiView):
+    tag = "Billing"
+    renderer_classes = (JSONRenderer, XmlRenderer)
+
+    @endpoint("get_invoice_xml", Scope.BILLING_READ, text=downloads.XML, errors=(409, 429))
+    def get(self, request: Request, invoice_id: str) -> HttpResponse:
+        """Read an invoice as structured data.
+
+        EN 16931 in the syntax Cross Industry Invoice, as ZUGFeRD and Factur-X have it. It needs the countries of seller
+        and buyer and the seller's tax id, as they were when it was issued. Counts as a PDF in the limit of 30 a minute.
+        """
+        return downloads.invoice_xml(access.invoice(self.actor, invoice_id))
+
+
 class InvoiceLines(ApiView):
     tag = "Billing"
 

@@ -55,6 +55,7 @@ urlpatterns = [
     path("invoices/draft", invoices.InvoiceDraft.as_view()),
     path("invoices/<str:invoice_id>", invoices.InvoiceDetail.as_view()),
     path("invoices/<str:invoice_id>/pdf", invoices.InvoicePdf.as_view()),
+    path("invoices/<str:invoice_id>/xml", invoices.InvoiceXml.as_view()),
     path("invoices/<str:invoice_id>/lines", invoices.InvoiceLines.as_view()),
     path("invoices/<str:invoice_id>/lines/<int:position>/hours", invoices.InvoiceLineHours.as_view()),
     path("invoices/<str:invoice_id>/lines/<int:position>/minutes", invoices.InvoiceLineMinutes.as_view()),

@@ -297,6 +297,7 @@ def _seller(seller: Seller) -> dict[str, str]:
     return {
         "name": seller.name,
         "address": seller.address,
+        "country": seller.country,
         "tax_id": seller.tax_id,
         "bank_name": seller.bank_name,
         "bank_account": seller.bank_account,
@@ -308,6 +309,7 @@ def _buyer(tenant: Tenant, profile: BillingProfile) -> dict[str, str]:
     return {
         "name": profile.legal_name or tenant.name,
         "address": profile.address,
+        "country": profile.country,
         "tax_id": profile.tax_id,
         "email": profile.email,
         "purchase_order": profile.purchase_order,

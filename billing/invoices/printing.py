@@ -41,13 +41,32 @@ def as_pdf(invoice: Invoice, language: str) -> bytes:
     return pdf.render(_printed(invoice), language)
 
 
+def as_xml(invoice: Invoice) -> bytes:
+    """Returns the invoice by EN 16931.
+
+    Raises:
+        Conflict: it lacks what the standard wants, or the standard has no place for it.
+    """
+    # Large, and needed by few processes.
+    from billing.invoices import einvoice
+
+    rows = InvoiceLine.objects.filter(invoice=invoice).order_by("position")
+    einvoice.check(invoice, rows.count())
+    lines = list(rows.select_related("corrects").defer("corrects__inputs"))
+    return einvoice.as_xml(invoice, lines, _names_of(invoice, lines))
+
+
+def _names_of(invoice: Invoice, lines: Sequence[InvoiceLine]) -> dict[str, str]:
+    ids = {line.instance_id for line in lines}
+    return dict(Instance.objects.filter(tenant=invoice.tenant, pk__in=ids).values_list("pk", "name"))
+
+
 def _printed(invoice: Invoice) -> Printed:
     rows = InvoiceLine.objects.filter(invoice=invoice).order_by("position")
     lines = list(rows.select_related("corrects").defer("corrects__inputs")[:LINES_MAX])
-    ids = {line.instance_id for line in lines}
     return Printed(
         invoice=invoice,
         lines=lines,
         lines_count=rows.count(),
-        names=dict(Instance.objects.filter(tenant=invoice.tenant, pk__in=ids).values_list("pk", "name")),
+        names=_names_of(invoice, lines),
     )

@@ -12,12 +12,14 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
+from django_countries import countries
 
 from billing.models.money import MoneyField
 from tenants.currencies import fits, minor_digits
 from tenants.models import Tenant
 
 ADDRESS_CHARS_MAX = 400
+COUNTRY_CHARS = 2
 ADDRESS_LINES_MAX = 8
 EMAILS_MAX = 5
 EMAIL_CHARS_MAX = 254
@@ -73,6 +75,12 @@ def validate_emails(text: str) -> None:
             raise ValidationError(_("An address is too long."), code="too_long")
 
 
+def validate_country(code: str) -> None:
+    """Raises `ValidationError` for what is no country's code of two letters in ISO 3166-1."""
+    if code not in countries:
+        raise ValidationError(_("Not a country's code of two letters, such as DE."), code="not_a_country")
+
+
 def validate_bank_account(text: str) -> None:
     """Raises `ValidationError` for an IBAN whose check digits are wrong."""
     validate_line(text)
@@ -91,6 +99,10 @@ class Seller(models.Model):
     address = models.CharField(
         _("address"), max_length=ADDRESS_CHARS_MAX, blank=True, default="", validators=(validate_address,)
     )
+    country = models.CharField(
+        _("country"), max_length=COUNTRY_CHARS, blank=True, default="", validators=(validate_country,),
+        help_text=_("Two letters, by ISO 3166. Electronic invoices need it."),
+    )  # fmt: skip
     tax_id = models.CharField(
         _("tax id"), max_length=TAX_ID_CHARS_MAX, blank=True, default="", validators=(validate_line,)
     )
@@ -167,6 +179,10 @@ class BillingProfile(models.Model):
     address = models.CharField(
         _("address"), max_length=ADDRESS_CHARS_MAX, blank=True, default="", validators=(validate_address,)
     )
+    country = models.CharField(
+        _("country"), max_length=COUNTRY_CHARS, blank=True, default="", validators=(validate_country,),
+        help_text=_("Two letters, by ISO 3166. Electronic invoices need it."),
+    )  # fmt: skip
     tax_id = models.CharField(
         _("tax id"), max_length=TAX_ID_CHARS_MAX, blank=True, default="", validators=(validate_line,)
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
@@ -27,7 +29,7 @@ from billing.rating.hours import NoPrice
 from tenants import access, csv_files
 from tenants.api.pages import page_of_rows
 from tenants.choices import Scope
-from tenants.errors import RateLimited
+from tenants.errors import Conflict, RateLimited
 from tenants.limits import PAGE_SIZE_DEFAULT
 from tenants.views.base import console_page, render_page
 from tenants.wording import localized
@@ -132,3 +134,17 @@ def invoice_pdf(request: HttpRequest, invoice_id: str) -> HttpResponse:
         return downloads.invoice_pdf(found, get_language() or "en")
     except RateLimited as limited:
         return HttpResponse(localized(limited.detail), status=429, content_type="text/plain; charset=utf-8")
+
+
+@console_page(Scope.BILLING_READ)
+@require_GET
+def invoice_xml(request: HttpRequest, invoice_id: str) -> HttpResponse:
+    """Structured data by EN 16931; the invoice's page with the reason where there is none."""
+    found = billing_access.invoice(request.actor, invoice_id)  # type: ignore[attr-defined]
+    try:
+        return downloads.invoice_xml(found)
+    except RateLimited as limited:
+        return HttpResponse(localized(limited.detail), status=429, content_type="text/plain; charset=utf-8")
+    except Conflict as refused:
+        messages.error(request, localized(refused.detail))
+        return redirect("page-invoice", found.pk)

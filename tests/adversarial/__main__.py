@@ -199,7 +199,9 @@ def main() -> int:
         home = Path(directory)
         with (
             own_zookeeper(home, find_java(home / "java")) as server,
-            EngineCluster(server.address, home, size=options.brokers, certificate=make_certificate(home / "tls")) as cluster,
+            EngineCluster(
+                server.address, home, size=options.brokers, certificate=make_certificate(home / "tls")
+            ) as cluster,
         ):
             hostile = {PLAINTEXT: with_topics(cluster, "ins-aaaaaaaa", {TOPIC: PARTITIONS, WIDE: PARTITIONS})}
             for number, security in enumerate(sorted({security_of(name) for name in names} - {PLAINTEXT})):

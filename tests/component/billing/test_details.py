@@ -35,7 +35,7 @@ LAST_MONTH = month_before(month_of(NOW))
 SYSTEM = system_actor("test")
 IBAN = "DE89 3704 0044 0532 0130 00"
 DETAILS = {
-    "legal_name": "Acme GmbH", "address": "Weg 1\n10115 Berlin", "tax_id": "DE123456789",
+    "legal_name": "Acme GmbH", "address": "Weg 1\n10115 Berlin", "tax_id": "DE123456789", "country": "DE",
     "emails": ["bills@acme.example", "cfo@acme.example"], "purchase_order": "PO-4711",
 }  # fmt: skip
 
@@ -244,3 +244,28 @@ def test_nothing_is_written_where_nothing_changes(owner: Member) -> None:
     for _ in range(2):
         details.change(acting=SYSTEM.within(owner.tenant), changes={"legal_name": "Acme GmbH"})
     assert AuditEntry.objects.filter(tenant=owner.tenant, action="billing_profile.changed").count() == 1
+
+
+def test_an_invoice_is_a_file_of_structured_data_once_both_countries_are_known(owner: Member, console: Client) -> None:
+    before = invoice_of(owner)
+    page = reverse("page-invoice-xml", args=(before.pk,))
+    assert_problem(Api.of(owner).get(f"/invoices/{before.pk}/xml"), 409, "no_country")
+    assert "had no country" in console.get(page, follow=True).content.decode()
+
+    Seller.objects.create(country="DE", tax_id="DE123456789")
+    details.change(acting=SYSTEM.within(owner.tenant), changes={"country": "FR"})
+    other = make_member()
+    details.change(acting=SYSTEM.within(other.tenant), changes={"country": "FR"})
+    after = invoice_of(other)
+    answer = Api.of(other).get(f"/invoices/{after.pk}/xml")
+
+    assert answer.headers["Content-Type"] == "application/xml"
+    assert answer.headers["Content-Disposition"] == f'attachment; filename="{after.number}.xml"'
+    assert f"<ram:ID>{after.number}</ram:ID>" in answer.content.decode()
+    assert_problem(Api.of(other).get(f"/invoices/{before.pk}/xml"), 404, "not_found")
+
+
+@pytest.mark.parametrize("country", ["XX", "de", "D", "Germany"])
+def test_a_country_is_a_code_of_iso_3166(owner: Member, country: str) -> None:
+    answer = Api.of(owner).patch("/billing-details", {"country": country})
+    assert answer.status_code == 400 and "/country" in answer.content.decode()

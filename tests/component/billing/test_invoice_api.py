@@ -13,7 +13,7 @@ from pytest_django import DjangoAssertNumQueries
 from billing import call_limits, services
 from billing.invoices import issuing
 from billing.invoices.periods import month_before, month_of
-from billing.models import Invoice, Price, PriceComponent
+from billing.models import BillingProfile, Invoice, Price, PriceComponent, Seller
 from tenants.actors import system_actor
 from tenants.choices import Role, Scope
 from tenants.models import Member
@@ -65,6 +65,7 @@ class TestEndpointsOfInvoices(EndpointCases):
         Case("GET", "/invoices/draft", Scope.BILLING_READ),
         Case("GET", "/invoices/{invoice}", Scope.BILLING_READ),
         Case("GET", "/invoices/{invoice}/pdf", Scope.BILLING_READ),
+        Case("GET", "/invoices/{invoice}/xml", Scope.BILLING_READ),
         Case("GET", "/invoices/{invoice}/lines", Scope.BILLING_READ),
         Case("GET", "/invoices/{invoice}/lines/{line}/hours", Scope.BILLING_READ),
         Case("GET", "/invoices/{invoice}/lines/{line}/minutes?hour=2026-01-01T00:00:00Z", Scope.BILLING_READ),
@@ -73,6 +74,8 @@ class TestEndpointsOfInvoices(EndpointCases):
 
     def places(self, owner: Member) -> dict[str, str]:
         with_traffic(owner)
+        Seller.objects.create(country="DE", tax_id="DE123456789")
+        BillingProfile.objects.create(tenant=owner.tenant, country="FR")
         return {"invoice": invoice_of(owner).pk, "line": "1"}
 
 
@@ -228,7 +231,8 @@ def test_another_tenants_invoice_is_not_found_whatever_is_asked_of_it(owner: Mem
     with_traffic(owner)
     issued = invoice_of(owner)
     stranger = Api.of(make_member())
-    for rest in ("", "/pdf", "/lines", "/lines/1/hours", "/lines/1/minutes?hour=2026-01-01T00:00:00Z", "/recompute"):
+    lines = ("/lines", "/lines/1/hours", "/lines/1/minutes?hour=2026-01-01T00:00:00Z")
+    for rest in ("", "/pdf", "/xml", *lines, "/recompute"):
         assert_problem(stranger.get(f"/invoices/{issued.pk}{rest}"), 404, "not_found")
     assert stranger.get("/invoices").json()["items"] == []
 
