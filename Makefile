@@ -36,7 +36,7 @@ help:
 	@echo "make native  compile the broker's hot modules now; make run does it behind the start (needs a C compiler)"
 	@echo "make check   lint, types, import walls, migrations, translations, shape"
 	@echo "make bench   benchmarks of the running product; BENCH='--only start' passes flags on"
-	@echo "make simulate  the log at random, or PART=cluster: brokers, network, disks, ZooKeeper, or PART=coordinators: groups and transactions on them, or PART=flow: shares of bandwidth under a flow master, or PART=capacity: what instances store; SEED=… and STEPS=… repeat or lengthen it"
+	@echo "make simulate  the log at random, or PART=cluster: brokers, network, disks, ZooKeeper, or PART=coordinators: groups and transactions on them, or PART=flow: shares of bandwidth under a flow master, or PART=capacity: what instances store, or PART=scheduling: who has how much of the event loop; SEED=… and STEPS=… repeat or lengthen it"
 	@echo "make chaos   brokers killed under load for five minutes; CHAOS='--verbs kill,pause --seconds 600' passes flags on"
 	@echo "make setup   only install, into $(VENV)"
 

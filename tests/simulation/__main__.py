@@ -19,10 +19,11 @@ from tests.simulation.coordinators.run import CoordinatorsRun
 from tests.simulation.flow.run import FlowRun
 from tests.simulation.matrix import quick_directory
 from tests.simulation.run_log import LogRun
+from tests.simulation.scheduling.run import SchedulingRun
 
 STEPS = 20_000
 # A run begins again after so many steps, with a seed of its own: what fails is told in one screen or two.
-STEPS_OF_RUN = {"capacity": 3_000, "log": 400, "cluster": 500, "coordinators": 500, "flow": 500}
+STEPS_OF_RUN = {"capacity": 3_000, "log": 400, "cluster": 500, "coordinators": 500, "flow": 500, "scheduling": 200}
 CHECKED_EVERY = 50
 HISTORY_SHOWN = 120
 
@@ -48,6 +49,7 @@ PARTS: dict[str, Callable[[int, Path], Run]] = {
     "coordinators": CoordinatorsRun,
     "flow": FlowRun,
     "log": LogRun,
+    "scheduling": SchedulingRun,
 }
 
 

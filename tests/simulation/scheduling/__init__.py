@@ -1,0 +1,1 @@
+"""The event loop of a broker at random: tenants whose connections flood, pause, leave and move."""
