@@ -15,7 +15,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from brokers.engine.protocol import codec, headers
@@ -33,11 +33,18 @@ ARRIVED_BYTES: Final = 70_000
 UNKNOWN_TOPICS: Final = 6_000
 FETCHED_BYTES: Final = 8_000_000
 NICENESS: Final = 10
+CLIENT_ID: Final = "hostile"
 
 
 def frame(api_key: ApiKey, version: int, request: object) -> bytes:
     body = codec.encode_request(api_key, version, request)
-    return headers.encode_request_frame(api_key, version, 1, "hostile", body)
+    return headers.encode_request_frame(api_key, version, 1, CLIENT_ID, body)
+
+
+def named_produces() -> Iterator[bytes]:
+    """Yields small produces, each by another client id: counters and quotas are by client id."""
+    for number in itertools.count():
+        yield TINY_PRODUCE.replace(CLIENT_ID.encode(), f"{number:0{len(CLIENT_ID)}d}".encode())
 
 
 TINY: Final = frame(ApiKey.DESCRIBE_CLUSTER, 0, DescribeClusterRequest())
@@ -130,12 +137,12 @@ class Swarm:
                     self.drop(fd)
             time.sleep(0.02)
 
-    def asking(self, data: bytes) -> None:
-        """A request on each, and the next one as soon as it is answered."""
+    def asking(self, requests: Iterator[bytes]) -> None:
+        """Sends a request on each, and the next one as soon as it is answered."""
         poll = select.epoll()
         for fd, opened in self.sockets.items():
             with contextlib.suppress(OSError):
-                opened.send(data)
+                opened.send(next(requests))
                 poll.register(fd, select.EPOLLIN)
         while time.monotonic() < self.deadline_s:
             for fd, _ in poll.poll(0.1):
@@ -144,7 +151,7 @@ class Swarm:
                     if not opened.recv(65_536):
                         raise ConnectionError
                     self.counts["answers"] += 1
-                    opened.send(data)
+                    opened.send(next(requests))
                 except BlockingIOError:
                     continue
                 except ConnectionError:
@@ -208,12 +215,13 @@ def main() -> None:
         "small-half": lambda: swarm.halves(half(SMALL_BYTES)),
         "deaf-fetch": lambda: swarm.deaf(FETCH),
         "deaf-names": lambda: swarm.deaf(NAMES),
-        "tiny": lambda: swarm.asking(TINY),
+        "tiny": lambda: swarm.asking(itertools.repeat(TINY)),
         "empty-fetch": lambda: swarm.pipelining(EMPTY_FETCH),
         "beyond-fetch": lambda: swarm.pipelining(BEYOND_FETCH),
-        "long-poll": lambda: swarm.asking(LONG_POLL),
-        "tiny-fetch": lambda: swarm.asking(TINY_FETCH),
-        "tiny-produce": lambda: swarm.asking(TINY_PRODUCE),
+        "long-poll": lambda: swarm.asking(itertools.repeat(LONG_POLL)),
+        "tiny-fetch": lambda: swarm.asking(itertools.repeat(TINY_FETCH)),
+        "tiny-produce": lambda: swarm.asking(itertools.repeat(TINY_PRODUCE)),
+        "named-produce": lambda: swarm.asking(named_produces()),
         "churn": lambda: swarm.churning(TINY),
     }
     attacks[kind]()

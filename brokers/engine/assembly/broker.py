@@ -236,6 +236,8 @@ class Broker:
             kept=counters,
             table=self.table,
             levels=lambda: levels_of(self.current.image.instances, self.storage.use, self.listeners.groups()),
+            charge=self.listeners.charge,
+            turns=self.engine.own_turns,
             clock=self.clock,
             broker_id=self.config.broker_id,
         )

@@ -1,8 +1,15 @@
-"""Usage reports on their way into `__usage`, the partition of it that this broker leads."""
+"""Usage reports on their way into `__usage`, the partition of it that this broker leads.
+
+A report is written in steps of a few milliseconds: an instance has up to 10,000 counters, and a client can change all
+of them between two reports.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from itertools import islice
+from time import perf_counter
 from typing import Final
 
 import structlog
@@ -10,18 +17,19 @@ import structlog
 from brokers.contract.usage import LEVEL_INTERVAL_MS, USAGE_TOPIC, UsageEvent
 from brokers.engine.assembly.mmap_counters import MmapCounters, UnreportedUsage
 from brokers.engine.clock import Clock
+from brokers.engine.own_turns import OwnTurns, run_to_end
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.engine.throttling.levels import InstanceLevels, LevelMeters
-from brokers.engine.throttling.usage import report
+from brokers.engine.throttling.usage import ReportHead, reports
 
 log = structlog.get_logger(__name__)
 
 # A batch stays below the default `max.message.bytes`. An event is about 150 bytes long; a client id of rare characters
 # makes it several thousand.
-EVENTS_PER_BATCH_MAX: Final = 4_000
+EVENTS_PER_BATCH_MAX: Final = 200
 EVENT_BYTES_PER_BATCH_MAX: Final = 524_288
 _PRODUCE_VERSION = 11
 ACKS_LEADER = 1
@@ -29,7 +37,8 @@ ACKS_LEADER = 1
 
 class Metering:
     """`broker_epoch` is that of the process's first registration: counters began with it, and a later session of the
-    same process goes on with the same counters. `levels` is asked once a minute what each instance has.
+    same process goes on with the same counters. `levels` is asked once a minute what each instance has. `charge` is
+    called with the time of the loop that an instance's events took: its id, begin and end in seconds.
     """
 
     def __init__(
@@ -39,6 +48,8 @@ class Metering:
         kept: MmapCounters,
         table: PartitionTable,
         levels: Callable[[], Mapping[str, InstanceLevels]],
+        charge: Callable[[str, float, float], object],
+        turns: OwnTurns,
         clock: Clock,
         broker_id: int,
     ) -> None:
@@ -49,6 +60,8 @@ class Metering:
         self._levels = levels
         self._level_meters = LevelMeters(clock.monotonic_ms(), clock.now_ms())
         self._sampled_minute = clock.now_ms() // LEVEL_INTERVAL_MS
+        self._charge = charge
+        self._turns = turns
         self._clock = clock
         self._broker_id = broker_id
         self._sequence = 0
@@ -67,39 +80,51 @@ class Metering:
         """The last report of a process that stops. What could not be said is left to the next one."""
         if self.broker_epoch is not None:
             self._sample_levels(self._clock.now_ms())
-        if self.report():
+        if run_to_end(self._steps()):
             self._kept.discard()
 
-    def report(self) -> bool:
-        """Appends what changed. False: there was something to say and nowhere to say it; it is said next time."""
+    async def report(self) -> bool:
+        """Appends what changed. Returns False if there was something to say and nowhere to say it; it is said next
+        time.
+        """
+        return await self._turns.all_of(self._steps())
+
+    def _steps(self) -> Generator[None, None, bool]:
+        """The steps of a report, and its result. What is counted meanwhile is in this report or in the next one."""
         if self.broker_epoch is None:
             return False
         now_ms = self._clock.now_ms()
-        if self._unreported and not self._report_unreported(now_ms):
-            return False
+        while self._unreported:
+            if not (yield from self._report_unreported(self._unreported[0], now_ms)):
+                return False
+            self._unreported.pop(0)
         if now_ms // LEVEL_INTERVAL_MS != self._sampled_minute:
             self._sample_levels(now_ms)
-        made = report(
-            self._accountings.usage(),
-            broker_id=self._broker_id,
-            broker_epoch=self.broker_epoch,
-            sequence=self._sequence + 1,
-            at_ms=now_ms,
-        )
-        if not made.events:
-            self._accountings.forget_retired()
-            return True
-        partition = self._partition()
-        if partition is None:
-            log.warning("usage_waits", reason="no partition of the usage topic is led here")
-            return False
-        if not self._append_all(partition, made.events, now_ms):
-            return False
-        self._sequence += 1
-        made.confirm()
-        self._kept.reported(self._sequence, now_ms)
+        head = ReportHead(self._broker_id, self.broker_epoch, self._sequence + 1, now_ms)
+        has_events = False
+        began_s = perf_counter()
+        for part in reports(self._accountings.usage(), head):
+            if part.events:
+                partition = self._partition()
+                if partition is None or not self._append_all(partition, part.events, now_ms):
+                    return False
+                part.confirm()
+                has_events = True
+                self._charge_events(part.events, began_s, perf_counter())
+            yield
+            began_s = perf_counter()
+        if has_events:
+            self._sequence += 1
+            self._kept.reported(self._sequence, now_ms)
         self._accountings.forget_retired()
         return True
+
+    def _charge_events(self, events: Sequence[UsageEvent], began_s: float, ended_s: float) -> None:
+        """Charges each instance with its part of the time."""
+        event_s = (ended_s - began_s) / len(events)
+        for instance_id, count in Counter(event.instance_id for event in events).items():
+            self._charge(instance_id, began_s, began_s + count * event_s)
+            began_s += count * event_s
 
     def _sample_levels(self, now_ms: int) -> None:
         self._sampled_minute = now_ms // LEVEL_INTERVAL_MS
@@ -107,33 +132,33 @@ class Metering:
         for instance_id, level, amount in found:
             self._accountings.of(instance_id).usage.counter("", "", "", level).add(amount)
 
-    def _report_unreported(self, now_ms: int) -> bool:
-        """What earlier incarnations had counted and not reported, in their names. Said twice it counts once."""
-        partition = self._partition()
-        if partition is None:
-            return False
-        while self._unreported:
-            unreported = self._unreported[0]
-            try:
-                events = unreported.events(self._broker_id, now_ms)
-                if not self._append_all(partition, events, now_ms):
+    def _report_unreported(self, unreported: UnreportedUsage, now_ms: int) -> Generator[None, None, bool]:
+        """Steps that report what an earlier incarnation had counted and not reported, in its name. Said twice it counts
+        once. Returns False if it has to be tried again.
+        """
+        broker_epoch, count = 0, 0
+        try:
+            for events in batched(unreported.events(self._broker_id, now_ms), EVENTS_PER_BATCH_MAX):
+                partition = self._partition()
+                if partition is None or not self._append_all(partition, events, now_ms):
                     return False
-                unreported.discard()
-            except OSError as error:  # the next run tries again
-                log.error("usage_left_unreadable", file=str(unreported.counters), reason=str(error))
-                events = []
-            self._unreported.pop(0)
-            if events:
-                log.info("usage_of_an_earlier_run_reported", broker_epoch=events[0].broker_epoch, counters=len(events))
+                broker_epoch, count = events[0].broker_epoch, count + len(events)
+                yield
+            unreported.discard()
+        except OSError as error:  # the next run tries again
+            log.error("usage_left_unreadable", file=str(unreported.counters), reason=str(error))
+        if count:
+            log.info("usage_of_an_earlier_run_reported", broker_epoch=broker_epoch, counters=count)
         return True
 
-    def _append_all(self, partition: Partition, events: list[UsageEvent], now_ms: int) -> bool:
+    def _append_all(self, partition: Partition, events: Sequence[UsageEvent], now_ms: int) -> bool:
         return all(self._append(partition, records, now_ms) for records in _batches(events, now_ms))
 
     def _partition(self) -> Partition | None:
         for partition in self._table:
             if partition.topic == USAGE_TOPIC and partition.is_leader and not partition.offline:
                 return partition
+        log.warning("usage_waits", reason="no partition of the usage topic is led here")
         return None
 
     def _append(self, partition: Partition, records: list[Record], now_ms: int) -> bool:
@@ -157,3 +182,9 @@ def _batches(events: Sequence[UsageEvent], now_ms: int) -> Iterator[list[Record]
         size_bytes += len(value)
     if records:
         yield records
+
+
+def batched(events: Iterator[UsageEvent], count: int) -> Iterator[list[UsageEvent]]:
+    """Yields the events in lists of up to `count`."""
+    while chunk := list(islice(events, count)):
+        yield chunk

@@ -126,16 +126,15 @@ class UnreportedUsage(NamedTuple):
     counters: Path
     keys: Path
 
-    def events(self, broker_id: int, now_ms: int) -> list[UsageEvent]:
-        """What was counted and not reported. A file that makes no sense is told of, and says nothing.
+    def events(self, broker_id: int, now_ms: int) -> Iterator[UsageEvent]:
+        """Yields what was counted and not reported. A file that makes no sense is logged, and yields nothing.
 
         Raises OSError.
         """
         try:
-            return list(self._events(broker_id, now_ms))
+            yield from self._events(broker_id, now_ms)
         except ValueError as error:
             log.error("usage_left_unreadable", file=str(self.counters), reason=str(error))
-            return []
 
     def _events(self, broker_id: int, now_ms: int) -> Iterator[UsageEvent]:
         raw = self.counters.read_bytes()

@@ -146,10 +146,11 @@ class AccountingRegistry:
         self._retired.add(instance_id)
 
     def forget_retired(self) -> None:
-        """Call when everything counted so far was reported."""
-        for instance_id in self._retired:
-            self._accountings.pop(instance_id, None)
-        self._retired.clear()
+        """Forgets the accountings of instances that have gone, of which everything was reported."""
+        for instance_id in [each for each in self._retired if each in self._accountings]:
+            if self._accountings[instance_id].usage.is_reported:
+                del self._accountings[instance_id]
+        self._retired.intersection_update(self._accountings)
 
     def drop_unused(self, now_ms: int) -> int:
         """QUO-8 for all instances; the number of counters dropped. `now_ms` is monotonic."""

@@ -7,8 +7,8 @@ latest value of a counter tells the whole story (brokers.contract.usage).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from brokers.contract.usage import OTHER, USAGE_KEYS_PER_INSTANCE_MAX, Direction, Level, UsageEvent, counted_name
 
@@ -20,6 +20,9 @@ NUMBERS: Final = 3
 BYTES: Final = 0
 REQUESTS: Final = 1
 REPORTED: Final = 2
+# Each of them takes a broker's loop about three milliseconds.
+EVENTS_PER_PART_MAX: Final = 200
+COUNTERS_PER_PART_MAX: Final = 10_000
 NumbersFor = Callable[[Key], memoryview]
 
 
@@ -89,45 +92,61 @@ class UsageAccounting:
     def counters(self) -> Iterable[UsageCounter]:
         return self._counters.values()
 
-    def changed(self) -> list[UsageCounter]:
-        return [counter for counter in self._counters.values() if not counter.is_reported]
+    @property
+    def is_reported(self) -> bool:
+        """True if nothing was counted since the last confirmed report."""
+        return all(counter.is_reported for counter in self._counters.values())
+
+
+class ReportHead(NamedTuple):
+    """Fields that all events of a report share. `at_ms` is wall time."""
+
+    broker_id: int
+    broker_epoch: int
+    sequence: int
+    at_ms: int
 
 
 class UsageReport:
     """Events to be written, and the word that they are: `confirm` after the append, never before."""
 
-    def __init__(self, events: list[UsageEvent], counters: list[tuple[UsageCounter, int]]) -> None:
-        self.events = events
-        self._counters = counters
+    def __init__(self) -> None:
+        self.events: list[UsageEvent] = []
+        self._counters: list[tuple[UsageCounter, int]] = []
+
+    def add(self, head: ReportHead, instance_id: str, counter: UsageCounter) -> None:
+        topic, user, client_id, direction = counter.key
+        self._counters.append((counter, counter.requests))
+        self.events.append(
+            UsageEvent(
+                **head._asdict(),
+                instance_id=instance_id,
+                topic=topic,
+                user=user,
+                client_id=client_id,
+                direction=direction,
+                bytes=counter.bytes,
+                requests=counter.requests,
+            )
+        )
 
     def confirm(self) -> None:
         for counter, requests in self._counters:
             counter.confirm(requests)
 
 
-def report(
-    accountings: dict[str, UsageAccounting], *, broker_id: int, broker_epoch: int, sequence: int, at_ms: int
-) -> UsageReport:
-    """What changed in all `accountings` (by instance id) since the last confirmed report. `at_ms` is wall time."""
-    events: list[UsageEvent] = []
-    counters: list[tuple[UsageCounter, int]] = []
+def reports(accountings: Mapping[str, UsageAccounting], head: ReportHead) -> Iterator[UsageReport]:
+    """Yields what changed in all `accountings` (by instance id) since it was confirmed last, in parts of
+    `EVENTS_PER_PART_MAX`. A part without events says that many counters were looked at, none of which had changed.
+    """
+    part, looked_at = UsageReport(), 0
     for instance_id, accounting in accountings.items():
-        for counter in accounting.changed():
-            topic, user, client_id, direction = counter.key
-            counters.append((counter, counter.requests))
-            events.append(
-                UsageEvent(
-                    broker_id=broker_id,
-                    broker_epoch=broker_epoch,
-                    sequence=sequence,
-                    at_ms=at_ms,
-                    instance_id=instance_id,
-                    topic=topic,
-                    user=user,
-                    client_id=client_id,
-                    direction=direction,
-                    bytes=counter.bytes,
-                    requests=counter.requests,
-                )
-            )
-    return UsageReport(events, counters)
+        for counter in list(accounting.counters()):
+            looked_at += 1
+            if not counter.is_reported:
+                part.add(head, instance_id, counter)
+            if len(part.events) >= EVENTS_PER_PART_MAX or looked_at >= COUNTERS_PER_PART_MAX:
+                yield part
+                part, looked_at = UsageReport(), 0
+    if part.events:
+        yield part

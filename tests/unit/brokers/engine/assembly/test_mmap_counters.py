@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from brokers.contract.usage import USAGE_INTERVAL_MS, UsageEvent
 from brokers.engine.assembly.mmap_counters import CHUNK_SLOTS, MmapCounters
 from brokers.engine.throttling.accounting import AccountingRegistry
-from brokers.engine.throttling.usage import report
+from brokers.engine.throttling.usage import ReportHead, reports
 
 NOW_MS = 1_700_000_000_000
 BROKER, EPOCH = 3, 41
@@ -34,8 +34,8 @@ def count(accountings: AccountingRegistry, client: str, size: int) -> None:
 
 
 def say(kept: MmapCounters, accountings: AccountingRegistry, sequence: int) -> None:
-    made = report(accountings.usage(), broker_id=BROKER, broker_epoch=EPOCH, sequence=sequence, at_ms=NOW_MS)
-    made.confirm()
+    for part in reports(accountings.usage(), ReportHead(BROKER, EPOCH, sequence, NOW_MS)):
+        part.confirm()
     kept.reported(sequence, NOW_MS)
 
 
@@ -58,7 +58,7 @@ def test_what_is_found_stays_until_it_is_discarded(tmp_path: Path) -> None:
     count(accountings, "a", 1)
     opened(tmp_path)
     third = MmapCounters(tmp_path).open(NOW_MS)
-    assert [len(item.events(BROKER, NOW_MS)) for item in third] == [1, 0]
+    assert [len(list(item.events(BROKER, NOW_MS))) for item in third] == [1, 0]
     for item in third:
         item.discard()
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith("usage.1.")] == []
@@ -126,7 +126,7 @@ def test_what_the_disk_does_not_give_back_is_left_for_another_time(tmp_path: Pat
     (tmp_path / "usage.1.counters").mkdir()
     (unreported,) = MmapCounters(tmp_path).open(NOW_MS)
     with pytest.raises(IsADirectoryError):
-        unreported.events(BROKER, NOW_MS)
+        list(unreported.events(BROKER, NOW_MS))
     assert unreported.counters.exists()
 
 

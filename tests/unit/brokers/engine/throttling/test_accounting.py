@@ -17,7 +17,14 @@ from brokers.engine.throttling.layout import Layout
 from brokers.engine.throttling.ledger import Ledger
 from brokers.engine.throttling.shares import InstanceShares
 from brokers.engine.throttling.traffic import Traffic
-from brokers.engine.throttling.usage import UsageAccounting, report
+from brokers.engine.throttling.usage import (
+    COUNTERS_PER_PART_MAX,
+    EVENTS_PER_PART_MAX,
+    ReportHead,
+    UsageAccounting,
+    UsageReport,
+    reports,
+)
 from quotas.pacing import Pace
 from quotas.precedence import Entity
 
@@ -238,18 +245,50 @@ def test_the_longest_delay_of_each_minute_is_kept_for_a_quarter_of_an_hour() -> 
 def test_a_report_repeats_until_it_is_confirmed_and_then_says_only_what_changed() -> None:
     accounting = UsageAccounting()
     accounting.counter("t", "u", "c", "produce").add(100)
-    place = {"broker_id": 1, "broker_epoch": 9, "at_ms": 5}
 
-    first = report({"ins-x": accounting}, sequence=1, **place)
-    again = report({"ins-x": accounting}, sequence=2, **place)
+    def report(sequence: int) -> UsageReport:
+        (made,) = reports({"ins-x": accounting}, ReportHead(1, 9, sequence, 5))
+        return made
+
+    first, again = report(1), report(2)
     accounting.counter("t", "u", "c", "produce").add(50)
     again.confirm()
-    rest = report({"ins-x": accounting}, sequence=3, **place)
+    rest = report(3)
     rest.confirm()
 
     assert [event.bytes for event in (*first.events, *again.events, *rest.events)] == [100, 100, 150]
     assert UsageEvent.from_json(rest.events[0].to_json()) == rest.events[0]
-    assert report({"ins-x": accounting}, sequence=4, **place).events == []
+    assert list(reports({"ins-x": accounting}, ReportHead(1, 9, 4, 5))) == []
+
+
+def test_a_report_comes_in_parts_and_what_is_counted_meanwhile_is_in_one_of_them_or_in_the_next_report() -> None:
+    accountings = {name: UsageAccounting() for name in ("ins-x", "ins-y")}
+    for accounting in accountings.values():
+        for number in range(EVENTS_PER_PART_MAX + 50):
+            accounting.counter("t", "u", str(number), "produce").add(1)
+    sent: dict[tuple[str, str], int] = {}
+
+    for number, part in enumerate(reports(accountings, ReportHead(1, 9, 1, 5))):
+        assert len(part.events) <= EVENTS_PER_PART_MAX
+        part.confirm()
+        sent |= {(event.instance_id, event.client_id): event.bytes for event in part.events}
+        accountings["ins-x"].counter("t", "u", "0", "produce").add(1)
+        accountings["ins-y"].counter("t", "u", f"new {number}", "produce").add(1)
+    for part in reports(accountings, ReportHead(1, 9, 2, 6)):
+        sent |= {(event.instance_id, event.client_id): event.bytes for event in part.events}
+
+    assert len(sent) == 2 * (EVENTS_PER_PART_MAX + 50) + 3
+    assert sent["ins-x", "0"] == 4
+
+
+def test_a_report_of_many_counters_that_did_not_change_comes_in_parts_as_well() -> None:
+    accountings = {}
+    for name in ("ins-x", "ins-y", "ins-z"):
+        accountings[name] = accounting = UsageAccounting()
+        for number in range(COUNTERS_PER_PART_MAX // 2):
+            accounting.counter("t", "u", str(number), "produce")
+
+    assert [len(part.events) for part in reports(accountings, ReportHead(1, 9, 1, 5))] == [0]
 
 
 def test_too_many_keys_are_counted_together_and_nothing_is_lost() -> None:
@@ -267,5 +306,10 @@ def test_a_accounting_outlives_its_instance_until_it_was_reported() -> None:
     accountings.retire("ins-x")
 
     assert accountings.of("ins-x") is accounting
+    counter = accounting.usage.counter("t", "u", "c", "produce")
+    counter.add(1)
+    accountings.forget_retired()
+    assert accountings.get("ins-x") is accounting, "it has something to report"
+    counter.confirm(counter.requests)
     accountings.forget_retired()
     assert accountings.get("ins-x") is None
