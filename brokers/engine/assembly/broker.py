@@ -373,8 +373,8 @@ class Broker:
         collection = GarbageCollection(self.clock.monotonic_ms())
         self._periodic.every(garbage.INTERVAL_S, lambda: collection.collect_some(self.clock.monotonic_ms()))
 
-    def _drop_counters(self) -> None:
-        if self.accountings.drop_unused(self.clock.monotonic_ms()):
+    async def _drop_counters(self) -> None:
+        if await self.engine.own_turns.all_of(self.accountings.drop_unused(self.clock.monotonic_ms())):
             self.engine.bump_metadata_version()
 
     async def stop(self) -> None:
