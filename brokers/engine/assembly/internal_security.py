@@ -28,6 +28,7 @@ from brokers.engine.network.connection import Connection
 from brokers.engine.network.in_clear import IN_CLEAR
 from brokers.engine.network.interfaces import Session as AnySession
 from brokers.engine.network.listener import Listeners
+from brokers.engine.network.listener_group import GroupSpec
 from brokers.engine.network.listener_rules import OPEN_TO_ALL, ListenerRules, MakeSession
 from brokers.engine.network.port import Listener
 from brokers.engine.replication.coordinator_forwarders import ForwardedIdentity
@@ -95,9 +96,13 @@ class InternalSecurity:
                 tls=self.server_context, identify=by_certificate, admits_plaintext=lambda: self.accepts_secret
             )
         self._listener = listeners.bind(
-            INTERNAL_LISTENER, config.internal_host, config.internal_port, by_secret, config.connections_max,
-            is_protected=True, rules=rules,
-        )  # fmt: skip
+            INTERNAL_LISTENER,
+            config.internal_host,
+            config.internal_port,
+            by_secret,
+            group=GroupSpec(INTERNAL_LISTENER, connections_max=config.connections_max, is_protected=True),
+            rules=rules,
+        )
         return self._listener
 
     def admin_rules(self) -> ListenerRules:

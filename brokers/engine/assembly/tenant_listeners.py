@@ -19,6 +19,7 @@ from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.handlers.context import Engine
 from brokers.engine.network.admission import ADDRESS_RATE
 from brokers.engine.network.listener import Listeners
+from brokers.engine.network.listener_group import GroupSpec
 from brokers.engine.own_turns import PIECE_MS_MAX
 from brokers.engine.scheduling.weights import weight_of
 from brokers.engine.throttling.charging import Rule
@@ -206,7 +207,7 @@ class TenantListeners:
             rules = rules_of(route, tls, certificates)
             tenant = self._applied[instance_id].tenant_of(instance_id)
             self._listeners.open(
-                name, self._bind_host, port, make_session, group=instance_id, tenant=tenant, rules=rules
+                name, self._bind_host, port, make_session, group=GroupSpec(instance_id, tenant), rules=rules
             )
             if tls is not None:
                 self._tls[name] = tls

@@ -22,7 +22,7 @@ from brokers.engine.network.fair_turns import FairTurns
 from brokers.engine.network.handshakes import Handshakes
 from brokers.engine.network.held_connections import HeldConnections
 from brokers.engine.network.interfaces import OwnedConnection
-from brokers.engine.network.listener_group import ListenerGroup
+from brokers.engine.network.listener_group import GroupSpec, ListenerGroup
 from brokers.engine.network.listener_rules import (
     OPEN_TO_ALL,
     ListenerRules,
@@ -108,16 +108,13 @@ class Listeners:
         host: str,
         port: int,
         make_session: MakeSession,
-        connections_max: int = 0,
         *,
-        is_protected: bool = False,
-        group: str | None = None,
-        tenant: str | None = None,
+        group: GroupSpec | None = None,
         rules: ListenerRules = OPEN_TO_ALL,
     ) -> Listener:
         """Takes the port without accepting yet. Raises OSError when the port is taken, or not ours.
 
-        `group` is the instance's id, where that is not the name; an instance without `tenant` is its own tenant.
+        Without `group` the listener is alone in one of its own name.
         """
         assert name not in self._listeners, f"the listener {name} is open already"
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -137,23 +134,23 @@ class Listeners:
             make_session=make_session,
             owner=self,
             socket=bound,
-            group=self._group(group or name, is_protected, connections_max, tenant),
+            group=self._group(group or GroupSpec(name)),
             rules=rules,
         )
         listener.group.listeners.append(listener)
         self._listeners[name] = listener
         return listener
 
-    def _group(self, name: str, is_protected: bool, connections_max: int, tenant: str | None) -> ListenerGroup:
-        known = self._groups.get(name)
+    def _group(self, spec: GroupSpec) -> ListenerGroup:
+        known = self._groups.get(spec.name)
         if known is None:
-            turns = None if is_protected else self.fair_turns
-            account = None if is_protected else self.fair_turns.enter(tenant or name)
-            known = ListenerGroup(name, self, self.limits, self._unread, turns, connections_max, account)
+            turns = None if spec.is_protected else self.fair_turns
+            account = None if spec.is_protected else self.fair_turns.enter(spec.tenant or spec.name)
+            known = ListenerGroup(spec.name, self, self.limits, self._unread, turns, spec.connections_max, account)
             known.entry_queue = EntryQueue(
                 self.loop, partial(self._has_place, known), partial(self._drop, known), self._queued
             )
-            self._groups[name] = known
+            self._groups[spec.name] = known
         return known
 
     def open(
@@ -162,14 +159,12 @@ class Listeners:
         host: str,
         port: int,
         make_session: MakeSession,
-        connections_max: int = 0,
         *,
-        group: str | None = None,
-        tenant: str | None = None,
+        group: GroupSpec | None = None,
         rules: ListenerRules = OPEN_TO_ALL,
     ) -> Listener:
         """Binds and accepts. Raises OSError as `bind`."""
-        listener = self.bind(name, host, port, make_session, connections_max, group=group, tenant=tenant, rules=rules)
+        listener = self.bind(name, host, port, make_session, group=group, rules=rules)
         self.accept(listener)
         return listener
 

@@ -10,7 +10,7 @@ from brokers.engine.handlers.fetch.fetch_errors import NO_SESSION, READ_COMMITTE
 from brokers.engine.handlers.fetch.read_result import FetchReadResult
 from brokers.engine.handlers.fetch.request import FetchRequest
 from brokers.engine.handlers.session import Session
-from brokers.engine.protocol.fast_codec import encode_fetch_response
+from brokers.engine.protocol.fast_codec import FetchExtras, encode_fetch_response, encode_full_fetch_response
 from brokers.engine.throttling.charging import Limiter, charge_fetch
 from brokers.engine.throttling.usage import UsageCounter
 from brokers.engine.throttling.waits import Mute
@@ -26,18 +26,16 @@ def answer(request: FetchRequest, client: Client, read_result: FetchReadResult) 
         read_result.release()
     version, correlation_id = request.version, request.correlation_id
     is_committed = request.frame.isolation == READ_COMMITTED
+    answers, aborted, diverging = read_result.answers, read_result.aborted, read_result.diverging
     if read_result.must_answer and version >= LEADERS_FROM:
-        leaders, tagged = find_leaders(request.session.view(), version, read_result.answers)
-        parts = encode_fetch_response(
-            version, correlation_id, 0, 0, NO_SESSION, read_result.answers,
-            read_committed=is_committed, aborted=read_result.aborted, leaders=leaders, diverging=read_result.diverging,
-            tagged=tagged,
-        )  # fmt: skip
+        leaders, tagged = find_leaders(request.session.view(), version, answers)
+        extras = FetchExtras(is_committed, aborted, leaders, diverging, tagged)
+        parts = encode_full_fetch_response(version, correlation_id, 0, 0, NO_SESSION, answers, extras)
+    elif aborted or diverging:
+        extras = FetchExtras(is_committed, aborted, diverging=diverging)
+        parts = encode_full_fetch_response(version, correlation_id, 0, 0, NO_SESSION, answers, extras)
     else:
-        parts = encode_fetch_response(
-            version, correlation_id, 0, 0, NO_SESSION, read_result.answers,
-            read_committed=is_committed, aborted=read_result.aborted, diverging=read_result.diverging,
-        )  # fmt: skip
+        parts = encode_fetch_response(version, correlation_id, 0, 0, NO_SESSION, answers, is_committed)
     send(request, client, read_result, parts)
 
 

@@ -16,7 +16,12 @@ from brokers.engine.handlers.session import Session
 from brokers.engine.partitions.follower_session import NOT_REPORTED, FollowedPartition, FollowerSession
 from brokers.engine.partitions.partition import LOG_END, NO_EPOCH, Partition
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.fast_codec import FetchFrame, encode_fetch_response
+from brokers.engine.protocol.fast_codec import (
+    FetchExtras,
+    FetchFrame,
+    encode_fetch_response,
+    encode_full_fetch_response,
+)
 from brokers.engine.records import error_codes
 
 TOPIC_IDS_FROM: Final = 13
@@ -243,11 +248,13 @@ def _answer(request: FollowerFetch, reading: FollowerRead) -> None:
     if fetches.id == NO_SESSION:
         fetches.close()
     answers = list(reading.lines.items())
-    session.channel.respond_parts(
-        encode_fetch_response(
-            request.version, request.correlation_id, 0, 0, fetches.id, answers, diverging=reading.diverging
-        )
-    )
+    version, correlation_id = request.version, request.correlation_id
+    if reading.diverging:
+        extras = FetchExtras(diverging=reading.diverging)
+        parts = encode_full_fetch_response(version, correlation_id, 0, 0, fetches.id, answers, extras)
+    else:
+        parts = encode_fetch_response(version, correlation_id, 0, 0, fetches.id, answers)
+    session.channel.respond_parts(parts)
 
 
 def _read(engine: Engine, fetches: FollowerSession, limit_bytes: int, wait: bool) -> FollowerRead:

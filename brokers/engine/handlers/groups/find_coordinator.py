@@ -12,6 +12,7 @@ import structlog
 from brokers.contract.acls import ResourceType
 from brokers.contract.partitions import NO_LEADER
 from brokers.engine.cluster.errors import ClusterError, TopicExists
+from brokers.engine.cluster.topic_plans import TopicSpec
 from brokers.engine.coordinators.partitioning import partition_of
 from brokers.engine.coordinators.settings import StateTopic
 from brokers.engine.handlers.context import Call, Endpoint, Engine, View
@@ -125,11 +126,13 @@ async def _create(engine: Engine, wanted: StateTopic) -> None:
     try:
         await engine.store.create_topic(
             engine.current.image,
-            instance_id=None,
-            name=wanted.name,
-            partitions=wanted.partitions,
-            replication_factor=wanted.replication_factor,
-            config=wanted.config,
+            TopicSpec(
+                None,
+                wanted.name,
+                partitions=wanted.partitions,
+                replication_factor=wanted.replication_factor,
+                config=wanted.config,
+            ),
         )
     except TopicExists:
         log.debug("state_topic_exists", topic=wanted.name)

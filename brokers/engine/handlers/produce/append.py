@@ -7,7 +7,7 @@ from typing import Final
 from brokers.engine.handlers.client import Client, Route
 from brokers.engine.handlers.produce.delayed_produce import DelayedProduce
 from brokers.engine.handlers.produce.request import PartitionResult, ProduceRequest, ProduceTopics
-from brokers.engine.handlers.produce.response import DelayedProduceResponse, encode
+from brokers.engine.handlers.produce.response import DelayedProduceResponse, encode, join_encoded
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.partitions.verification import NO_TXN_ID
@@ -89,10 +89,13 @@ def answer(request: ProduceRequest, client: Client) -> None:
             holds_connection=delay_ms > 0,
         )  # fmt: skip
     else:
-        frame = encode(
-            session, raw.version, raw.correlation_id, request.results, request.detailed, request.failed, delay_ms,
-            request.encoded,
-        )  # fmt: skip
+        if request.encoded is not None:
+            count = len(request.results)
+            frame = join_encoded(raw.version, raw.correlation_id, count, request.encoded, delay_ms)
+        else:
+            frame = encode(
+                session, raw.version, raw.correlation_id, request.results, request.detailed, request.failed, delay_ms
+            )
         session.channel.respond(frame, delay_ms, request.mute)
 
 

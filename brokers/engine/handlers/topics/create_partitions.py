@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
+from brokers.engine.cluster.topic_plans import TopicGrowth
 from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.topics.topics import TIMED_OUT, Patience, Wrong, charge_client, refusal
@@ -64,10 +65,7 @@ async def _grow(
     async def grow(*, validate_only: bool) -> CreatedTopic:
         return await call.engine.store.create_partitions(
             call.engine.current.image,
-            instance_id=call.view.instance_id,
-            name=wanted.name,
-            total=wanted.count,
-            assignment=assignment,
+            TopicGrowth(call.view.instance_id, wanted.name, total=wanted.count, assignment=assignment),
             validate_only=validate_only,
             beside=beside,
         )

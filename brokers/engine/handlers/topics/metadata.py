@@ -15,6 +15,7 @@ from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION, Operati
 from brokers.engine.cluster.errors import ClusterError, PolicyViolation, ProhibitedTopic, Refused, TopicExists
 from brokers.engine.cluster.image import PartitionImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
+from brokers.engine.cluster.topic_plans import TopicSpec
 from brokers.engine.handlers.common.changing import changing
 from brokers.engine.handlers.common.turns import LINES_PER_TURN_MAX
 from brokers.engine.handlers.context import Call
@@ -234,7 +235,7 @@ def _create_if_wanted(call: Call, name: str, error: int, checks: Iterator[bool])
             return error
         if next(checks, False):
             try:
-                engine.store.plan_topic(view.image, instance_id=view.instance_id, name=name)
+                engine.store.plan_topic(view.image, TopicSpec(view.instance_id, name))
             except TopicExists:
                 return int(ErrorCode.LEADER_NOT_AVAILABLE)  # the next image shows it
             except Refused as refused:
@@ -249,11 +250,11 @@ async def _create(call: Call, name: str, internal: str) -> None:
     engine = call.engine
     try:
         async with engine.creating.turn(call.view.instance_id):
-            plan = engine.store.plan_topic(engine.current.image, instance_id=call.view.instance_id, name=name)
+            plan = engine.store.plan_topic(engine.current.image, TopicSpec(call.view.instance_id, name))
             count = len(plan.assignment)
             take(call, count)
             async with changing(call, count, partitions=count):
-                await engine.store.create_topic(engine.current.image, instance_id=call.view.instance_id, name=name)
+                await engine.store.create_topic(engine.current.image, TopicSpec(call.view.instance_id, name))
         _tell_created(call, name, plan)
     except ClusterError as failure:
         _tell_refused(call, name, failure)

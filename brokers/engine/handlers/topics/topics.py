@@ -12,6 +12,7 @@ from brokers.contract.acls import CLUSTER_NAME, AclOperation, ResourceType
 from brokers.engine.cluster.errors import ClusterError, TooManyChanges
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.topic_admin import CreatedTopic
+from brokers.engine.cluster.topic_plans import TopicSpec
 from brokers.engine.handlers.common.changing import CHANGE_WAIT_S_MAX, changing
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.mutation_quota import EXCEEDED, STRICT_FROM, take
@@ -152,12 +153,14 @@ async def _create(
     async def create(config: Mapping[str, str], *, validate_only: bool) -> CreatedTopic:
         return await call.engine.store.create_topic(
             call.engine.current.image,
-            instance_id=call.view.instance_id,
-            name=topic.name,
-            partitions=topic.num_partitions,
-            replication_factor=topic.replication_factor,
-            assignment=assignment,
-            config=config,
+            TopicSpec(
+                call.view.instance_id,
+                topic.name,
+                partitions=topic.num_partitions,
+                replication_factor=topic.replication_factor,
+                assignment=assignment,
+                config=config,
+            ),
             validate_only=validate_only,
             beside=beside,
         )

@@ -9,7 +9,7 @@ import pytest
 
 from brokers.contract.documents import InstanceDocument
 from brokers.engine.assembly.bandwidth import Bandwidth
-from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, ImageDelta, PartitionImage, TopicImage
 from brokers.engine.throttling.accounting import AccountingRegistry
 
 MINE = "ins-aaaaaaaa"
@@ -31,9 +31,11 @@ def topic(*leaders: int, leader_epoch: int = 0) -> TopicImage:
 def image(*leaders: int, live: tuple[int, ...] = (1, 2, 3), epoch: int = 1, leader_epoch: int = 0) -> ClusterImage:
     document = InstanceDocument(generation=1, produce_bps=BOUGHT_BPS, consume_bps=BOUGHT_BPS, capacity_bytes=1)
     return ClusterImage("test").with_changes(
-        brokers={id: broker(id, epoch) for id in live},
-        topics={f"{MINE}.t": topic(*leaders, leader_epoch=leader_epoch)},
-        instances={MINE: document},
+        ImageDelta(
+            brokers={id: broker(id, epoch) for id in live},
+            topics={f"{MINE}.t": topic(*leaders, leader_epoch=leader_epoch)},
+            instances={MINE: document},
+        )
     )
 
 
@@ -62,7 +64,7 @@ def test_a_broker_that_is_gone_has_no_part_from_then_on(engine: Any) -> None:
     bandwidth = Bandwidth(engine)
     before = image(1, 1, 2, 2, 3, 3)
     bandwidth.on_image(ClusterImage("test"), before)
-    bandwidth.on_image(before, before.with_changes(brokers={1: broker(1), 2: broker(2)}))
+    bandwidth.on_image(before, before.with_changes(ImageDelta(brokers={1: broker(1), 2: broker(2)})))
     assert share(engine) == 30_000_000
 
 
@@ -85,5 +87,5 @@ def test_an_instance_that_is_gone_is_forgotten(engine: Any) -> None:
     bandwidth = Bandwidth(engine)
     shown = image(1, 2)
     bandwidth.on_image(ClusterImage("test"), shown)
-    bandwidth.on_image(shown, shown.with_changes(instances={MINE: None}))
+    bandwidth.on_image(shown, shown.with_changes(ImageDelta(instances={MINE: None})))
     assert not bandwidth.layouts

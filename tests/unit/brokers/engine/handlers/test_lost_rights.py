@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from brokers.contract.acls import AclOperation, PatternType, Permission, ResourceType
-from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.cluster.image import ClusterImage, ImageDelta
 from brokers.engine.handlers.fetch.async_fetch import READ_AT_ONCE_BYTES_MAX
 from brokers.engine.handlers.waiting_calls import TURN_S_MAX, WaitingCalls
 from brokers.engine.protocol.apis import ApiKey
@@ -239,7 +239,7 @@ async def test_the_most_calls_there_can_be_are_looked_at_in_short_turns_and_paid
     image = ClusterImage("test")
 
     for _ in range(10):
-        after = image.with_changes(acls=image.acls.with_changes({(MINE, "n"): object()}))  # type: ignore[dict-item]
+        after = image.with_changes(ImageDelta(acls=image.acls.with_changes({(MINE, "n"): object()})))  # type: ignore[dict-item]
         calls.on_image(image, after)
         image = after
         await asyncio.sleep(0)

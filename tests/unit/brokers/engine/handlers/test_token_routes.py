@@ -19,6 +19,7 @@ from brokers.contract.authentication_limits import ADDRESS_FAILURES_BURST
 from brokers.contract.documents import change_to_json
 from brokers.contract.oauth import CONFIGURATION, OAuthDocument
 from brokers.engine.access import attempts
+from brokers.engine.cluster.image import ImageDelta
 from brokers.engine.cluster.tree import Create, Delete, Operation, Set
 from brokers.engine.handlers import logins
 from brokers.engine.protocol.apis import ApiKey
@@ -397,7 +398,7 @@ async def test_a_document_that_makes_no_sense_leaves_what_was_known(house: Token
 async def test_an_instance_that_goes_takes_its_configuration_along(house: TokenHouse) -> None:
     current = house.broker.broker.current
     assert current.image.oauth.of_instance(MINE)
-    assert not current.image.with_changes(instances={MINE: None}).oauth.of_instance(MINE)
+    assert not current.image.with_changes(ImageDelta(instances={MINE: None})).oauth.of_instance(MINE)
 
 
 async def test_passwords_and_tokens_that_are_wrong_count_together_by_address(
