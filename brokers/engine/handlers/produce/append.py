@@ -21,10 +21,11 @@ NULL_RECORDS: Final = "The record set is null."
 
 def append_topics(request: ProduceRequest, client: Client, topics: ProduceTopics) -> None:
     """Appends the batches of `topics`, which are some of the request's."""
-    engine = request.session.engine
-    request.now_ms = now_ms = engine.clock.now_ms()
-    if now_ms - engine.stall_detector.checked_ms > engine.stall_detector.pause_ms_max:
-        engine.stall_detector.check(now_ms)
+    session = request.session
+    detector = session.storage.stall_detector
+    request.now_ms = now_ms = session.services.clock.now_ms()
+    if now_ms - detector.checked_ms > detector.pause_ms_max:
+        detector.check(now_ms)
     acks, verification, budget = request.acks, request.verification, request.inflation_budget
     for name, wanted in topics:
         route = client.produce_routes.get(name)
@@ -109,7 +110,7 @@ def _resolve_partition(
             return refusal
     if route.error:
         return index, route.error, -1, -1, -1, None
-    result = route.partitions.get(index) or route.find(index, request.session.engine)
+    result = route.partitions.get(index) or route.find(index, request.session.storage)
     if isinstance(result, int):
         return index, result, -1, -1, -1, None
     if records_start < 0:

@@ -28,7 +28,8 @@ async def test_a_topic_made_again_with_fewer_partitions_is_not_waited_for() -> N
             return {("t", 2): Elected(2, 1)}
 
     view = SimpleNamespace(namespace=SimpleNamespace(topics=before.topics_by_bytes), instance_id=None)
-    call: Any = SimpleNamespace(view=view, engine=SimpleNamespace(store=Store(), current=current))
+    services = SimpleNamespace(metadata=SimpleNamespace(store=Store(), current=current))
+    call: Any = SimpleNamespace(view=view, services=services)
     asked = [ElectLeadersTopicPartitions(topic="t", partitions=[2])]
 
     answer = await elect_leaders(call, ElectLeadersRequest(election_type=0, topic_partitions=asked, timeout_ms=10))

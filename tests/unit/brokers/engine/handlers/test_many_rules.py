@@ -79,11 +79,14 @@ def turns_of(answer: Any) -> tuple[Any, list[float]]:
 
 def test_metadata_of_ten_thousand_topics_is_decided_in_short_turns() -> None:
     present = image()
-    engine: Any = SimpleNamespace(current=SimpleNamespace(image=present), acl_indexes=AclIndexes())
+    services: Any = SimpleNamespace(
+        metadata=SimpleNamespace(current=SimpleNamespace(image=present)),
+        access=SimpleNamespace(acl_indexes=AclIndexes()),
+    )
     view = View(object(), present, Principal("alice", MINE))
-    call = Call(engine, view, API_TABLE[ApiKey.METADATA], 12, "", peer_address("127.0.0.1"))
+    call = Call(services, view, API_TABLE[ApiKey.METADATA], 12, "", peer_address("127.0.0.1"))
     began_s = process_time()
-    view.rights(engine.acl_indexes, call.address)
+    view.rights(services.access.acl_indexes, call.address)
     indexed_s = process_time() - began_s
     request = MetadataRequest(topics=None, include_topic_authorized_operations=True)
 
