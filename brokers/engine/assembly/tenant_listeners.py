@@ -61,8 +61,8 @@ class TenantListeners:
         self._awaited: dict[str, None] = {}
         self._has_awaited = asyncio.Event()
         self._serving = False
-        listeners.on_held_back = self._on_held_back
-        listeners.connections_per_s = self._connections_per_s
+        listeners.policy.on_held_back = self._on_held_back
+        listeners.policy.connections_per_s = self._connections_per_s
 
     def __len__(self) -> int:
         return len(self._applied)

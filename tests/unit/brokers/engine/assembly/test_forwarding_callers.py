@@ -37,6 +37,7 @@ async def test_rights_and_lists_at_the_coordinator_are_those_of_the_client_and_n
     services: Any = SimpleNamespace(
         clock=SimpleNamespace(monotonic_ms=lambda: 0),
         metadata=SimpleNamespace(current=SimpleNamespace(subscribe=lambda _follow: None)),
+        coordination=SimpleNamespace(),
     )
     coordinator_forwarding = CoordinatorForwarding(services, connect)
     coordinator_forwarding.on_image(cast("Any", None), cast("Any", SimpleNamespace(brokers={2: SimpleNamespace(id=2)})))

@@ -17,7 +17,7 @@ from brokers.engine.handlers.session import Session
 from brokers.engine.network import endings
 from brokers.engine.network.buffers import FrameBuffers, UnreadBytes
 from brokers.engine.network.connection import Connection
-from brokers.engine.network.received import Received
+from brokers.engine.network.inbound_frames import InboundFrames
 from brokers.engine.throttling.usage import UsageAccounting
 
 INSTANCE = "ins-aaaaaaaa"
@@ -46,8 +46,8 @@ def connected(number: int, name: str) -> Connection:
     session.principal = Principal(name, INSTANCE)
     session.software = ("x" * 64, "1" * 64)
     connection.number, connection.since_s, connection.peer_host = number, 0.0, "2001:db8::1"
-    connection.received = Received(UnreadBytes(), BUFFERS, INSTANCE)
-    connection.received.frames = number
+    connection.inbound = InboundFrames(UnreadBytes(), BUFFERS, INSTANCE)
+    connection.inbound.frames = number
     connection.session = session
     return connection
 
