@@ -302,28 +302,23 @@ class AdminPort:
         }
 
     def _samples(self) -> Iterator[Sample]:
-        totals, counters = self.services.accounting.totals, self.listeners.counters
+        services, table, counters = self.services, self.services.storage.table, self.listeners.counters
+        totals = services.accounting.totals
         gauges = (
             ("penstock_broker_connections", "Open client connections.", self.listeners.count),
             ("penstock_broker_leaders", "Partitions led by this broker.", self.roles.leaders),
-            ("penstock_broker_replicas", "Partitions held by this broker.", len(self.services.storage.table)),
+            ("penstock_broker_replicas", "Partitions held by this broker.", len(table)),
             ("penstock_broker_instances", "Instances served by this broker.", len(self.tenant_listeners)),
             ("penstock_broker_is_controller", "1 if this broker is controller.", int(self.controller.is_controller)),
-            ("penstock_broker_log_bytes", "Bytes of all logs on disk.", self.services.storage.table.size_bytes()),
-            (
-                "penstock_broker_offline_log_directories",
-                "Log directories given up after a failure.",
-                len(self.services.storage.table.offline_directories),
-            ),
-            (
-                "penstock_broker_offline_replicas",
-                "Partitions held on log directories that were given up.",
-                sum(1 for partition in self.services.storage.table if partition.offline),
-            ),
+            ("penstock_broker_log_bytes", "Bytes of all logs on disk.", table.size_bytes()),
+            ("penstock_broker_offline_log_directories", "Log directories given up after a failure.",
+             len(table.offline_directories)),
+            ("penstock_broker_offline_replicas", "Partitions held on log directories that were given up.",
+             sum(1 for partition in table if partition.offline)),
             ("penstock_broker_zookeeper_connected", "1 while the ZooKeeper session is connected.",
              int(self.session.state is SessionState.CONNECTED)),
             ("penstock_broker_uptime_seconds", "Seconds since the start.",
-             (self.services.clock.now_ms() - self.started_at_ms) / 1000),
+             (services.clock.now_ms() - self.started_at_ms) / 1000),
             ("process_resident_memory_bytes", "Resident memory.", rss_bytes()),
         )  # fmt: skip
         for name, text, value in gauges:
@@ -340,7 +335,7 @@ class AdminPort:
         )
         for name, text, value in totals_of:
             yield Sample(name, "counter", text, value)
-        cleaned = self.services.storage.table.cleaned
+        cleaned = table.cleaned
         cleaner = (
             ("penstock_broker_cleaner_runs", "Runs of the log cleaner.", cleaned.runs),
             ("penstock_broker_cleaner_failures", "Runs that an error ended.", cleaned.failures),
@@ -359,7 +354,6 @@ class AdminPort:
             label = (("api", api_name(api_key)),)
             yield Sample("penstock_broker_requests", "counter", "Requests by call.", count, label)
         yield from self._turn_samples()
-        services = self.services
         yield from coordination_counts.samples(
             self.counts, services.coordination.groups, services.coordination.transactions, services.clock.now_ms()
         )
